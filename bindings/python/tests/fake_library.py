@@ -73,6 +73,14 @@ class FakeLibrary:
         self._numbers = itertools.count(1)
         self._error = b""
 
+    @staticmethod
+    def tensor_of(content: bytes) -> Tensor:
+        """A whole tensor with this content."""
+        tensor = Tensor(len(content))
+        ctypes.memmove(tensor.address, content, len(content))
+        tensor.sealed_ranges.append((0, len(content)))
+        return tensor
+
     # ---- Errors ----
 
     def _guard(self, name: str, work: Any) -> int:

@@ -76,6 +76,23 @@ def test_a_damaged_file_is_an_error(tmp_path: pathlib.Path) -> None:
     path.write_bytes(path.read_bytes()[:-4096])
     with pytest.raises(EOFError, match="cut short"):
         found["a"].clone()
-    path.write_bytes(b"not a file of that kind")
-    with pytest.raises(tierd.Invalid, match="no safetensors file"):
+    with pytest.raises(tierd.Invalid, match="a damaged one"):
         read_safetensors(path)
+    path.write_bytes(b"not a file of that kind")
+    with pytest.raises(tierd.Invalid, match="not a safetensors file"):
+        read_safetensors(path)
+
+
+def test_state_in_another_type_than_its_parameter(tmp_path: pathlib.Path) -> None:
+    ours, _ = pair_of(Net)
+    ours, optimizer = tierd.torch.offload(
+        ours, tierd.torch.AdamW, client=new_client()[0], min_bytes=1, state_dtype="bfloat16"
+    )
+    train(ours, optimizer)
+    checkpoint_file.save_optimizer(optimizer, tmp_path / "optimizer.pt")
+    loaded = torch.load(tmp_path / "optimizer.pt", weights_only=True)
+    for index, state in optimizer.state_dict()["state"].items():
+        for kind, value in state.items():
+            assert (
+                torch.equal(loaded["state"][index][kind], value) and loaded["state"][index][kind].dtype == value.dtype
+            )

@@ -25,12 +25,15 @@ if not issubclass(_torch.optim.AdamW, _torch.optim.Adam):
 from .activations import offload_activations
 from .adam import Adam, AdamW
 from .data_parallel import no_sync
+from .creating import creating
 from .lion import Lion
 from .malloc import return_freed_memory
 from .memory_report import MemoryReport
 from .offload import activation_bytes, gathered, gradient_of, memory_report, offload, persist, resumed
+from .optimizer_file import load_state, read_state, save_state
 from .sgd import SGD
 from .shared_weights import load_shared
+from .weights import load_safetensors, save_safetensors
 
 __all__ = [
     "SGD",
@@ -39,14 +42,20 @@ __all__ = [
     "Lion",
     "MemoryReport",
     "activation_bytes",
+    "creating",
     "gathered",
     "gradient_of",
     "load_shared",
+    "load_safetensors",
+    "load_state",
     "memory_report",
     "no_sync",
     "offload",
     "offload_activations",
     "persist",
+    "read_state",
     "resumed",
     "return_freed_memory",
+    "save_safetensors",
+    "save_state",
 ]

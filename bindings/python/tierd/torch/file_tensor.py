@@ -6,7 +6,6 @@ each from the file when it is about to store it, so a checkpoint of any size pas
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from typing import Any
@@ -14,17 +13,10 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from ..errors import Invalid
 from .offloaded_gradient import getters, methods
+from .safetensors_file import SafetensorsFile
 
-DTYPES = {
-    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
-    "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U64": torch.uint64, "U32": torch.uint32,
-    "U16": torch.uint16, "U8": torch.uint8, "BOOL": torch.bool, "F8_E4M3": torch.float8_e4m3fn,
-    "F8_E5M2": torch.float8_e5m2, "C64": torch.complex64,
-}  # fmt: skip
 _SMALL = 4096  # Bytes up to which a tensor is read at once.
-_HEADER_MAX = 100_000_000  # Of the safetensors format.
 _no_dispatch = torch._C.DisableTorchFunctionSubclass
 _Tensor: Any = torch.Tensor
 _Path = str | os.PathLike[str]
@@ -67,20 +59,11 @@ _METADATA: set[Any] = {
 
 def read_safetensors(path: _Path) -> dict[str, torch.Tensor]:
     """The tensors of a safetensors file, by name, with the larger ones still in the file. ``Invalid``: it is none."""
-    with open(path, "rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        if size > min(_HEADER_MAX, os.fstat(file.fileno()).st_size):
-            raise Invalid(f"{os.fspath(path)} is no safetensors file: its header would have {size} bytes")
-        header = json.loads(file.read(size))
-    found: dict[str, torch.Tensor] = {}
-    for name, entry in header.items():
-        if name != "__metadata__":
-            dtype, shape = DTYPES[entry["dtype"]], torch.Size(entry["shape"])
-            begin, end = entry["data_offsets"]
-            if end - begin != shape.numel() * dtype.itemsize:
-                raise Invalid(f"{os.fspath(path)}: {name!r} has {end - begin} bytes, which does not fit its shape")
-            found[name] = _later(shape, dtype, _Place(path, 8 + size + begin, end - begin, dtype))
-    return found
+    with SafetensorsFile(path) as file:
+        return {
+            name: _later(entry.shape, entry.dtype, _Place(path, file.place_of(entry), entry.size, entry.dtype))
+            for name, entry in file.entries.items()
+        }
 
 
 def read_saved(path: _Path) -> Any:

@@ -30,6 +30,7 @@ from ..states import Part
 from .offloaded_optimizer import OffloadableOptimizer
 from .parameter_state import BLOCK
 from .runtime import Placement, is_one_scope
+from .stored_parameter import stored_of
 
 _PAGE = 4096
 _MIB = 1 << 20
@@ -41,7 +42,8 @@ _SUPERBLOCK_BYTES = 8 * _MIB  # Of an SSD file, with the block that is kept for 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Run:
-    """What is to be trained, and how: the arguments of ``offload``. ``chosen`` are the parameters for tierd."""
+    """What is to be trained, and how: the arguments of ``offload``. ``chosen`` are the parameters for tierd, with those
+    that were created there."""
 
     model: torch.nn.Module
     chosen: list[tuple[str, torch.nn.Parameter]]
@@ -95,7 +97,7 @@ def required(run: Run, trained: set[int] | None = None, resume: bool = False, ss
     stays in RAM."""
     moved = {id(parameter) for _, parameter in run.chosen}
     parts = {"parameters": 0, "gradients": 0, "optimizer_state": 0}
-    in_use = largest = 0
+    in_use = largest = there = 0
     for parameter in run.model.parameters():
         if torch.nn.parameter.is_lazy(parameter):
             continue  # It has no size yet, and stays in the process.
@@ -107,12 +109,13 @@ def required(run: Run, trained: set[int] | None = None, resume: bool = False, ss
         for part, size in sizes.items():
             copies = 1 if id(parameter) in run.shared else run.ranks
             parts[part] += 0 if id(parameter) in run.present else _pages(count * size) * copies
+        there += _pages(parameter.nbytes) if stored_of(parameter) is not None else 0
         if updated:
             in_use = max(in_use, min(count, BLOCK // item) * sum(sizes.values()))
         largest = max(largest, parameter.nbytes * stored)
     in_ram = sum(size for part, size in parts.items() if not ssd or getattr(run.placement, part) == "ram")
     return Need(
-        tensors=parts["gradients"] if resume else sum(parts.values()),
+        tensors=parts["gradients"] if resume else sum(parts.values()) - there,
         in_use=max(in_use, _in_use(run.model, moved)) * run.ranks,
         in_ram=in_ram,
         largest=largest,

@@ -24,6 +24,7 @@ from ..quantity import byte_count
 from . import need, parameter_state
 from .arguments import checked_client
 from .data_parallel import require_unwrapped, together
+from .creation_store import CreationStore, created_in, require_fitting, take_over
 from .malloc import return_freed_memory
 from .memory_report import MemoryReport
 from .offloaded_optimizer import OffloadableOptimizer
@@ -125,8 +126,18 @@ def offload(
     if runtime_of(model) is not None:
         raise Invalid("this model is offloaded already")
     require_unwrapped(model)
+    created = created_in(model)
+    require_fitting(created, client, resume)
     if client is not None and (ram is not None or ssd is not None):
         raise Invalid("ram and ssd are for a private daemon: give them, or client")
+    if created:
+        if process_group is not None or load_frozen is not None:
+            raise Invalid("a model of creating() is trained by one process: leave out process_group and load_frozen")
+        if not placement.in_tierd("parameters") or (ram, ssd) != (None, None):
+            raise Invalid(
+                "a model that is in tierd already: leave out parameters='device', and give creating() ram, ssd"
+            )
+        client = created[0][1].store.client
     least = byte_count(min_bytes, "min_bytes")
     ranks = None if process_group is None else Ranks.of(process_group)
     if load_frozen is not None and ranks is None and name is None:
@@ -147,7 +158,8 @@ def offload(
             chosen = weights.leave_meta(_chosen(model, least, placement, weights))
             moving = 0 if resume else sum(parameter.nbytes for _, parameter in chosen)
             wanted(progress, moving)  # Raises if it is wrong.
-        run = need.Run(model, chosen, optimizer, placement, update, options, shared=_ids(weights.shared_of(chosen)))
+        in_tierd = [*chosen, *((path, stored.parameter) for path, stored in created)]
+        run = need.Run(model, in_tierd, optimizer, placement, update, options, shared=_ids(weights.shared_of(chosen)))
         if client is None:
             at_once = dataclasses.replace(run, ranks=1 if ranks is None else ranks.on_this_machine())
             with together(ranks, "offload()"):
@@ -187,12 +199,15 @@ def offload(
     try:
         with together(ranks, "offload()"):
             if record is not None:
-                _load_resident(model, record, {path for path, _ in chosen})
+                _load_resident(model, record, {path for path, _ in in_tierd})
+            keys = {} if record is None else record["extra"].get("keys", {})
             with shown("moving the model", moving, progress) as advance:
                 for path, parameter in weights.not_shared_of(chosen):
-                    advance(store.adopt(path, parameter, resume).nbytes)
+                    advance(store.adopt(path, parameter, resume, keys.get(path)).nbytes)
                 take = weights.resume if resume else weights.adopt
                 take(weights.shared_of(chosen), store, prefix, advance)
+            for path, stored in created:
+                take_over(store, path, stored, keys.get(path))
             runtime.reduction = None if ranks is None else Reduction(model, ranks)
             runtime.attach()
             if record is not None:
@@ -221,6 +236,7 @@ def gathered(*of: torch.nn.Module | torch.Tensor, write: bool = False, progress:
     try:
         with shown("reading parameters", sum(stored.nbytes for stored in found), progress) as advance:
             for stored in found:
+                stored.store.prepare(stored)
                 stored.enter(entered, stored.copy())
                 found[stored] = stored.parameter._version
                 advance(stored.nbytes)
@@ -250,7 +266,8 @@ def persist(model: torch.nn.Module, optimizer: OffloadableOptimizer, *schedulers
     resident = _resident(model)
     states = [schedule.state_dict() for schedule in schedulers]
     ranks = None if runtime.reduction is None else runtime.reduction.ranks
-    kept: dict[str, Any] = {"user": extra, "resident": resident, "schedulers": states}
+    keys = {stored.name: stored.key for stored in runtime.store.parameters if not stored.shared}
+    kept: dict[str, Any] = {"user": extra, "resident": resident, "schedulers": states, "keys": keys}
     kept["persisted"] = None if ranks is None else ranks.new_mark()
     with together(ranks, "persist()"):
         write_record(client, name, optimizer, kept)
@@ -350,7 +367,9 @@ def _chosen(
             if other != path and placement.in_tierd("parameters"):
                 raise Invalid(f"{path!r} and {other!r} share their bytes: make them one Parameter object")
     for path, parameter in model.named_parameters():
-        if stored_of(parameter) is not None:
+        if (stored := stored_of(parameter)) is not None:
+            if isinstance(stored.store, CreationStore):
+                continue
             raise Invalid(f"parameter {path!r} belongs to a model that is offloaded already")
         if parameter.is_meta and not weights.loads(parameter):
             raise Invalid(f"parameter {path!r} is on the meta device: only frozen ones may be, with load_frozen=")

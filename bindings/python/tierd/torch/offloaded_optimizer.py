@@ -9,10 +9,11 @@ from typing import Any
 import torch
 
 from ..client import Client
+from ..states import Key
 from .look_ahead import LookAhead
 from .memory_report import MemoryReport, State, measure
+from .parameter_state import Stored
 from .stored_parameter import StoredParameter
-from ..states import Key
 
 
 class NotTrained(Exception):
@@ -77,6 +78,15 @@ class OffloadableOptimizer(torch.optim.Optimizer):
 
     def light_state(self) -> dict[str, Any]:
         """What belongs to the state beside its tensors in tierd: groups and step counts, in plain torch's format."""
+        raise NotImplementedError
+
+    @property
+    def client(self) -> Client:
+        """The session that has the state."""
+        return self._client
+
+    def stored_state(self, parameter: torch.Tensor) -> dict[str, Stored]:
+        """The tensors of the parameter's state in tierd (``exp_avg``, …); none before its first update."""
         raise NotImplementedError
 
     def adopt_state(self, light: dict[str, Any]) -> None:

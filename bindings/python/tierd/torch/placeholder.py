@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _Tensor: Any = torch.Tensor  # Its getters have no types.
 _no_dispatch = torch._C.DisableTorchFunctionSubclass
-_NO_COPY = (
+NO_COPY = (
     "a model in tierd cannot be copied or pickled as a whole: load its state_dict() into a fresh model, or save that"
 )
 
@@ -69,11 +69,16 @@ class Placeholder(torch.nn.Parameter):
         kwargs = kwargs or {}
         if func in _METADATA:
             return undispatched(func, *args, **kwargs)
+        values = [*args, *kwargs.values()]
+        used = list(_placeholders(values))
         special = _SPECIAL.get(func)
-        if special is not None:
+        if special is not None and (func in _WITHOUT_BYTES or not any(_is_created(each) for each in used)):
             return special(func, *args, **kwargs)
-        for placeholder in _placeholders([*args, *kwargs.values()]):
-            bring(placeholder, func)
+        for store in {each._tierd_stored.store for each in used}:
+            store.begin_use(func, values)
+        for placeholder in used:
+            if isinstance(placeholder, Placeholder):  # It may be there twice.
+                bring(placeholder, func)
         return func(*args, **kwargs)
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
@@ -81,11 +86,11 @@ class Placeholder(torch.nn.Parameter):
         kind = f"{tuple(stored.shape)}, {stored.dtype}"
         return f"Parameter {stored.name!r} in tierd ({kind}, requires_grad={self.requires_grad})"
 
-    def __deepcopy__(self, memo: object) -> Any:
-        raise Invalid(_NO_COPY)
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self._tierd_stored.store.deep_copy(self._tierd_stored, memo)
 
     def __reduce_ex__(self, protocol: object) -> Any:
-        raise Invalid(_NO_COPY)
+        raise Invalid(NO_COPY)
 
 
 class Gathered(torch.nn.Parameter):
@@ -106,7 +111,7 @@ def bring(placeholder: Placeholder, func: object) -> None:
     """Its values, for a call inside a forward or a backward. Else ``Invalid``."""
     stored = placeholder._tierd_stored
     if not stored.store.demand(stored):
-        raise Invalid(_sentence(placeholder, f"used by {_name(func)}"))
+        raise Invalid(_sentence(placeholder, f"used by {function_name(func)}"))
 
 
 def raw_gradient(parameter: torch.Tensor) -> torch.Tensor | None:
@@ -129,8 +134,8 @@ def _sentence(placeholder: Placeholder, what: str) -> str:
             "tierd.torch.offload(), which reduces the gradients itself, and do not wrap the model"
         )
     return (
-        f"parameter {name!r} is in tierd and cannot be {what} outside of the model's forward: use it in `with "
-        "tierd.torch.gathered(model):`, which brings the values into the process"
+        f"parameter {name!r} is in tierd and cannot be {what} outside of the model's forward: "
+        f"{placeholder._tierd_stored.store.advice}"
     )
 
 
@@ -144,11 +149,26 @@ def _wrapper_under_way() -> str:
     return ""
 
 
-def _name(func: object) -> str:
+def function_name(func: object) -> str:
     name = getattr(func, "__name__", str(func))
     if name in ("__get__", "__set__", "__delete__"):
         return f".{getattr(getattr(func, '__self__', None), '__name__', name)}"
     return f"{name}()"
+
+
+def _is_created(placeholder: Placeholder) -> bool:
+    """Whether it is being created: it is then used like an ordinary parameter."""
+    return placeholder._tierd_stored.store.creating
+
+
+def without_values(func: object) -> bool:
+    """Whether a call gives the same whatever values a parameter has: it replaces them, refers to them, or asks for
+    their shape and type."""
+    name = getattr(func, "__name__", "")
+    getter = getattr(func, "__self__", None)
+    if name in ("__get__", "__set__"):
+        return getattr(getter, "__name__", "") in ("data", "grad")
+    return name in _SHAPED or (name.endswith("_") and not name.endswith("__"))
 
 
 def _placeholders(values: Any) -> Iterator[Placeholder]:
@@ -257,6 +277,14 @@ _METADATA: set[Any] = {
     torch.is_floating_point, torch.is_complex, torch.numel, torch._has_compatible_shallow_copy_type,
 }  # fmt: skip
 
+_SHAPED = {
+    *("view", "view_as", "reshape", "flatten", "t", "select", "narrow", "__getitem__", "__setitem__"),
+    "new_tensor",
+    *("new_empty", "new_zeros", "new_ones", "new_full", "data_ptr", "untyped_storage", "stride", "is_contiguous"),
+    *("empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like"),
+    *("to", "float", "half", "bfloat16", "double", "cpu", "type"),
+}
+
 _GET_GRADIENT, _SET_GRADIENT = _Tensor.grad.__get__, _Tensor.grad.__set__
 _SPECIAL: dict[Any, Callable[..., Any]] = {
     _GET_GRADIENT: _get_gradient,
@@ -270,3 +298,4 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
         [_Tensor.to, _Tensor.float, _Tensor.half, _Tensor.bfloat16, _Tensor.double, _Tensor.cpu, _Tensor.cuda], _convert
     ),
 }
+_WITHOUT_BYTES = {_GET_GRADIENT, _SET_GRADIENT, _Tensor.requires_grad_}

@@ -127,7 +127,10 @@ class Runtime:
             handle.remove()
         self._removable.clear()
         for stored in self.store.parameters:
-            if id(stored.parameter) in self.unloaded:
+            give_back = self.store.give_back.get(stored)
+            if give_back is not None:
+                give_back()
+            if give_back is not None or id(stored.parameter) in self.unloaded:
                 continue
             Placeholder.fill(stored.parameter, stored.copy())
             del stored.parameter._tierd_stored  # type: ignore[attr-defined]

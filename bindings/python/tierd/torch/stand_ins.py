@@ -8,7 +8,6 @@ under which name, and writes the files again with the values, tensor by tensor.
 from __future__ import annotations
 
 import collections
-import json
 import os
 import pathlib
 
@@ -17,6 +16,7 @@ import torch
 from ..errors import Invalid
 from .checkpoint_file import save_weights
 from .file_tensor import read_safetensors
+from .safetensors_file import SafetensorsFile
 
 
 class StandIns:
@@ -44,7 +44,5 @@ class StandIns:
 
 
 def _metadata(path: pathlib.Path) -> dict[str, str]:
-    with open(path, "rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    found: dict[str, str] = header.get("__metadata__", {})
-    return found
+    with SafetensorsFile(path) as file:
+        return file.metadata

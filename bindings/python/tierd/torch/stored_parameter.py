@@ -20,8 +20,8 @@ import gc
 import operator
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -30,7 +30,7 @@ from ..errors import AlreadyExists, Error, Invalid, NotFound
 from ..states import Key, Part
 from . import parameter_state
 from .look_ahead import LookAhead
-from .placeholder import Placeholder
+from .placeholder import NO_COPY, Placeholder
 from .stored_gradient import StoredGradient
 from .storage_identity import StorageIdentity
 
@@ -54,16 +54,20 @@ class StoredParameter:
         self.parameter = parameter
         self.key = key
         self.shared = shared  # The job's: other ranks read the same bytes, and no rank changes them.
-        self.dtype = parameter.dtype
-        self.shape = parameter.shape
-        self.strides = parameter.stride()
-        self.numel = parameter.numel()
+        self.describe(parameter)
         self.version = 0
         self.uses = 0
         self.gradient: StoredGradient | None = None
         self.deferred: DeferredUpdate | None = None  # To be carried out before the values are read.
         self._identity: StorageIdentity | None = None
         self._entered_version = 0  # The parameter's, when it got its values.
+
+    def describe(self, parameter: torch.Tensor) -> None:
+        """Notes the shape and the type that the parameter has now."""
+        self.dtype = parameter.dtype
+        self.shape = parameter.shape
+        self.strides = parameter.stride()
+        self.numel = parameter.numel()
 
     @property
     def nbytes(self) -> int:
@@ -221,6 +225,9 @@ class Packed(NamedTuple):
 class ParameterStore:
     """The parameters of one model. Any thread."""
 
+    creating = False  # Whether a use outside of forward brings values.
+    advice = "use it in `with tierd.torch.gathered(model):`, which brings the values into the process"
+
     def __init__(self, client: Client, name: str, look_ahead_bytes: int) -> None:
         self.client = client
         self.name = name
@@ -229,6 +236,7 @@ class ParameterStore:
         self.shared = self.look_ahead.shared
         self.by_storage: dict[int, StoredParameter] = {}
         self.parameters: list[StoredParameter] = []
+        self.give_back: dict[StoredParameter, Callable[[], None]] = {}  # To the store that has created them.
         self.open_scopes = 0  # Forwards of modules under way.
         self.saving = 0  # Calls of state_dict() under way.
         self._on_demand: list[StoredParameter] = []  # Present until the outermost scope ends.
@@ -237,15 +245,15 @@ class ParameterStore:
         self._keys = keys
         weakref.finalize(self, free_all, client, keys).atexit = False
 
-    def adopt(self, name: str, parameter: torch.nn.Parameter, resume: bool) -> StoredParameter:
-        """Moves a parameter into tierd, or takes for it what an earlier run has left there. It is a placeholder
-        afterwards."""
-        key = f"{self.name}/{name}"
+    def adopt(
+        self, name: str, parameter: torch.nn.Parameter, resume: bool, persisted: Key | None = None
+    ) -> StoredParameter:
+        """Moves a parameter into tierd, or takes for it what an earlier run has left there, under ``persisted`` if that
+        is another key. It is a placeholder afterwards."""
+        key = str(persisted or f"{self.name}/{name}")
         flat = parameter_state.flat(parameter.detach())
         if resume:
-            size = self.client.tensor(key).size
-            if size != flat.nbytes:
-                raise Invalid(f"{key!r} has {size} bytes, the parameter {flat.nbytes}: the model is another one")
+            self.require_size(key, flat.nbytes)
             self.reserve(key)
         else:
             self._require_new(key)
@@ -266,6 +274,11 @@ class ParameterStore:
         self.parameters.append(stored)
         Placeholder.make(parameter, stored)
         return stored
+
+    def require_size(self, key: Key, size: int) -> None:
+        found = self.client.tensor(key).size
+        if found != size:
+            raise Invalid(f"{key!r} has {found} bytes, the parameter {size}: the model is another one")
 
     def _require_new(self, key: str) -> None:
         """``AlreadyExists`` where an earlier run has left a tensor: never ignored, nor replaced in silence."""
@@ -289,6 +302,21 @@ class ParameterStore:
         if number is None:
             number = self._keys[key] = self.client.tensor_id(key)
         return number
+
+    def release(self, key: str) -> None:
+        """The tensor is another store's from now on."""
+        self._keys.pop(key, None)
+
+    def begin_use(self, func: Callable[..., Any], values: list[Any]) -> None:
+        """Placeholders among ``values`` are about to be used by ``func``."""
+
+    def prepare(self, stored: StoredParameter) -> None:
+        """What tierd has of the parameter is about to be used: it is made what it has to be."""
+        stored.settle()
+
+    def deep_copy(self, stored: StoredParameter, memo: dict[int, Any]) -> Any:
+        """A copy of a placeholder. ``Invalid`` unless it is being created."""
+        raise Invalid(NO_COPY)
 
     def pack(self, value: torch.Tensor) -> Packed | None:
         """``value`` as a place in a parameter, if it lies in one's storage."""

@@ -285,11 +285,15 @@ class TieredOptimizer(OffloadableOptimizer):
         """Returns the keys of the parameter's state in tierd, for AdamW ``{"exp_avg": "adamw-1/0/exp_avg", …}``."""
         for stored in stored_in([parameter]):
             stored.settle()
-        tiered = self._tiered.get(parameter)
-        return dict(tiered.keys) if tiered is not None and tiered.created else {}
+        return {kind: str(of.key) for kind, of in self.stored_state(parameter).items()}
 
     def state_options(self) -> dict[str, Any]:
         return self._arithmetic.record()
+
+    def stored_state(self, parameter: torch.Tensor) -> dict[str, Stored]:
+        if (tiered := self._tiered.get(parameter)) is None or not (tiered.created and tiered.size):
+            return {}
+        return {kind: Stored(key, tiered.dtype) for kind, key in tiered.keys.items()}
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the whole state in plain torch's format, as a copy: it takes as much memory as the state of the

@@ -1,0 +1,176 @@
+"""creating: models larger than RAM are made in tierd, module by module, by the code that makes them in memory.
+
+The idea: while a context is open, the constructors of all module classes are wrapped. When the outermost constructor of
+a module has returned, its parameters leave (``creation_store``). They were filled by the code and in the order of plain
+construction, so the model has plain construction's bits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from ..client import Client
+from ..connecting import connect
+from ..errors import NoMemory, NoSpace
+from ..quantity import byte_count
+from .arguments import checked_client
+from .creation_store import CreationStore
+from .runtime import saved_in_gathered
+
+_numbers = itertools.count(1)
+
+
+class _Thread(threading.local):
+    """What a thread is creating."""
+
+    def __init__(self) -> None:
+        self.stores: list[CreationStore] = []  # Of the open contexts.
+        self.building: list[object] = []  # Modules whose constructors run.
+
+
+_thread = _Thread()
+
+
+@contextlib.contextmanager
+def creating(
+    *,
+    client: Client | None = None,
+    name: str | None = None,
+    min_bytes: int | str = "64KiB",
+    window_bytes: int | str = "64MiB",
+    ram: int | str | None = None,
+    ssd: int | str | None = None,
+    resume: bool = False,
+) -> Iterator[Client]:
+    """A context in which models larger than RAM are created in tierd, with the bits that they would have in memory::
+
+        with tierd.torch.creating(ssd="64GiB") as client:
+            model = Model()
+        model, optimizer = tierd.torch.offload(model, tierd.torch.AdamW, lr=3e-4)
+
+    Each module is constructed on the CPU as usual, and its parameters of ``min_bytes`` or more leave when its
+    constructor returns. Later code may use them as usual (initialise, tie, copy, convert them): their values then
+    come back, up to ``window_bytes`` of them at a time or the operands of one call, and leave again. Buffers stay, and
+    so do parameters whose bytes something else refers to. ``offload`` takes over what is in tierd without a copy. What
+    is dropped before that is freed.
+
+    Without ``client``, the call connects, with a private daemon of ``ram`` and ``ssd`` bytes if none runs. The size of
+    a model is not known before, so its defaults are those of :func:`tierd.connect`. ``NoSpace`` where they are too
+    small. The context gives the client. ``name`` is the prefix of the keys.
+
+    With ``resume``, for ``offload(…, resume=True)``, parameters that leave are not stored, as their values come from
+    the run that is resumed. Before that, they may be written to and not read (``Invalid``; what reads them in spite of
+    that, below torch's calls, finds NaN).
+
+    It is for modules made by the thread that entered it. Contexts may be nested: the innermost one takes new modules.
+    """
+    least, window = byte_count(min_bytes, "min_bytes"), byte_count(window_bytes, "window_bytes")
+    own = client is None
+    client = checked_client(connect(ram=ram, ssd=ssd) if client is None else client)
+    store = CreationStore(client, name or f"creating-{next(_numbers)}", max(least, 1), window, resume)
+    failed = True
+    _constructors.wrap()
+    _thread.stores.append(store)
+    try:
+        with saved_in_gathered():
+            yield client
+        failed = False
+        store.close(failed=False)
+    except (NoSpace, NoMemory) as error:
+        raise _explained(error, own) from error
+    finally:
+        _thread.stores.remove(store)
+        _constructors.unwrap()
+        if failed:
+            store.close(failed=True)
+
+
+def _explained(error: NoSpace | NoMemory, own: bool) -> Exception:
+    option = "ram" if isinstance(error, NoMemory) else "ssd"
+    if own:
+        where = (
+            f"pass creating({option}=…), which sizes the private daemon that it starts (one that runs stays as it is)"
+        )
+    else:
+        where = f"the daemon of this client needs more {option.upper()}"
+    return type(error)(f"the model does not fit into tierd: {where}. {error}")
+
+
+class _Constructors:
+    """The constructors of all subclasses of ``torch.nn.Module``, wrapped while a context is open on any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open = 0
+        self._originals: dict[type, Any] = {}  # None: the class had no constructor of its own.
+
+    def wrap(self) -> None:
+        with self._lock:
+            self._open += 1
+            if self._open == 1:
+                _Module.__init_subclass__ = classmethod(self._on_subclass)
+                self._wrap_all(torch.nn.Module)
+
+    def unwrap(self) -> None:
+        with self._lock:
+            self._open -= 1
+            if self._open:
+                return
+            del _Module.__init_subclass__
+            for each, original in self._originals.items():
+                untyped: Any = each
+                if original is None:
+                    del untyped.__init__
+                else:
+                    untyped.__init__ = original
+            self._originals.clear()
+
+    def _on_subclass(self, made: type[torch.nn.Module], /, **options: Any) -> None:
+        super(torch.nn.Module, made).__init_subclass__(**options)
+        self._wrap(made)
+
+    def _wrap_all(self, root: type) -> None:
+        seen: set[type] = {root}
+        open_classes = [root]
+        while open_classes:  # Bases before what inherits from them.
+            each = open_classes.pop(0)
+            self._wrap(each)
+            subclasses: list[type] = type.__subclasses__(each)
+            found = [sub for sub in subclasses if sub not in seen]
+            seen.update(found)
+            open_classes += found
+
+    def _wrap(self, each: type) -> None:
+        owner = next(base for base in each.__mro__ if "__init__" in base.__dict__)
+        if each in self._originals or (owner is not each and issubclass(owner, torch.nn.Module)):
+            return
+        self._originals[each] = owner.__dict__["__init__"] if owner is each else None
+        untyped: Any = each
+        untyped.__init__ = _wrapped(owner.__dict__["__init__"])
+
+
+_Module: Any = torch.nn.Module
+_constructors = _Constructors()
+
+
+def _wrapped(init: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(init)
+    def constructed(self: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
+        if not _thread.stores or any(each is self for each in _thread.building):
+            return init(self, *args, **kwargs)
+        _thread.building.append(self)
+        try:
+            init(self, *args, **kwargs)
+        finally:
+            _thread.building.pop()
+        if _thread.stores:
+            _thread.stores[-1].collect(self, outermost=not _thread.building)
+
+    return constructed

@@ -1,0 +1,286 @@
+"""CreationStore: the parameters that ``creating`` has put into tierd, until ``offload`` takes them over.
+
+The idea: a new parameter leaves when its module's constructor has returned. A use of it brings its values back: it is
+an ordinary parameter then, in a window of limited size, so that code may write to it by any means; when it has to make
+room, its values, whatever they are by then, are stored. A parameter whose bytes something else refers to (a view, an
+array, a graph) stays in the process as long as that is so: nothing that is written to them can be lost.
+
+What holds: a parameter is a placeholder, or in the window, or an ordinary one of which tierd knows nothing. A tensor in
+tierd is freed with its parameter. The parameters of a run that is resumed have no tensors here: what is written to them
+is dropped, as their values come from the run. Used by the thread that creates.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from ..client import Client
+from ..errors import Invalid, NoMemory, NoSpace
+from ..states import Key
+from . import parameter_state
+from .placeholder import Placeholder, function_name, without_values
+from .stored_parameter import ParameterStore, StoredParameter, free_all, stored_of
+
+_no_dispatch = torch._C.DisableTorchFunctionSubclass
+_MARKS = ("_tierd_stored", "_tierd_class")
+
+
+class CreationStore(ParameterStore):
+    def __init__(self, client: Client, name: str, min_bytes: int, window_bytes: int, resume: bool) -> None:
+        super().__init__(client, name, 0)
+        self.creating = True
+        self.resume = resume
+        self.advice = (
+            "pass the model to tierd.torch.offload(…, resume=True) first"
+            if resume
+            else "pass the model to tierd.torch.offload() first, or use it in `with tierd.torch.gathered(model):`"
+        )
+        self._min_bytes = min_bytes
+        self._window_bytes = window_bytes
+        self._window: dict[StoredParameter, None] = {}  # Those that have their values, the first brought first.
+        self._frees: weakref.WeakKeyDictionary[StoredParameter, Any] = weakref.WeakKeyDictionary()
+        self._numbers = itertools.count()
+        self._roots: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+
+    # ---- New parameters ----
+
+    def collect(self, module: torch.nn.Module, outermost: bool) -> None:
+        """A constructor has returned: what ``module`` has leaves."""
+        self._make_room(0, set())
+        for parameter in parameters_of(module):
+            self.take(parameter)
+        if outermost:
+            self._roots.add(module)
+
+    def take(self, parameter: torch.nn.Parameter) -> None:
+        """Moves an ordinary parameter into tierd, unless it is small, of a kind that cannot be stored, or something
+        else refers to its bytes."""
+        if stored_of(parameter) is not None or not is_storable(parameter, self._min_bytes) or is_shared(parameter):
+            return
+        key = f"{self.name}/created/{next(self._numbers)}"
+        stored = StoredParameter(self, key, parameter, key)
+        if not self.resume:
+            self._require_new(key)
+            self.own(stored)
+            self._put(stored)
+        Placeholder.make(parameter, stored)
+
+    def own(self, stored: StoredParameter) -> None:
+        """Its tensor is freed with the parameter from now on."""
+        stored.store = self
+        if not self.resume:
+            keys = {str(stored.key): self.client.tensor_id(stored.key)}
+            self._frees[stored] = weakref.finalize(stored, free_all, self.client, keys)
+            self._frees[stored].atexit = False
+
+    def give_up(self, stored: StoredParameter) -> None:
+        """Its tensor is another store's from now on."""
+        free = self._frees.pop(stored, None)
+        if free is not None:
+            free.detach()
+
+    def deep_copy(self, stored: StoredParameter, memo: dict[int, Any]) -> Any:
+        if not self.creating:
+            return super().deep_copy(stored, memo)
+        self._make_room(stored.nbytes, set())
+        self.demand(stored)
+        parameter: Any = stored.parameter
+        marks = {mark: parameter.__dict__.pop(mark) for mark in _MARKS}  # Not the copy's.
+        try:
+            made = parameter.__deepcopy__(memo)
+        finally:
+            parameter.__dict__.update(marks)
+        self.take(made)
+        return made
+
+    # ---- Uses ----
+
+    def begin_use(self, func: Callable[..., Any], values: list[Any]) -> None:
+        """Makes room for a call of ``func`` with ``values``."""
+        if not self.creating:
+            return
+        used = {stored for stored in _stored_among(values) if stored.store is self}
+        if self.resume and not without_values(func):
+            name = next(iter(used)).name
+            raise Invalid(
+                f"{function_name(func)} reads {name!r}, whose values come with the run that is resumed: do it after "
+                "tierd.torch.offload(resume=True), in tierd.torch.gathered(), or create without resume=True"
+            )
+        self._make_room(sum(stored.nbytes for stored in used if stored not in self._window), used)
+
+    def demand(self, stored: StoredParameter) -> bool:
+        if not self.creating:
+            return False
+        if self.resume:
+            values = stored.empty_like()
+            values.fill_(float("nan")) if stored.dtype.is_floating_point else values.zero_()
+        else:
+            values = stored.copy()
+        Placeholder.fill(stored.parameter, values)
+        stored.uses = 1
+        self._window[stored] = None
+        return True
+
+    def release_on_demand(self, stored: StoredParameter) -> None:
+        self.prepare(stored)
+
+    def prepare(self, stored: StoredParameter) -> None:
+        """Takes the values back where they are in the process. ``Invalid`` if tierd has none."""
+        if self.resume:
+            raise Invalid(f"parameter {stored.name!r} has no values before tierd.torch.offload(resume=True)")
+        if stored in self._window:
+            self._leave(stored)
+
+    # ---- Leaving ----
+
+    def close(self, failed: bool) -> None:
+        """Nothing is brought any more. What something else refers to is an ordinary parameter from now on; after a
+        failure, everything in the window is."""
+        try:
+            for stored in list(self._window):
+                if failed or not self._leave(stored):
+                    self.let_go(stored)
+            for module in () if failed else list(self._roots):
+                for parameter in parameters_of(module):
+                    self.take(parameter)
+        finally:
+            self.creating = False
+            self._roots.clear()
+
+    def settle(self, stored: StoredParameter) -> None:
+        """It is a placeholder, or an ordinary parameter, when this returns."""
+        if stored in self._window and not self._leave(stored):
+            self.let_go(stored)
+
+    def let_go(self, stored: StoredParameter) -> None:
+        """Makes a parameter of the window an ordinary one."""
+        for mark in _MARKS:
+            delattr(stored.parameter, mark)
+        del self._window[stored]
+        free = self._frees.pop(stored, None)
+        if free is not None:
+            free()
+
+    def _make_room(self, size: int, used: set[StoredParameter]) -> None:
+        """Takes values back, the first brought first, until ``size`` bytes fit into the window; all if it is 0."""
+        held = sum(stored.nbytes for stored in self._window)
+        for stored in list(self._window):
+            if size and held + size <= self._window_bytes:
+                return
+            nbytes = stored.nbytes
+            if stored not in used and self._leave(stored):
+                held -= nbytes
+
+    def _leave(self, stored: StoredParameter) -> bool:
+        """Stores the values and makes the parameter a placeholder. False, and nothing has changed, where something else
+        refers to them."""
+        parameter = stored.parameter
+        if is_shared(parameter):
+            return False
+        if not is_storable(parameter, 1):  # Other values were assigned to its .data.
+            self.let_go(stored)
+            return True
+        stored.describe(parameter)
+        if not self.resume:
+            self._put(stored)
+        del self._window[stored]
+        stored.uses = 0
+        stored.version += 1
+        Placeholder.empty(parameter, stored.shape, stored.dtype)
+        return True
+
+    def _put(self, stored: StoredParameter) -> None:
+        values = parameter_state.flat(stored.parameter.detach())
+        try:
+            self.client.put(stored.key, values, replace=True)
+        except (NoSpace, NoMemory):
+            gc.collect()  # A module that was dropped may still exist: its children refer to each other.
+            self.client.put(stored.key, values, replace=True)
+
+
+def parameters_of(module: torch.nn.Module) -> Iterator[torch.nn.Parameter]:
+    """Those of the module and what is in it; not of scripted modules, whose parameters C++ has."""
+    for each in module.modules() if "_modules" in module.__dict__ else ():
+        if not isinstance(each, torch.jit.ScriptModule) and "_parameters" in each.__dict__:
+            yield from (parameter for parameter in list(each._parameters.values()) if parameter is not None)
+
+
+def is_storable(parameter: torch.nn.Parameter, min_bytes: int) -> bool:
+    if torch.nn.parameter.is_lazy(parameter) or parameter.layout is not torch.strided:
+        return False
+    return (
+        parameter.device.type == "cpu"
+        and parameter.is_leaf
+        and not parameter.is_inference()
+        and parameter.numel() > 0
+        and parameter.nbytes >= min_bytes
+        and parameter.data_ptr() != 0
+        and parameter_state.is_dense(parameter.shape, parameter.stride())
+    )
+
+
+def is_shared(parameter: torch.nn.Parameter) -> bool:
+    """Whether anything but the parameter refers to its bytes."""
+    with _no_dispatch():
+        storage = parameter.untyped_storage()
+    count: Any = torch._C._storage_Use_Count
+    return bool(count(storage._cdata) > 2)  # The parameter's own, and that of `storage`.
+
+
+def _stored_among(values: Any) -> Iterator[StoredParameter]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            stored = stored_of(value)
+            if stored is not None:
+                yield stored
+        elif isinstance(value, (list, tuple)):
+            yield from _stored_among(value)
+        elif isinstance(value, dict):
+            yield from _stored_among(value.values())
+
+
+def created_in(model: torch.nn.Module) -> list[tuple[str, StoredParameter]]:
+    """The parameters of ``model`` that are in tierd by ``creating``, with their names in the model."""
+    for parameter in model.parameters():
+        stored = stored_of(parameter)
+        if stored is not None and isinstance(stored.store, CreationStore):
+            stored.store.settle(stored)
+    found = [(path, stored_of(parameter)) for path, parameter in model.named_parameters()]
+    return [(path, stored) for path, stored in found if stored is not None and isinstance(stored.store, CreationStore)]
+
+
+def require_fitting(created: list[tuple[str, StoredParameter]], client: Client | None, resume: bool) -> None:
+    """``Invalid`` unless ``offload`` with these arguments can take over what was created."""
+    for path, stored in created:
+        if client is not None and stored.store.client is not client:
+            raise Invalid(f"parameter {path!r} was created by another client: leave out client=, or pass that one")
+        if isinstance(stored.store, CreationStore) and stored.store.resume != resume:
+            raise Invalid(
+                f"parameter {path!r} was created with resume={not resume}: give creating() and offload() the same"
+            )
+
+
+def take_over(store: ParameterStore, name: str, stored: StoredParameter, persisted: Key | None) -> None:
+    """Makes a created parameter one of ``store``: as it is, or with the values of a run that is resumed."""
+    origin, key = stored.store, stored.key
+    assert isinstance(origin, CreationStore)
+    if origin.resume:
+        key = persisted or f"{store.name}/{name}"
+        store.require_size(key, stored.nbytes)
+    store.reserve(str(key))
+    origin.give_up(stored)
+
+    def give_back() -> None:
+        store.release(str(key))
+        stored.key = key
+        origin.own(stored)
+
+    stored.store, stored.name, stored.key = store, name, key
+    store.parameters.append(stored)
+    store.give_back[stored] = give_back

@@ -1,0 +1,98 @@
+"""creating() through a real daemon whose arena is far smaller than the model: the same bits, also after a resume."""
+
+from __future__ import annotations
+
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+
+import launcher
+import torch
+from test_offload import assert_same, new_model, plain, step_of
+
+import tierd
+import tierd.torch
+
+
+def test_a_gpt_is_created_in_an_arena_smaller_than_its_parameters(socket_folder: pathlib.Path) -> None:
+    losses, expected = plain(2)
+    with (
+        launcher.start(socket_folder, arena="8MiB", tier="256MiB") as daemon,
+        tierd.connect(job="creating", socket=daemon.socket) as client,
+    ):
+        with tierd.torch.creating(client=client, min_bytes=1, window_bytes=1):
+            model = new_model()
+        assert_same_values(model, new_model())
+        model, optimizer = tierd.torch.offload(model, tierd.torch.AdamW, lr=1e-3, min_bytes=1)
+        assert [step_of(model, optimizer, number) for number in range(2)] == losses
+        assert_same(model, expected)
+        assert client.stats().leases_open == 0
+        del model, optimizer
+
+
+def assert_same_values(ours: torch.nn.Module, theirs: torch.nn.Module) -> None:
+    with tierd.torch.gathered(ours):
+        for (name, a), (_, b) in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
+            assert torch.equal(a, b), name
+
+
+def test_weights_and_state_go_out_and_in_by_ranges(socket_folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    losses, expected = plain(4)
+    with (
+        launcher.start(socket_folder, arena="8MiB", tier="256MiB") as daemon,
+        tierd.connect(job="files", socket=daemon.socket) as client,
+    ):
+        model, optimizer = tierd.torch.offload(new_model(), tierd.torch.AdamW, client=client, lr=1e-3, min_bytes=1)
+        assert [step_of(model, optimizer, number) for number in range(2)] == losses[:2]
+        tierd.torch.save_safetensors(model, tmp_path, max_shard_bytes="4MB")
+        tierd.torch.save_state(optimizer, tmp_path / "optimizer")
+        assert len(list(tmp_path.glob("model-*"))) > 1
+        del model, optimizer
+        with tierd.torch.creating(client=client, min_bytes=1):
+            model = new_model()
+        tierd.torch.load_safetensors(model, tmp_path)
+        model, optimizer = tierd.torch.offload(model, tierd.torch.AdamW, lr=5.0, min_bytes=1)
+        tierd.torch.load_state(optimizer, tmp_path / "optimizer")
+        assert [step_of(model, optimizer, number) for number in (2, 3)] == losses[2:]
+        assert_same(model, expected)
+        assert client.stats().leases_open == 0
+        del model, optimizer
+
+
+PROGRAM = """
+    import os, signal, sys
+    sys.path[:0] = [{tests!r}, {bindings!r}]
+    import torch, tierd, tierd.torch
+    from test_offload import new_model, step_of
+    client = tierd.connect(job="made", socket={socket!r}, named=True, mode={mode!r})
+    with tierd.torch.creating(client=client, resume={resume}):
+        model = new_model()
+    model, optimizer = tierd.torch.offload(model, tierd.torch.AdamW, lr=1e-3, name="gpt", resume={resume})
+    first = tierd.torch.resumed(model).get("step", 0)
+    for number in range(first, 4):
+        print(number, step_of(model, optimizer, number).hex(), flush=True)
+        if number == 1:
+            tierd.torch.persist(model, optimizer, step=number + 1)
+        if number == 3 and not first:
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def run(socket: str, mode: str, resume: bool) -> subprocess.CompletedProcess[str]:
+    places = {"tests": str(launcher.ROOT / "tests/e2e"), "bindings": str(launcher.ROOT / "bindings/python")}
+    program = textwrap.dedent(PROGRAM).format(socket=socket, mode=mode, resume=resume, **places)
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, env=launcher.environment()
+    )
+
+
+def test_a_created_run_that_was_killed_resumes_bit_for_bit(own_daemon: launcher.Running) -> None:
+    first = run(own_daemon.socket, "create", False)
+    assert first.returncode == -signal.SIGKILL, first.stderr
+    again = run(own_daemon.socket, "resume", False)
+    assert again.returncode == 1 and "AlreadyExists" in again.stderr and "resume=True" in again.stderr
+    second = run(own_daemon.socket, "resume", True)
+    assert second.returncode == 0, second.stderr
+    assert second.stdout.splitlines() == first.stdout.splitlines()[2:]
