@@ -10,37 +10,26 @@ the size of the model, and a plain training loop goes on as it was.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 
 from ..client import Client
-from ..errors import AlreadyExists, Invalid
-from ..progress import shown, wanted
+from ..errors import Invalid
+from ..progress import shown
 from ..quantity import byte_count
-from . import need, parameter_state
-from .arguments import checked_client
 from .data_parallel import require_unwrapped, together
-from .creation_store import CreationStore, created_in, require_fitting, take_over
-from .malloc import return_freed_memory
 from .memory_report import MemoryReport
+from .offloading import Offloading
 from .offloaded_optimizer import OffloadableOptimizer
 from .placeholder import raw_gradient
 from .ranks import Ranks
-from .reduction import Reduction
-from .resume import read_record, restore_generators, write_record
+from .resume import write_record
 from .runtime import Placement, Runtime, runtime_of, saved_in_gathered
-from .shared_weights import FrozenWeights, Parameters
-from .stored_parameter import ParameterStore, StoredParameter, stored_in, stored_of
+from .stored_parameter import StoredParameter, stored_in, stored_of
 
 UPDATES = ("step", "deferred", "backward")
-LOOK_AHEAD_BYTES = 24 << 20
-SLICE_BYTES = 8 << 20
-RETURNED_BYTES = 128 << 10  # glibc would keep freed activations of less than its threshold, and fragment its heap.
-_numbers = itertools.count(1)
 
 
 def offload(
@@ -126,100 +115,17 @@ def offload(
     if runtime_of(model) is not None:
         raise Invalid("this model is offloaded already")
     require_unwrapped(model)
-    created = created_in(model)
-    require_fitting(created, client, resume)
     if client is not None and (ram is not None or ssd is not None):
         raise Invalid("ram and ssd are for a private daemon: give them, or client")
-    if created:
-        if process_group is not None or load_frozen is not None:
-            raise Invalid("a model of creating() is trained by one process: leave out process_group and load_frozen")
-        if not placement.in_tierd("parameters") or (ram, ssd) != (None, None):
-            raise Invalid(
-                "a model that is in tierd already: leave out parameters='device', and give creating() ram, ssd"
-            )
-        client = created[0][1].store.client
-    least = byte_count(min_bytes, "min_bytes")
-    ranks = None if process_group is None else Ranks.of(process_group)
-    if load_frozen is not None and ranks is None and name is None:
+    if load_frozen is not None and process_group is None and name is None:
         raise Invalid("load_frozen without process_group: give a name, by which other ranks find the same weights")
-    prefix = name = name or f"offload-{next(_numbers)}"
-    if ranks is not None:
-        prefix = ranks.chosen_by_first(name, "offload()")
-        name = f"{prefix}/rank{ranks.number}"
-        ranks.require_same_model(model, [dataclasses.astuple(placement), update, least, resume])
-    weights = FrozenWeights(model, load_frozen, shares=ranks is not None or load_frozen is not None)
-    own = client is None
-    made: OffloadableOptimizer
-    make: Any = optimizer
-    options.setdefault("slice_bytes", SLICE_BYTES)
-    try:
-        with together(ranks, "offload()"):
-            weights.load_resident(lambda parameter: _stays(parameter, least, placement))
-            chosen = weights.leave_meta(_chosen(model, least, placement, weights))
-            moving = 0 if resume else sum(parameter.nbytes for _, parameter in chosen)
-            wanted(progress, moving)  # Raises if it is wrong.
-        in_tierd = [*chosen, *((path, stored.parameter) for path, stored in created)]
-        run = need.Run(model, in_tierd, optimizer, placement, update, options, shared=_ids(weights.shared_of(chosen)))
-        if client is None:
-            at_once = dataclasses.replace(run, ranks=1 if ranks is None else ranks.on_this_machine())
-            with together(ranks, "offload()"):
-                client = need.connected(at_once, ram, ssd)
-        checked_client(client)
-        if ranks is not None:
-            ranks.find_jobs(client)
-            run = dataclasses.replace(run, ranks=ranks.in_job)
-        with together(ranks, "offload()"):
-            record = read_record(client, name, optimizer) if resume else None
-        if ranks is not None:
-            ranks.require_one_run(None if record is None else record["extra"]["persisted"])
-        with together(ranks, "offload()"):
-            made = make(
-                model.parameters() if groups is None else groups(model), client=client, name=f"{name}/state", **options
-            )
-            if ranks is None or ranks.leads_job:  # For all ranks of the job.
-                present = [] if resume else weights.present(weights.shared_of(chosen), client, prefix)
-                if ranks is not None and present:
-                    left = f"{prefix}/{present[0][0]}"
-                    raise AlreadyExists(
-                        f"an earlier run has left {left!r} in this job: pass resume=True to go on with it, or another "
-                        "name"
-                    )
-                run = dataclasses.replace(run, present=_ids(present))
-                need.check(client, run, made, f"{name}/needed", resume)
-        if ranks is not None and record is None:
-            ranks.spread_values(model, weights)
-    except BaseException:
-        weights.undo()
-        if own and client is not None:
-            client.close()
-        raise
-    return_freed_memory(RETURNED_BYTES)
-    store = ParameterStore(client, name, LOOK_AHEAD_BYTES)
-    runtime = Runtime(model, store, placement, update, exact_norm)
-    try:
-        with together(ranks, "offload()"):
-            if record is not None:
-                _load_resident(model, record, {path for path, _ in in_tierd})
-            keys = {} if record is None else record["extra"].get("keys", {})
-            with shown("moving the model", moving, progress) as advance:
-                for path, parameter in weights.not_shared_of(chosen):
-                    advance(store.adopt(path, parameter, resume, keys.get(path)).nbytes)
-                take = weights.resume if resume else weights.adopt
-                take(weights.shared_of(chosen), store, prefix, advance)
-            for path, stored in created:
-                take_over(store, path, stored, keys.get(path))
-            runtime.reduction = None if ranks is None else Reduction(model, ranks)
-            runtime.attach()
-            if record is not None:
-                made.adopt_state(record["state"])
-                restore_generators(record)
-                runtime.resumed = record
-    except BaseException:
-        runtime.unloaded = weights.undo()
-        runtime.detach(resumed=resume)
-        raise
-    runtime.serve(made)
-    return model, made
+    moving = Offloading(
+        model, optimizer, placement, update, client,
+        min_bytes=byte_count(min_bytes, "min_bytes"), exact_norm=exact_norm, resume=resume, progress=progress,
+    )  # fmt: skip
+    moving.take_created(alone=process_group is None and load_frozen is None, sized=ram is not None or ssd is not None)
+    moving.join(None if process_group is None else Ranks.of(process_group), name, load_frozen)
+    return moving.run(ram, ssd, groups, options)
 
 
 @contextlib.contextmanager
@@ -315,21 +221,6 @@ def memory_report(model: torch.nn.Module) -> MemoryReport:
     return _required_runtime(model).memory_report()
 
 
-def _load_resident(model: torch.nn.Module, record: dict[str, Any], chosen: set[str]) -> None:
-    """Gives the model what a run has persisted outside of tierd. ``Invalid`` unless that is all that is not in it."""
-    resident = record["extra"]["resident"]
-    tied = {id(dict(model.named_parameters(remove_duplicate=False))[path]) for path in chosen}
-    state = model.state_dict(keep_vars=True)
-    needed = {key for key, value in state.items() if id(value) not in tied}
-    if needed != resident.keys():
-        other = sorted(needed ^ resident.keys())[0]
-        raise Invalid(
-            f"{other!r} was on the other side of min_bytes or of the placement when this run was persisted: resume it "
-            "with the same model and options"
-        )
-    model.load_state_dict(resident, strict=False)
-
-
 def _required_runtime(model: torch.nn.Module) -> Runtime:
     runtime = runtime_of(model)
     if runtime is None:
@@ -344,44 +235,3 @@ def gradient_of(parameter: torch.Tensor) -> torch.Tensor | None:
         return stored.gradient.copy()
     gradient = raw_gradient(parameter)
     return None if gradient is None else gradient.clone()
-
-
-def _ids(parameters: Parameters) -> frozenset[int]:
-    return frozenset(id(parameter) for _, parameter in parameters)
-
-
-def _stays(parameter: torch.Tensor, min_bytes: int, placement: Placement) -> bool:
-    """Whether the parameter stays in the process."""
-    return not placement.in_tierd("parameters") or parameter.numel() == 0 or parameter.nbytes < min_bytes
-
-
-def _chosen(
-    model: torch.nn.Module, min_bytes: int, placement: Placement, weights: FrozenWeights
-) -> list[tuple[str, torch.nn.Parameter]]:
-    """The parameters that go into tierd, with their names. ``Invalid`` where one cannot."""
-    chosen = []
-    owners: dict[int, str] = {}
-    for path, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        if tensor.layout is torch.strided and not tensor.is_meta and tensor.numel() and stored_of(tensor) is None:
-            other = owners.setdefault(tensor.untyped_storage()._cdata, path)
-            if other != path and placement.in_tierd("parameters"):
-                raise Invalid(f"{path!r} and {other!r} share their bytes: make them one Parameter object")
-    for path, parameter in model.named_parameters():
-        if (stored := stored_of(parameter)) is not None:
-            if isinstance(stored.store, CreationStore):
-                continue
-            raise Invalid(f"parameter {path!r} belongs to a model that is offloaded already")
-        if parameter.is_meta and not weights.loads(parameter):
-            raise Invalid(f"parameter {path!r} is on the meta device: only frozen ones may be, with load_frozen=")
-        if _stays(parameter, min_bytes, placement):
-            continue
-        if parameter.is_meta:
-            chosen.append((path, parameter))
-            continue
-        if parameter.layout is not torch.strided or parameter.device.type != "cpu":
-            raise Invalid(f"parameter {path!r} ({parameter.layout}, {parameter.device}) cannot be stored in tierd")
-        if parameter.untyped_storage().nbytes() and parameter.data_ptr() == 0:
-            raise Invalid(f"parameter {path!r} of type {type(parameter).__name__} has no bytes of its own")
-        parameter_state.flat(parameter.detach())
-        chosen.append((path, parameter))
-    return chosen

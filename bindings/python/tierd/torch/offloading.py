@@ -1,0 +1,270 @@
+"""Offloading: the steps by which ``offload`` moves a model into tierd, once its arguments are known to be valid.
+
+What holds: until :meth:`Offloading.run` has checked that everything fits, neither the model nor the daemon has changed;
+what fails after that gives the values back to the parameters. Where several ranks run it, a failure of one is raised on
+all of them, at the same step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from ..client import Client
+from ..errors import AlreadyExists, Invalid
+from ..progress import shown, wanted
+from . import need, parameter_state
+from .arguments import checked_client
+from .creation_store import CreationStore, created_in, require_fitting, take_over
+from .data_parallel import together
+from .malloc import return_freed_memory
+from .offloaded_optimizer import OffloadableOptimizer
+from .ranks import Ranks
+from .reduction import Reduction
+from .resume import read_record, restore_generators
+from .runtime import Placement, Runtime
+from .shared_weights import FrozenWeights, Parameters
+from .stored_parameter import ParameterStore, StoredParameter, stored_of
+
+LOOK_AHEAD_BYTES = 24 << 20
+SLICE_BYTES = 8 << 20
+RETURNED_BYTES = 128 << 10  # glibc would keep freed activations of less than its threshold, and fragment its heap.
+_numbers = itertools.count(1)
+_WHAT = "offload()"
+
+
+class Offloading:
+    """Used once: :meth:`take_created`, :meth:`join`, :meth:`run`."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: type[OffloadableOptimizer],
+        placement: Placement,
+        update: str,
+        client: Client | None,
+        *,
+        min_bytes: int,
+        exact_norm: bool,
+        resume: bool,
+        progress: bool | None,
+    ) -> None:
+        self._model = model
+        self._optimizer = optimizer
+        self._placement = placement
+        self._update = update
+        self._client = client
+        self._min_bytes = min_bytes
+        self._exact_norm = exact_norm
+        self._resume = resume
+        self._progress = progress
+        self._created: list[tuple[str, StoredParameter]] = []
+        self._chosen: list[tuple[str, torch.nn.Parameter]] = []  # Those that move.
+        self._record: dict[str, Any] | None = None  # Of the run that is resumed.
+
+    def take_created(self, alone: bool, sized: bool) -> None:
+        """Finds what ``creating`` has put into tierd. ``Invalid`` where the other arguments do not go with it."""
+        self._created = created_in(self._model)
+        require_fitting(self._created, self._client, self._resume)
+        if not self._created:
+            return
+        if not alone:
+            raise Invalid("a model of creating() is trained by one process: leave out process_group and load_frozen")
+        if not self._placement.in_tierd("parameters") or sized:
+            raise Invalid(
+                "a model that is in tierd already: leave out parameters='device', and give creating() ram, ssd"
+            )
+        self._client = self._created[0][1].store.client
+
+    def join(
+        self,
+        ranks: Ranks | None,
+        name: str | None,
+        load_frozen: Callable[[str], torch.Tensor] | None,
+    ) -> None:
+        """Agrees with the other ranks, if there are any, on the name of the run and on what is to be done."""
+        self._ranks = ranks
+        self._prefix = self._name = name or f"offload-{next(_numbers)}"
+        if ranks is not None:
+            self._prefix = ranks.chosen_by_first(self._name, _WHAT)
+            self._name = f"{self._prefix}/rank{ranks.number}"
+            same = [dataclasses.astuple(self._placement), self._update, self._min_bytes, self._resume]
+            ranks.require_same_model(self._model, same)
+        shares = ranks is not None or load_frozen is not None
+        self._weights = FrozenWeights(self._model, load_frozen, shares=shares)
+
+    def run(
+        self,
+        ram: int | str | None,
+        ssd: int | str | None,
+        groups: Callable[[torch.nn.Module], Iterable[Any]] | None,
+        options: dict[str, Any],
+    ) -> tuple[torch.nn.Module, OffloadableOptimizer]:
+        """``ram`` and ``ssd`` size a private daemon, where there is no client."""
+        given = self._client
+        options.setdefault("slice_bytes", SLICE_BYTES)
+        try:
+            run = self._connect(self._choose(options), ram, ssd)
+            made = self._make(run, groups, options)
+            if self._ranks is not None and self._record is None:
+                self._ranks.spread_values(self._model, self._weights)
+        except BaseException:
+            self._weights.undo()
+            if given is None and self._client is not None:
+                self._client.close()
+            raise
+        return self._model, self._move(made)
+
+    def _choose(self, options: dict[str, Any]) -> need.Run:
+        with together(self._ranks, _WHAT):
+            self._weights.load_resident(lambda parameter: _stays(parameter, self._min_bytes, self._placement))
+            found = _chosen(self._model, self._min_bytes, self._placement, self._weights)
+            self._chosen = self._weights.leave_meta(found)
+            wanted(self._progress, self._moving_bytes())  # Raises if it is wrong.
+        shared = _ids(self._weights.shared_of(self._chosen))
+        return need.Run(
+            self._model, self._in_tierd(), self._optimizer, self._placement, self._update, options, shared=shared
+        )
+
+    def _moving_bytes(self) -> int:
+        return 0 if self._resume else sum(parameter.nbytes for _, parameter in self._chosen)
+
+    def _in_tierd(self) -> list[tuple[str, torch.nn.Parameter]]:
+        return [*self._chosen, *((path, stored.parameter) for path, stored in self._created)]
+
+    def _connect(self, run: need.Run, ram: int | str | None, ssd: int | str | None) -> need.Run:
+        ranks = self._ranks
+        if self._client is None:
+            at_once = dataclasses.replace(run, ranks=1 if ranks is None else ranks.on_this_machine())
+            with together(ranks, _WHAT):
+                self._client = need.connected(at_once, ram, ssd)
+        client = checked_client(self._client)
+        if ranks is not None:
+            ranks.find_jobs(client)
+            run = dataclasses.replace(run, ranks=ranks.in_job)
+        with together(ranks, _WHAT):
+            self._record = read_record(client, self._name, self._optimizer) if self._resume else None
+        if ranks is not None:
+            ranks.require_one_run(None if self._record is None else self._record["extra"]["persisted"])
+        return run
+
+    def _make(
+        self, run: need.Run, groups: Callable[[torch.nn.Module], Iterable[Any]] | None, options: dict[str, Any]
+    ) -> OffloadableOptimizer:
+        """The optimizer, once it is known that the daemon has room for all of it."""
+        client, ranks = self._client, self._ranks
+        assert client is not None
+        make: Any = self._optimizer
+        parameters = self._model.parameters() if groups is None else groups(self._model)
+        with together(ranks, _WHAT):
+            made: OffloadableOptimizer = make(parameters, client=client, name=f"{self._name}/state", **options)
+            if ranks is None or ranks.leads_job:  # For all ranks of the job.
+                need.check(client, self._with_present(run, client), made, f"{self._name}/needed", self._resume)
+        return made
+
+    def _with_present(self, run: need.Run, client: Client) -> need.Run:
+        """``AlreadyExists``: an earlier run of these ranks has left its weights."""
+        if self._resume:
+            return run
+        present = self._weights.present(self._weights.shared_of(self._chosen), client, self._prefix)
+        if self._ranks is not None and present:
+            left = f"{self._prefix}/{present[0][0]}"
+            raise AlreadyExists(
+                f"an earlier run has left {left!r} in this job: pass resume=True to go on with it, or another name"
+            )
+        return dataclasses.replace(run, present=_ids(present))
+
+    def _move(self, made: OffloadableOptimizer) -> OffloadableOptimizer:
+        assert self._client is not None
+        return_freed_memory(RETURNED_BYTES)
+        store = ParameterStore(self._client, self._name, LOOK_AHEAD_BYTES)
+        runtime = Runtime(self._model, store, self._placement, self._update, self._exact_norm)
+        try:
+            with together(self._ranks, _WHAT):
+                self._fill(store)
+                runtime.reduction = None if self._ranks is None else Reduction(self._model, self._ranks)
+                runtime.attach()
+                if self._record is not None:
+                    made.adopt_state(self._record["state"])
+                    restore_generators(self._record)
+                    runtime.resumed = self._record
+        except BaseException:
+            runtime.unloaded = self._weights.undo()
+            runtime.detach(resumed=self._resume)
+            raise
+        runtime.serve(made)
+        return made
+
+    def _fill(self, store: ParameterStore) -> None:
+        """The parameters' bytes, from the process, from an earlier run, or as ``creating`` has put them."""
+        weights, keys = self._weights, {}
+        if self._record is not None:
+            _load_resident(self._model, self._record, {path for path, _ in self._in_tierd()})
+            keys = self._record["extra"].get("keys", {})
+        with shown("moving the model", self._moving_bytes(), self._progress) as advance:
+            for path, parameter in weights.not_shared_of(self._chosen):
+                advance(store.adopt(path, parameter, self._resume, keys.get(path)).nbytes)
+            take = weights.resume if self._resume else weights.adopt
+            take(weights.shared_of(self._chosen), store, self._prefix, advance)
+        for path, stored in self._created:
+            take_over(store, path, stored, keys.get(path))
+
+
+def _load_resident(model: torch.nn.Module, record: dict[str, Any], chosen: set[str]) -> None:
+    """Gives the model what a run has persisted outside of tierd. ``Invalid`` unless that is all that is not in it."""
+    resident = record["extra"]["resident"]
+    tied = {id(dict(model.named_parameters(remove_duplicate=False))[path]) for path in chosen}
+    state = model.state_dict(keep_vars=True)
+    needed = {key for key, value in state.items() if id(value) not in tied}
+    if needed != resident.keys():
+        other = sorted(needed ^ resident.keys())[0]
+        raise Invalid(
+            f"{other!r} was on the other side of min_bytes or of the placement when this run was persisted: resume it "
+            "with the same model and options"
+        )
+    model.load_state_dict(resident, strict=False)
+
+
+def _ids(parameters: Parameters) -> frozenset[int]:
+    return frozenset(id(parameter) for _, parameter in parameters)
+
+
+def _stays(parameter: torch.Tensor, min_bytes: int, placement: Placement) -> bool:
+    """Whether the parameter stays in the process."""
+    return not placement.in_tierd("parameters") or parameter.numel() == 0 or parameter.nbytes < min_bytes
+
+
+def _chosen(
+    model: torch.nn.Module, min_bytes: int, placement: Placement, weights: FrozenWeights
+) -> list[tuple[str, torch.nn.Parameter]]:
+    """The parameters that go into tierd, with their names. ``Invalid`` where one cannot."""
+    chosen = []
+    owners: dict[int, str] = {}
+    for path, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if tensor.layout is torch.strided and not tensor.is_meta and tensor.numel() and stored_of(tensor) is None:
+            other = owners.setdefault(tensor.untyped_storage()._cdata, path)
+            if other != path and placement.in_tierd("parameters"):
+                raise Invalid(f"{path!r} and {other!r} share their bytes: make them one Parameter object")
+    for path, parameter in model.named_parameters():
+        if (stored := stored_of(parameter)) is not None:
+            if isinstance(stored.store, CreationStore):
+                continue
+            raise Invalid(f"parameter {path!r} belongs to a model that is offloaded already")
+        if parameter.is_meta and not weights.loads(parameter):
+            raise Invalid(f"parameter {path!r} is on the meta device: only frozen ones may be, with load_frozen=")
+        if _stays(parameter, min_bytes, placement):
+            continue
+        if parameter.is_meta:
+            chosen.append((path, parameter))
+            continue
+        if parameter.layout is not torch.strided or parameter.device.type != "cpu":
+            raise Invalid(f"parameter {path!r} ({parameter.layout}, {parameter.device}) cannot be stored in tierd")
+        if parameter.untyped_storage().nbytes() and parameter.data_ptr() == 0:
+            raise Invalid(f"parameter {path!r} of type {type(parameter).__name__} has no bytes of its own")
+        parameter_state.flat(parameter.detach())
+        chosen.append((path, parameter))
+    return chosen
