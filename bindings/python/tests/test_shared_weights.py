@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import pathlib
 from typing import Any
 
 import pytest
@@ -187,6 +188,28 @@ def test_weights_that_cannot_be_loaded_are_refused_and_nothing_changes() -> None
         tierd.torch.offload(
             nn.Linear(2, 2, device="meta"), tierd.torch.AdamW, **options, name="all", load_frozen=values.__getitem__
         )
+
+
+def test_shared_weights_go_into_files_and_not_out_of_them(tmp_path: pathlib.Path) -> None:
+    client, fake = new_client()
+    values, theirs = net().state_dict(), net()
+    theirs.load_state_dict(values)
+    ours, _ = tierd.torch.offload(
+        net("meta"), tierd.torch.AdamW, client=client, min_bytes=1, name="lora", load_frozen=values.__getitem__
+    )
+    tierd.torch.save_safetensors(ours, tmp_path)
+    tierd.torch.load_safetensors(theirs, tmp_path)
+    for key, value in ours.state_dict().items():
+        assert torch.equal(value, theirs.state_dict()[key]), key
+    before = ours.state_dict()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.add_(1)
+    tierd.torch.save_safetensors(theirs, tmp_path)
+    with pytest.raises(tierd.Invalid, match="'0.base.weight' is frozen.*load_frozen="):
+        tierd.torch.load_safetensors(ours, tmp_path)
+    assert all(torch.equal(value, before[key]) for key, value in ours.state_dict().items())
+    assert fake.leases == {}
 
 
 def test_a_private_daemon_has_room_for_every_rank_and_for_frozen_weights_once() -> None:

@@ -26,16 +26,16 @@ def source_of(name: str, values: torch.Tensor) -> Source:
         if stored is None or stored.uses:  # The process may have newer values.
             file.write(bytes_of(values.detach().contiguous()))
         elif in_order(stored.shape, stored.strides):
-            write_ranges(file, stored.store.client, stored.key, stored.nbytes)
+            write_ranges(file, stored.store.client, stored.key, stored.nbytes, stored.shared)
         else:
             file.write(bytes_of(stored.copy().contiguous()))
 
     return Source(name, values.dtype, tuple(values.shape), write)
 
 
-def write_ranges(file: BinaryIO, client: Client, key: Key, size: int) -> None:
+def write_ranges(file: BinaryIO, client: Client, key: Key, size: int, shared: bool = False) -> None:
     for begin in range(0, size, BLOCK):
-        with client.lease(key, offset=begin, length=min(BLOCK, size - begin)) as lease:
+        with client.lease(key, offset=begin, length=min(BLOCK, size - begin), shared=shared) as lease:
             view = lease.memoryview()
             file.write(view)
             view.release()
@@ -77,6 +77,16 @@ def _fill(stored: StoredParameter, file: SafetensorsFile, entry: Entry) -> None:
 def in_order(shape: torch.Size, strides: tuple[int, ...]) -> bool:
     """Whether the elements lie in memory in the order of their indices."""
     return torch.empty_strided(shape, strides, device="meta").is_contiguous()
+
+
+def require_own(name: str, tensor: torch.Tensor) -> None:
+    """``Invalid`` where other ranks read the same bytes."""
+    stored = stored_of(tensor)
+    if stored is not None and stored.shared:
+        raise Invalid(
+            f"{name!r} is frozen, and all ranks of the job read the same bytes: load it before tierd.torch.offload(), "
+            "by load_frozen=, or leave it out of the file and pass strict=False"
+        )
 
 
 def require_values(tensors: dict[str, torch.Tensor]) -> None:

@@ -18,7 +18,7 @@ import torch
 
 from ..errors import Invalid, NotFound
 from ..quantity import byte_count
-from .ranges_in_tierd import load, require_values, source_of
+from .ranges_in_tierd import load, require_own, require_values, source_of
 from .safetensors_file import (
     HEADER_BYTES_MAX,
     Path,
@@ -51,9 +51,10 @@ def load_safetensors(model: torch.nn.Module, path: Path, *, strict: bool = True)
 
     What is in tierd is filled by ranges of 2 MiB; what is in the process needs memory for its largest tensor. Values
     are converted to the model's dtypes as ``load_state_dict`` does. A tied weight may be there under one of its names.
-    ``Invalid``, and nothing has changed: a damaged file, another shape, or, if ``strict``, names that the model or the
-    files lack; without it they are returned. ``NotFound``: no such file. An error after that (a disk that fails) leaves
-    some tensors as they were. Call it between steps, from the thread that trains.
+    ``Invalid``, and nothing has changed: a damaged file, another shape, a frozen weight that ranks share, or, if
+    ``strict``, names that the model or the files lack; without it they are returned. ``NotFound``: no such file. An
+    error after that (a disk that fails) leaves some tensors as they were. Call it between steps, from the thread that
+    trains.
     """
     with _files(pathlib.Path(path)) as places:
         targets = _tensors(model)
@@ -65,6 +66,7 @@ def load_safetensors(model: torch.nn.Module, path: Path, *, strict: bool = True)
         found = {name: tensor for name, tensor in targets.items() if name in places}
         require_values(found)
         for name, tensor in found.items():
+            require_own(name, tensor)
             shape = places[name].entries[name].shape
             if shape != tensor.shape:
                 raise Invalid(f"{path} has {name!r} in shape {tuple(shape)}, the model in {tuple(tensor.shape)}")
