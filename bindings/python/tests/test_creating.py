@@ -6,6 +6,7 @@ import copy
 import ctypes
 import gc
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -170,6 +171,67 @@ def test_few_parameters_are_in_the_process_at_a_time(window: int, alive: int) ->
     assert_same(ours, plain(make))
 
 
+class Replaced(nn.Module):
+    """Its children's parameters are replaced by its own constructor, in ways that torch tells no subclass of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(61, 67, bias=False) for _ in range(8)])
+        self.seen: list[weakref.ref[nn.Parameter]] = []
+        self.most = 0
+        for layer in self.each():
+            layer.weight = nn.Parameter(layer.weight, requires_grad=False)
+        for layer in self.each():
+            layer.weight = nn.Parameter(layer.weight.as_subclass(torch.Tensor).mul(2))
+        for layer in self.each():
+            layer.weight.data.set_(torch.randn(67, 61))
+        for layer in self.each():
+            layer.weight.requires_grad_(False).set_(torch.randn(67, 61)).requires_grad_()
+        for layer in self.each():
+            layer.late = nn.Parameter(torch.randn(67, 61))
+
+    def each(self) -> Iterator[nn.Linear]:
+        for layer in self.layers:
+            self.seen += [weakref.ref(p) for p in layer.parameters()]
+            yield layer
+            self.seen += [weakref.ref(p) for p in layer.parameters()]
+            alive = {id(ref()) for ref in self.seen if type(ref()) is nn.Parameter}
+            self.most = max(self.most, len(alive))
+
+
+def test_parameters_that_are_replaced_leave_too() -> None:
+    client, fake = new_client()
+    ours = created(Replaced, client)
+    assert ours.most == 2 and all(type(p) is Placeholder for p in ours.parameters())
+    theirs = plain(Replaced)
+    assert_same(ours, theirs)
+    gc.collect()
+    assert len(fake.tensors) == 16
+    made = nn.Parameter(torch.ones(2))
+    assert type(made) is nn.Parameter and isinstance(nn.Parameter.__dict__["__new__"], staticmethod)
+    with pytest.raises(RuntimeError, match="weakref"):  # Each would have the other's place in tierd.
+        torch.utils.swap_tensors(ours.layers[0].weight, ours.layers[1].weight)
+    with pytest.raises(tierd.Invalid, match=r"set_\(\)"):
+        ours.layers[0].weight.set_(torch.ones(67, 61))
+
+
+def test_a_class_that_cannot_be_wrapped_leaves_with_the_module_around_it() -> None:
+    class Meta(type):
+        def __setattr__(cls, name: str, value: object) -> None:
+            raise TypeError("it cannot be changed")
+
+    class Sealed(nn.Module, metaclass=Meta):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(8, 8))
+
+    client, _ = new_client()
+    ours = created(lambda: nn.Sequential(Sealed(), nn.Linear(8, 8)), client)
+    assert all(type(p) is Placeholder for p in ours.parameters())
+    assert_same(ours, plain(lambda: nn.Sequential(Sealed(), nn.Linear(8, 8))))
+    assert not hasattr(nn.Linear.__init__, "__wrapped__")
+
+
 def test_what_something_else_refers_to_stays_and_is_offloaded_as_usual() -> None:
     client, fake = new_client()
     table = torch.randn(6, 8)
@@ -268,6 +330,8 @@ def test_nested_contexts_and_two_models_of_one() -> None:
         assert torch.equal(first.weight, second.weight) and first.bias.sum() == 8
     with pytest.raises(tierd.Invalid, match="another client"):
         offloaded(second, client=a)
+    with pytest.raises(tierd.Invalid, match="different clients"):
+        offloaded(nn.Sequential(first, second))
     offloads = [offloaded(each) for each in (first, second, third)]
     for model, optimizer in offloads:
         model(torch.ones(2, 8)).sum().backward()

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from ..client import Client
 from ..connecting import connect
@@ -22,6 +23,7 @@ from ..errors import NoMemory, NoSpace
 from ..quantity import byte_count
 from .arguments import checked_client
 from .creation_store import CreationStore
+from .placeholder import bring_created
 from .runtime import saved_in_gathered
 
 _numbers = itertools.count(1)
@@ -110,27 +112,39 @@ class _Constructors:
         self._lock = threading.Lock()
         self._open = 0
         self._originals: dict[type, Any] = {}  # None: the class had no constructor of its own.
+        self._assigned: Any = None  # The handle of a hook.
 
     def wrap(self) -> None:
         with self._lock:
+            if self._open == 0:
+                try:
+                    _Module.__init_subclass__ = classmethod(self._on_subclass)
+                    _Parameter.__new__ = staticmethod(_new_parameter)
+                    self._assigned = register_module_parameter_registration_hook(_on_parameter)
+                    self._wrap_all(torch.nn.Module)
+                except BaseException:
+                    self._restore()
+                    raise
             self._open += 1
-            if self._open == 1:
-                _Module.__init_subclass__ = classmethod(self._on_subclass)
-                self._wrap_all(torch.nn.Module)
 
     def unwrap(self) -> None:
         with self._lock:
             self._open -= 1
-            if self._open:
-                return
-            del _Module.__init_subclass__
-            for each, original in self._originals.items():
-                untyped: Any = each
-                if original is None:
-                    del untyped.__init__
-                else:
-                    untyped.__init__ = original
-            self._originals.clear()
+            if self._open == 0:
+                self._restore()
+
+    def _restore(self) -> None:
+        _Parameter.__new__ = _plain_new
+        if self._assigned is not None:
+            self._assigned.remove()
+        del _Module.__init_subclass__
+        for each, original in self._originals.items():
+            untyped: Any = each
+            if original is None:
+                del untyped.__init__
+            else:
+                untyped.__init__ = original
+        self._originals.clear()
 
     def _on_subclass(self, made: type[torch.nn.Module], /, **options: Any) -> None:
         super(torch.nn.Module, made).__init_subclass__(**options)
@@ -151,13 +165,31 @@ class _Constructors:
         owner = next(base for base in each.__mro__ if "__init__" in base.__dict__)
         if each in self._originals or (owner is not each and issubclass(owner, torch.nn.Module)):
             return
-        self._originals[each] = owner.__dict__["__init__"] if owner is each else None
+        init = owner.__dict__["__init__"]
         untyped: Any = each
-        untyped.__init__ = _wrapped(owner.__dict__["__init__"])
+        try:
+            untyped.__init__ = _wrapped(init)
+        except (AttributeError, TypeError):
+            return  # Its metaclass keeps it as it is: its parameters leave with the module around it.
+        self._originals[each] = init if owner is each else None
 
 
 _Module: Any = torch.nn.Module
+_Parameter: Any = torch.nn.Parameter
+_plain_new: Any = torch.nn.Parameter.__dict__["__new__"]
 _constructors = _Constructors()
+
+
+def _new_parameter(cls: type, *args: Any, **kwargs: Any) -> Any:
+    """``Parameter(other)``: torch looks at the other's class, which must be what it is with its values."""
+    for value in (*args[:1], kwargs.get("data")):
+        bring_created(value, torch.nn.Parameter)
+    return _plain_new.__func__(cls, *args, **kwargs)
+
+
+def _on_parameter(module: torch.nn.Module, name: str, parameter: torch.nn.Parameter | None) -> None:
+    if _thread.stores and parameter is not None and not any(each is module for each in _thread.building):
+        _thread.stores[-1].assigned(parameter)
 
 
 def _wrapped(init: Callable[..., None]) -> Callable[..., None]:

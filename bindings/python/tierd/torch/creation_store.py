@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -28,6 +29,7 @@ from .placeholder import Placeholder, function_name, without_values
 from .stored_parameter import ParameterStore, StoredParameter, free_all, stored_of
 
 _no_dispatch = torch._C.DisableTorchFunctionSubclass
+_OWN_REFERENCES = 3  # To a parameter that only its StoredParameter has: its own, a local variable, an argument.
 _MARKS = ("_tierd_stored", "_tierd_class")
 
 
@@ -46,6 +48,7 @@ class CreationStore(ParameterStore):
         self._window: dict[StoredParameter, None] = {}  # Those that have their values, the first brought first.
         self._frees: weakref.WeakKeyDictionary[StoredParameter, Any] = weakref.WeakKeyDictionary()
         self._numbers = itertools.count()
+        self._late: torch.nn.Parameter | None = None  # Assigned last to a module that was there already.
         self._roots: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
 
     # ---- New parameters ----
@@ -53,10 +56,19 @@ class CreationStore(ParameterStore):
     def collect(self, module: torch.nn.Module, outermost: bool) -> None:
         """A constructor has returned: what ``module`` has leaves."""
         self._make_room(0, set())
+        self._late = None
         for parameter in parameters_of(module):
             self.take(parameter)
         if outermost:
             self._roots.add(module)
+
+    def assigned(self, parameter: torch.nn.Parameter) -> None:
+        """A module whose constructor has returned is given a parameter. It leaves when the next one is, and not now:
+        what has made it may still refer to its bytes."""
+        self._make_room(0, set())
+        before, self._late = self._late, parameter
+        if before is not None:
+            self.take(before)
 
     def take(self, parameter: torch.nn.Parameter) -> None:
         """Moves an ordinary parameter into tierd, unless it is small, of a kind that cannot be stored, or something
@@ -143,14 +155,19 @@ class CreationStore(ParameterStore):
         """Nothing is brought any more. What something else refers to is an ordinary parameter from now on; after a
         failure, everything in the window is."""
         try:
-            for stored in list(self._window):
+            while self._window:
+                stored = next(iter(self._window))
                 if failed or not self._leave(stored):
                     self.let_go(stored)
+                del stored  # And with it a parameter that nothing else refers to.
+            if self._late is not None and not failed:
+                self.take(self._late)
             for module in () if failed else list(self._roots):
                 for parameter in parameters_of(module):
                     self.take(parameter)
         finally:
             self.creating = False
+            self._late = None
             self._roots.clear()
 
     def settle(self, stored: StoredParameter) -> None:
@@ -182,7 +199,10 @@ class CreationStore(ParameterStore):
         refers to them."""
         parameter = stored.parameter
         if is_shared(parameter):
-            return False
+            if sys.getrefcount(parameter) > _OWN_REFERENCES:
+                return False
+            self.let_go(stored)  # Replaced by one that shares its bytes.
+            return True
         if not is_storable(parameter, 1):  # Other values were assigned to its .data.
             self.let_go(stored)
             return True
@@ -260,6 +280,11 @@ def require_fitting(created: list[tuple[str, StoredParameter]], client: Client |
     for path, stored in created:
         if client is not None and stored.store.client is not client:
             raise Invalid(f"parameter {path!r} was created by another client: leave out client=, or pass that one")
+        if stored.store.client is not created[0][1].store.client:
+            raise Invalid(
+                f"{created[0][0]!r} and {path!r} were created by different clients: create all of a model in one "
+                "creating(), or give each the same client="
+            )
         if isinstance(stored.store, CreationStore) and stored.store.resume != resume:
             raise Invalid(
                 f"parameter {path!r} was created with resume={not resume}: give creating() and offload() the same"

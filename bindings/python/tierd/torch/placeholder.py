@@ -81,6 +81,14 @@ class Placeholder(torch.nn.Parameter):
                 bring(placeholder, func)
         return func(*args, **kwargs)
 
+    # torch calls __torch_function__ for all methods but these two, which would see the NaN.
+
+    def set_(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__torch_function__(_Tensor.set_, (), (self, *args), kwargs)
+
+    def as_subclass(self, cls: Any) -> Any:
+        return self.__torch_function__(_Tensor.as_subclass, (), (self, cls))
+
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
         stored = self._tierd_stored
         kind = f"{tuple(stored.shape)}, {stored.dtype}"
@@ -112,6 +120,13 @@ def bring(placeholder: Placeholder, func: object) -> None:
     stored = placeholder._tierd_stored
     if not stored.store.demand(stored):
         raise Invalid(_sentence(placeholder, f"used by {function_name(func)}"))
+
+
+def bring_created(value: object, func: Callable[..., Any]) -> None:
+    """The values of a placeholder that is being created, for ``func``, which torch does not dispatch."""
+    if isinstance(value, Placeholder) and _is_created(value):
+        value._tierd_stored.store.begin_use(func, [value])
+        bring(value, func)
 
 
 def raw_gradient(parameter: torch.Tensor) -> torch.Tensor | None:
@@ -278,7 +293,19 @@ _METADATA: set[Any] = {
 }  # fmt: skip
 
 _SHAPED = {
-    *("view", "view_as", "reshape", "flatten", "t", "select", "narrow", "__getitem__", "__setitem__"),
+    *(
+        "Parameter",
+        "as_subclass",
+        "view",
+        "view_as",
+        "reshape",
+        "flatten",
+        "t",
+        "select",
+        "narrow",
+        "__getitem__",
+        "__setitem__",
+    ),
     "new_tensor",
     *("new_empty", "new_zeros", "new_ones", "new_full", "data_ptr", "untyped_storage", "stride", "is_contiguous"),
     *("empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like"),

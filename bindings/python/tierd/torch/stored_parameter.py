@@ -42,8 +42,8 @@ class StoredParameter:
     """One parameter in tierd. Its elements lie there in the order that they had in memory."""
 
     __slots__ = (
-        "__weakref__", "_entered_version", "_identity", "deferred", "dtype", "gradient", "key", "name", "numel",
-        "parameter", "shape", "shared", "store", "strides", "uses", "version",
+        "__weakref__", "_entered_version", "_identity", "_unswapped", "deferred", "dtype", "gradient", "key", "name",
+        "numel", "parameter", "shape", "shared", "store", "strides", "uses", "version",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +52,7 @@ class StoredParameter:
         self.store = store
         self.name = name
         self.parameter = parameter
+        self._unswapped = weakref.ref(parameter)  # torch.utils.swap_tensors refuses it: tierd goes by the object.
         self.key = key
         self.shared = shared  # The job's: other ranks read the same bytes, and no rank changes them.
         self.describe(parameter)
