@@ -67,11 +67,8 @@ class Runtime:
             if placement.in_tierd("activations")
             else None
         )
-        self._entered: dict[torch.nn.Module, list[list[StoredParameter]]] = {}
-        self._saved_hooks: Any = None
-        self._training_order = store.look_ahead
-        self._evaluation_order = LookAhead(store.client, store.look_ahead.bytes_max)
-        for order in (self._training_order, self._evaluation_order):
+        self._evaluation_order = LookAhead(store.client, store.training_order.bytes_max)
+        for order in (store.training_order, self._evaluation_order):
             order.whole_uses = self._deferred
         self._evaluation_order.shared = store.shared
         self._removable: list[Any] = []
@@ -105,7 +102,6 @@ class Runtime:
             whole = is_one_scope(module)
             if whole:
                 inside.update(id(each) for each in module.modules())
-            self._entered[module] = []
             untyped: Any = module
             own = list(stored_in(module.parameters(recurse=whole)))
             self._removable += [
@@ -142,7 +138,7 @@ class Runtime:
 
     def serve(self, optimizer: OffloadableOptimizer) -> None:
         self.optimizer = weakref.ref(optimizer)
-        optimizer.follow(self.store.look_ahead, self._deferred)
+        optimizer.follow(self.store.training_order, self._deferred)
         optimizer.model_report = weakref.WeakMethod(self.memory_report)
         if self.reduction is not None:
             optimizer.register_step_pre_hook(self.reduction.before_step)
@@ -165,10 +161,11 @@ class Runtime:
 
     def _before(self, module: torch.nn.Module, own: list[StoredParameter]) -> Callable[..., None]:
         def before(_: torch.nn.Module, args: object) -> None:
-            if self.store.open_scopes and module is self._model() and not _in_backward():
+            scopes = self.store.scopes
+            if scopes.open and module is self._model() and not _in_backward():
                 self._unwind()  # Left by an interrupt.
             entered: list[StoredParameter] = []
-            self._entered[module].append(entered)
+            scopes.entered.setdefault(module, []).append(entered)
             if self.store.open_scope():
                 self._open()
             for stored in own:
@@ -178,7 +175,7 @@ class Runtime:
 
     def _after(self, module: torch.nn.Module) -> Callable[..., None]:
         def after(_: torch.nn.Module, args: object, output: object) -> None:
-            _leave(self._entered[module])
+            _leave(self.store.scopes.entered[module])
             if self.store.close_scope():
                 self._close()
 
@@ -202,10 +199,11 @@ class Runtime:
         return guarded
 
     def _unwind(self) -> None:
-        for scopes in self._entered.values():
-            while scopes:
-                _leave(scopes)
-        while self.store.open_scopes:
+        scopes = self.store.scopes
+        for entered in scopes.entered.values():
+            while entered:
+                _leave(entered)
+        while scopes.open:
             if self.store.close_scope():
                 self._close()
 
@@ -213,17 +211,18 @@ class Runtime:
         """The outermost forward begins. One that runs in backward recomputes what checkpointing left out: there, what
         autograd saves is for the hooks of the checkpoint, if it has any."""
         if not torch.is_grad_enabled() and not _in_backward():  # An evaluation has an order of its own.
-            self.store.look_ahead = self._evaluation_order
+            self.store.scopes.order = self._evaluation_order
         in_checkpoint = _in_backward() and torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
         if not in_checkpoint:  # Also where no gradients are wanted: a part of the forward may want some.
-            self._saved_hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack)
-            self._saved_hooks.__enter__()
+            self.store.scopes.saved_hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack)
+            self.store.scopes.saved_hooks.__enter__()
 
     def _close(self) -> None:
-        if self.store.look_ahead is self._evaluation_order:
+        scopes = self.store.scopes
+        if scopes.order is not None:
             self._evaluation_order.end_step(ask=False)
-            self.store.look_ahead = self._training_order
-        hooks, self._saved_hooks = self._saved_hooks, None
+            scopes.order = None
+        hooks, scopes.saved_hooks = scopes.saved_hooks, None
         if hooks is not None:
             hooks.__exit__(None, None, None)
 
@@ -264,7 +263,7 @@ class Runtime:
 
     def _after_step(self, *_: object) -> None:
         self.store.client.step()
-        self.store.look_ahead.end_step()
+        self.store.training_order.end_step()
 
 
 def _leave(scopes: list[list[StoredParameter]]) -> None:

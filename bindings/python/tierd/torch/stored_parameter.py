@@ -31,6 +31,7 @@ from ..states import Key, Part
 from . import parameter_state
 from .look_ahead import LookAhead
 from .placeholder import NO_COPY, Placeholder
+from .scopes import Scopes
 from .stored_gradient import StoredGradient
 from .storage_identity import StorageIdentity
 
@@ -224,7 +225,7 @@ class Packed(NamedTuple):
 
 
 class ParameterStore:
-    """The parameters of one model. Any thread."""
+    """The parameters of one model. Any thread, each with scopes of its own."""
 
     creating = False  # Whether a use outside of forward brings values.
     advice = "use it in `with tierd.torch.gathered(model):`, which brings the values into the process"
@@ -233,18 +234,21 @@ class ParameterStore:
         self.client = client
         self.name = name
         self.lock = threading.RLock()
-        self.look_ahead = LookAhead(client, look_ahead_bytes)
-        self.shared = self.look_ahead.shared
+        self.scopes = Scopes()
+        self.training_order = LookAhead(client, look_ahead_bytes)
+        self.shared = self.training_order.shared
         self.by_storage: dict[int, StoredParameter] = {}
         self.parameters: list[StoredParameter] = []
         self.give_back: dict[StoredParameter, Callable[[], None]] = {}  # To the store that has created them.
-        self.open_scopes = 0  # Forwards of modules under way.
         self.saving = 0  # Calls of state_dict() under way.
-        self._on_demand: list[StoredParameter] = []  # Present until the outermost scope ends.
-        self._released_after = -1  # The backward at whose end they are released.
         keys: dict[str, int] = {}
         self._keys = keys
         weakref.finalize(self, free_all, client, keys).atexit = False
+
+    @property
+    def look_ahead(self) -> LookAhead:
+        """The order of what this thread has under way: an evaluation has one of its own."""
+        return self.scopes.order or self.training_order
 
     def adopt(
         self, name: str, parameter: torch.nn.Parameter, resume: bool, persisted: Key | None = None
@@ -339,48 +343,54 @@ class ParameterStore:
     # ---- Scopes ----
 
     def open_scope(self) -> bool:
-        """A module's forward begins. Whether it is the outermost."""
+        """A module's forward begins. Whether it is the outermost of this thread."""
+        scopes = self.scopes
         with self.lock:
-            if self.open_scopes == 0 and torch._C._current_graph_task_id() == -1:
-                self._release_on_demand()  # Left by a backward that failed.
-            self.open_scopes += 1
-            return self.open_scopes == 1
+            if scopes.open == 0 and torch._C._current_graph_task_id() == -1:
+                self._release_on_demand(scopes.on_demand)  # Left by a backward that failed.
+            scopes.open += 1
+            return scopes.open == 1
 
     def close_scope(self) -> bool:
         """It ends. Whether it was the outermost."""
+        scopes = self.scopes
         with self.lock:
-            self.open_scopes = max(0, self.open_scopes - 1)
-            if self.open_scopes == 0 and torch._C._current_graph_task_id() == -1:
-                self._release_on_demand()
-            return self.open_scopes == 0
+            scopes.open = max(0, scopes.open - 1)
+            if scopes.open == 0 and torch._C._current_graph_task_id() == -1:
+                self._release_on_demand(scopes.on_demand)
+            return scopes.open == 0
 
     def demand(self, stored: StoredParameter) -> bool:
-        """A placeholder is used. Inside a forward or a backward its values come, until that ends; else False."""
+        """A placeholder is used. Inside a forward or a backward of this thread its values come, until that ends; else
+        False."""
+        scopes = self.scopes
         with self.lock:
             task = torch._C._current_graph_task_id()
-            if not self.open_scopes and task == -1:
+            if not scopes.open and task == -1:
                 return False
-            if task not in (-1, self._released_after):  # Once in each backward.
-                torch.autograd.Variable._execution_engine.queue_callback(self._end_of_backward)
-                self._released_after = task
-            stored.enter(self._on_demand)
+            if task not in (-1, scopes.released_after):  # Once in each backward.
+                release = functools.partial(self._end_of_backward, scopes.on_demand)
+                torch.autograd.Variable._execution_engine.queue_callback(release)
+                scopes.released_after = task
+            stored.enter(scopes.on_demand)
             return True
 
     def release_on_demand(self, stored: StoredParameter) -> None:
         """Takes back values that came for a use outside of the parameter's module."""
+        on_demand = self.scopes.on_demand
         with self.lock:
-            while stored in self._on_demand:
-                stored.leave(self._on_demand)
+            while stored in on_demand:
+                stored.leave(on_demand)
 
-    def _end_of_backward(self) -> None:
+    def _end_of_backward(self, on_demand: list[StoredParameter]) -> None:
         with self.lock:
-            self._released_after = -1
-            if self.open_scopes == 0:
-                self._release_on_demand()
+            self.scopes.released_after = -1
+            if self.scopes.open == 0:
+                self._release_on_demand(on_demand)
 
-    def _release_on_demand(self) -> None:
-        while self._on_demand:
-            self._on_demand[-1].leave(self._on_demand)
+    def _release_on_demand(self, on_demand: list[StoredParameter]) -> None:
+        while on_demand:
+            on_demand[-1].leave(on_demand)
 
 
 def stored_of(parameter: torch.Tensor) -> StoredParameter | None:
