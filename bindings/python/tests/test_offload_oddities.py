@@ -39,6 +39,27 @@ def both(make: Callable[[], nn.Module], **options: Any) -> tuple[tuple[nn.Module
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
+def test_frozen_parameters_in_a_checkpoint_have_their_values_in_backward(reentrant: bool) -> None:
+    class Frozen(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.part = nn.Linear(8, 8), nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8), nn.PReLU(8))
+            self.part.requires_grad_(False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y: torch.Tensor = checkpoint(self.part, self.first(x), use_reentrant=reentrant)
+            return y
+
+    arms = both(Frozen)
+    for step in range(3):
+        for model, optimizer in arms:
+            model(rows(step)).pow(2).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert_same(arms[0][0], arms[1][0])
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
 def test_what_a_checkpoint_used_outside_of_its_module_is_a_placeholder_after_backward(reentrant: bool) -> None:
     class Odd(nn.Module):
         def __init__(self) -> None:

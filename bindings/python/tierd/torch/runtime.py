@@ -212,10 +212,13 @@ class Runtime:
         autograd saves is for the hooks of the checkpoint, if it has any."""
         if not torch.is_grad_enabled() and not _in_backward():  # An evaluation has an order of its own.
             self.store.scopes.order = self._evaluation_order
-        in_checkpoint = _in_backward() and torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
-        if not in_checkpoint:  # Also where no gradients are wanted: a part of the forward may want some.
-            self.store.scopes.saved_hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack)
-            self.store.scopes.saved_hooks.__enter__()
+        # Also where no gradients are wanted: a part of the forward may want some.
+        hooks: tuple[Callable[[torch.Tensor], Any], Callable[[Any], torch.Tensor]] = self._pack, _unpack
+        in_checkpoint = torch._C._autograd._top_saved_tensors_default_hooks(True) if _in_backward() else None
+        if in_checkpoint is not None:
+            hooks = functools.partial(_pack_recomputed, in_checkpoint[0]), in_checkpoint[1]
+        self.store.scopes.saved_hooks = torch.autograd.graph.saved_tensors_hooks(*hooks)
+        self.store.scopes.saved_hooks.__enter__()
 
     def _close(self) -> None:
         scopes = self.store.scopes
@@ -271,6 +274,12 @@ def _leave(scopes: list[list[StoredParameter]]) -> None:
     while scopes[-1]:
         scopes[-1][-1].leave(scopes[-1])
     scopes.pop()
+
+
+def _pack_recomputed(pack: Callable[[torch.Tensor], Any], value: torch.Tensor) -> Any:
+    """For the checkpoint, which keeps the object itself where that requires no gradient: a frozen parameter would be a
+    placeholder by the time that backward uses it."""
+    return pack(value if stored_of(value) is None else value.detach())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
