@@ -22,6 +22,7 @@ except ModuleNotFoundError as missing:
 if not issubclass(_torch.optim.AdamW, _torch.optim.Adam):
     raise ImportError(f"tierd.torch needs PyTorch 2.7 or later, this is {_torch.__version__}: pip install -U torch")
 
+from .accumulate import accumulate
 from .activations import offload_activations
 from .adam import Adam, AdamW
 from .data_parallel import no_sync
@@ -41,6 +42,7 @@ __all__ = [
     "AdamW",
     "Lion",
     "MemoryReport",
+    "accumulate",
     "activation_bytes",
     "creating",
     "gathered",

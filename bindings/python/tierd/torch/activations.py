@@ -19,11 +19,13 @@ What holds:
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import itertools
 import threading
 import types
 import weakref
+from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -34,12 +36,18 @@ from ..quantity import byte_count
 from ..states import Part
 from .arguments import checked_client
 from .storage_identity import StorageIdentity
+from .strands import Place, current
+
+_sequences = itertools.count(1)
 
 # Ids of activations: far from those of string keys and from ids that people type.
 _ids = itertools.count(0x4143_0000_0000_0000)
 
 # In a node's metadata: identifies the node.
 _TOKEN = "tierd.node"
+
+# A gap this long between the first numbers of two places is one between the graphs of two steps.
+_OTHER_STEP = 64
 
 # The start of a stored range keeps its offset within a cache line, and so the alignment that kernels see.
 _ALIGNMENT = 64
@@ -74,11 +82,11 @@ class _Restored(NamedTuple):
 class _Copy:
     """Bytes [begin, end) of one storage, as one source had them, in tierd. Freed by the finalizer of this object."""
 
-    __slots__ = ("__weakref__", "begin", "end", "prefetched", "restored", "sequence", "tensor")
+    __slots__ = ("__weakref__", "begin", "end", "place", "prefetched", "restored", "tensor")
 
-    def __init__(self, tensor: int, sequence: int, begin: int, end: int) -> None:
+    def __init__(self, tensor: int, place: Place, begin: int, end: int) -> None:
         self.tensor = tensor
-        self.sequence = sequence
+        self.place = place
         self.begin = begin
         self.end = end
         self.prefetched = False
@@ -124,8 +132,8 @@ class Kept:
         )
 
 
-# A copy, and its entries to remove when it is gone: its source, its tensor and its sequence.
-_Handle: TypeAlias = "weakref.KeyedRef[tuple[_Source, int, int], _Copy]"
+# A copy, and its entries to remove when it is gone: its source, its tensor and its place, which ends with its sequence.
+_Handle: TypeAlias = "weakref.KeyedRef[tuple[_Source, int, Place], _Copy]"
 
 
 class _Storage:
@@ -138,6 +146,41 @@ class _Storage:
         self.copies: dict[int, _Handle] = {}  # By sequence.
 
 
+class _BackwardOrder:
+    """Stored copies by their places. Backward needs the highest first: what was saved last, or as the strands say that
+    run in turn. Finalizers may call ``remove`` in the middle of any method."""
+
+    def __init__(self) -> None:
+        self._handles: dict[Place, _Handle] = {}
+        self._places: list[Place] = []  # Sorted; also some that were removed.
+
+    def __len__(self) -> int:
+        return len(self._handles)
+
+    def handles(self) -> list[_Handle]:
+        return list(self._handles.values())
+
+    def add(self, place: Place, handle: _Handle) -> None:
+        self._handles[place] = handle
+        if len(self._places) > 2 * len(self._handles) + _OTHER_STEP:
+            self._places = sorted(self._handles)
+        else:
+            bisect.insort(self._places, place)
+
+    def remove(self, place: Place) -> None:
+        self._handles.pop(place, None)
+
+    def before(self, place: Place) -> Iterator[_Handle]:
+        """From the next one on that backward needs behind ``place``, as long as they are of the same step."""
+        for earlier in reversed(self._places[: bisect.bisect_left(self._places, place)]):
+            handle = self._handles.get(earlier)
+            if handle is not None:
+                if place[0] - earlier[0] > _OTHER_STEP:
+                    return
+                place = earlier
+                yield handle
+
+
 class _Registry:
     """The copies alive. Outlives the context manager: graphs are freed after it. Any thread; finalizers may run in the
     middle of any method, so the lock is re-entrant. A signal's handler may raise in a finalizer, which Python reports
@@ -147,10 +190,9 @@ class _Registry:
         self.client = client
         self.lock = threading.RLock()
         self.storages: dict[_Source, _Storage] = {}
-        self.order: dict[int, _Handle] = {}  # Stored copies, by sequence.
+        self.order = _BackwardOrder()  # Stored copies.
         self.handles: dict[int, _Handle] = {}  # Stored copies, and those being stored.
         self.gone: list[_Handle] = []
-        self.sequence = 0
 
     def find(self, key: _Source, begin: int, end: int) -> _Copy | None:
         with self.lock:
@@ -165,19 +207,19 @@ class _Registry:
 
     def add(self, key: _Source, storage: torch.UntypedStorage, begin: int, end: int) -> _Copy:
         self.free_gone()
-        with self.lock:
-            self.sequence += 1
-            copy = _Copy(next(_ids), self.sequence, begin, end)
+        sequence, strand = next_sequence(), current()
+        place = (sequence,) if strand is None else (*strand.copies_place(), sequence)
+        copy = _Copy(next(_ids), place, begin, end)
         # Made before the tensor: whatever interrupts this, the tensor is freed with the copy. The last made is called
         # first.
         weakref.finalize(copy, self.free_gone).atexit = False
-        handle = weakref.KeyedRef(copy, self.gone.append, (key, copy.tensor, copy.sequence))
-        self.handles[copy.sequence] = handle
+        handle = weakref.KeyedRef(copy, self.gone.append, (key, copy.tensor, place))
+        self.handles[sequence] = handle
         whole = torch.empty(0, dtype=torch.uint8).set_(storage, begin, (end - begin,), (1,))
         self.client.put(copy.tensor, whole)
         with self.lock:
-            self.order[copy.sequence] = handle
-            self.storages.setdefault(key, _Storage(storage)).copies[copy.sequence] = handle
+            self.order.add(place, handle)
+            self.storages.setdefault(key, _Storage(storage)).copies[sequence] = handle
         return copy
 
     def free_gone(self) -> None:
@@ -186,31 +228,27 @@ class _Registry:
             with contextlib.suppress(ValueError):  # Another thread did it too, or a finalizer in the middle of this.
                 self.gone.remove(handle)
 
-    def drop(self, key: _Source, tensor: int, sequence: int) -> None:
+    def drop(self, key: _Source, tensor: int, place: Place) -> None:
         with self.lock:
-            self.order.pop(sequence, None)
-            self.handles.pop(sequence, None)
+            self.order.remove(place)
+            self.handles.pop(place[-1], None)
             entry = self.storages.get(key)
             if entry is not None:
-                entry.copies.pop(sequence, None)
+                entry.copies.pop(place[-1], None)
                 if not entry.copies:
                     del self.storages[key]
         with contextlib.suppress(Error):  # There is no tensor, or it ended with the session.
             self.client.discard(tensor)
 
     def before(self, copy: _Copy, bytes_max: int) -> list[tuple[_Copy, int]]:
-        """The copies that backward will need after ``copy``, and how many bytes of each: the copies made before it,
-        latest first, up to ``bytes_max``. If the next one alone is larger, its first ``bytes_max`` bytes, which arrive
-        while the rest is requested."""
+        """The copies that backward will need after ``copy``, and how many bytes of each, up to ``bytes_max``. If the
+        next one alone is larger, its first ``bytes_max`` bytes, which arrive while the rest is requested."""
         wanted: list[tuple[_Copy, int]] = []
         left = bytes_max
         with self.lock:
-            for sequence in range(copy.sequence - 1, 0, -1):
-                reference = self.order.get(sequence)
-                earlier = reference() if reference is not None else None
+            for handle in self.order.before(copy.place):
+                earlier = handle()
                 if earlier is None:
-                    if sequence < copy.sequence - 64:
-                        break  # A gap this long is another step's graph.
                     continue
                 length = min(earlier.end - earlier.begin, bytes_max)
                 if left < length or left == 0:
@@ -260,7 +298,7 @@ class offload_activations:
     @property
     def tensors(self) -> list[int]:
         """The ids of the copies in tierd."""
-        return [handle.key[1] for handle in list(self._registry.order.values())]
+        return [handle.key[1] for handle in self._registry.order.handles()]
 
     def __enter__(self) -> offload_activations:
         self._parameters = {key: ref for key, ref in self._parameters.items() if not ref.expired()}
@@ -333,6 +371,11 @@ class offload_activations:
             copy.restored = None if by is None else _Restored(StorageIdentity(storage), by)
             copy.prefetched = False
         return torch.empty(0, dtype=packed.dtype).set_(storage, packed.offset, packed.shape, packed.strides)
+
+
+def next_sequence() -> int:
+    """A number above those of all copies made so far."""
+    return next(_sequences)
 
 
 def _evaluation() -> _Evaluation | None:

@@ -129,6 +129,13 @@ def bring_created(value: object, func: Callable[..., Any]) -> None:
         bring(value, func)
 
 
+def on_incoming_gradient(parameter: torch.Tensor, hook: Callable[[torch.Tensor], None]) -> Any:
+    """Has ``hook`` called when a backward is about to add to the parameter's gradient. Returns what removes it."""
+    with _no_dispatch():
+        register: Any = parameter.register_hook
+        return register(hook)
+
+
 def raw_gradient(parameter: torch.Tensor) -> torch.Tensor | None:
     """The gradient that autograd has left in the process."""
     with _no_dispatch():

@@ -144,6 +144,11 @@ class Runtime:
             optimizer.register_step_pre_hook(self.reduction.before_step)
         optimizer.register_step_post_hook(self._after_step)
 
+    def end_thread(self) -> None:
+        """Takes back what this thread has left in the process: an interrupt, or a backward that failed."""
+        self._unwind()
+        self.store.release_all_on_demand()
+
     def _watch(self, stored: StoredParameter) -> None:
         # Weakly: autograd holds the hook, where the collector does not see it.
         runtime, watched = weakref.ref(self), weakref.ref(stored)
@@ -171,15 +176,18 @@ class Runtime:
             for stored in own:
                 stored.enter(entered)
 
-        return _opaque(before)
+        return opaque(before)
 
     def _after(self, module: torch.nn.Module) -> Callable[..., None]:
         def after(_: torch.nn.Module, args: object, output: object) -> None:
-            _leave(self.store.scopes.entered[module])
+            entered = self.store.scopes.entered.get(module)
+            if not entered:
+                return  # A hook before ours has failed.
+            _leave(entered)
             if self.store.close_scope():
                 self._close()
 
-        return _opaque(after)
+        return opaque(after)
 
     def _guarded(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         """``forward``, and an interrupt in it ends all scopes: torch calls hooks only for an ``Exception``."""
@@ -336,7 +344,7 @@ def is_one_scope(module: torch.nn.Module) -> bool:
     return compiled or isinstance(module, (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer))
 
 
-def _opaque(hook: Callable[..., None]) -> Callable[..., None]:
+def opaque(hook: Callable[..., None]) -> Callable[..., None]:
     """``hook``, into which torch.compile does not look."""
     disable: Any = torch._dynamo.disable
     disabled: Callable[..., None] = disable(hook)

@@ -26,9 +26,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from ..client import Client
-from ..errors import AlreadyExists, Error, Invalid, NotFound
+from ..errors import AlreadyExists, Error, Invalid, NoMemory, NotFound, WouldDeadlock
+from ..lease import Lease
 from ..states import Key, Part
 from . import parameter_state
+from .held import Held
 from .look_ahead import LookAhead
 from .placeholder import NO_COPY, Placeholder
 from .scopes import Scopes
@@ -91,12 +93,21 @@ class StoredParameter:
             storage = self.living_storage()
             if storage is None:
                 self.store.look_ahead.use([Part(self.key, 0, self.nbytes)])
-                lease = self.store.client.lease(self.key, shared=self.shared)
+                lease = self._lease()
                 storage = lease.torch(self.dtype, (self.numel,)).untyped_storage()
                 self.store.drop_storage(self._identity)
                 self._identity = StorageIdentity(storage)
                 self.store.by_storage[self._identity.key] = self
+                self.store.held.keep(self, storage)
             return storage
+
+    def _lease(self) -> Lease:
+        try:
+            return self.store.client.lease(self.key, shared=self.shared)
+        except (NoMemory, WouldDeadlock):
+            if not self.store.held.release():
+                raise
+            return self.store.client.lease(self.key, shared=self.shared)
 
     def living_storage(self) -> torch.UntypedStorage | None:
         return None if self._identity is None else self._identity.storage()
@@ -170,6 +181,7 @@ class StoredParameter:
                 "same bytes: it cannot be changed. Unfreeze it before tierd.torch.offload()"
             )
         self.store.release_on_demand(self)
+        self.store.held.release(self)
         self._empty()  # Left by an interrupt.
         if self.uses or self.living_storage() is not None:
             raise Invalid(
@@ -235,6 +247,7 @@ class ParameterStore:
         self.name = name
         self.lock = threading.RLock()
         self.scopes = Scopes()
+        self.held = Held()
         self.training_order = LookAhead(client, look_ahead_bytes)
         self.shared = self.training_order.shared
         self.by_storage: dict[int, StoredParameter] = {}
@@ -381,6 +394,10 @@ class ParameterStore:
         with self.lock:
             while stored in on_demand:
                 stored.leave(on_demand)
+
+    def release_all_on_demand(self) -> None:
+        with self.lock:
+            self._release_on_demand(self.scopes.on_demand)
 
     def _end_of_backward(self, on_demand: list[StoredParameter]) -> None:
         with self.lock:
