@@ -13,8 +13,8 @@ from launcher import ROOT
 
 BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/training.md").read_text(), re.MULTILINE | re.DOTALL)
 ANSWERS = [
-    "trained True", "clipped True", "trained True", "state in tierd True", "norm True", "created True",
-    "loaded True 0.001", "tuned in steps: 8", "accelerated 2", "resumed at 1", "ranks 2",
+    "trained True", "clipped True", "trained True", "state in tierd True", "accumulated 4", "norm True",
+    "created True", "loaded True 0.001", "tuned in steps: 8", "accelerated 2", "resumed at 1", "ranks 2",
 ]  # fmt: skip
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 

@@ -34,6 +34,7 @@ PART_NAMES = (
     "train-losses",
     "overflow",
     "lora",
+    "accumulate",
 )
 ARMS = (*(f"tierd {update}" for update in UPDATES), "DeepSpeed default", "DeepSpeed tuned", "DeepSpeed pipelined")
 

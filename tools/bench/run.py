@@ -23,6 +23,7 @@ from collections.abc import Callable
 import beside
 import footprint
 import reclaim
+from accumulation import accumulation
 from contention import contention
 from devices import failing_device
 from full import full_devices
@@ -232,6 +233,7 @@ PARTS: dict[str, Callable[[Report, bool], None]] = dict(
             hundred_steps,
             overflow_check,
             lora_by_ranks,
+            accumulation,
         ),
         strict=True,
     )

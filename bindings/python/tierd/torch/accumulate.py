@@ -53,8 +53,9 @@ def accumulate(
     order, or are left out, take longer, and give the same gradients.
 
     An error of one micro-batch ends the others and is raised here; so is an interrupt. Gradients that were added by
-    then stay: set them to ``None`` before the next try. ``Invalid``: a model that updates in backward, has several ranks
-    or is not on the CPU, no micro-batches, no blocks, a loss that is no scalar with a gradient, a call inside of forward or backward.
+    then stay: set them to ``None`` before the next try. ``Invalid``: a model that updates in backward, has several
+    ranks or is not on the CPU, no micro-batches, no blocks, a loss that is no scalar with a gradient, a call inside of
+    forward or backward.
     """
     batches = list(micro_batches)
     if not batches:
