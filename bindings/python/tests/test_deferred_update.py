@@ -207,3 +207,89 @@ def test_a_selective_checkpoint_does_not_see_the_update() -> None:
     with Watch():
         model(rows(1))
     assert waiting(model) == 0 and not any("adam" in name for name in seen)
+
+
+class Failing(torch.overrides.TorchFunctionMode):
+    """Fails in each operation of an optimizer that it sees."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") in ("copy_", "add", "_fused_adamw_", "zero_"):
+            raise KeyboardInterrupt
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_mode_around_the_forward_cannot_come_between_an_update_and_its_note() -> None:
+    (model, optimizer), (theirs, plain) = both(Small)
+    for each, o in ((model, optimizer), (theirs, plain)):
+        step_of(each, o, 0)
+    with Failing():
+        try:
+            model(rows(1))
+        except KeyboardInterrupt:
+            pass
+    for each, o in ((model, optimizer), (theirs, plain)):
+        step_of(each, o, 1)
+    assert_same(model, theirs)
+
+
+def test_a_transformation_of_a_model_whose_update_is_due_is_refused_and_changes_nothing() -> None:
+    (model, optimizer), (theirs, plain) = both(Small)
+    for each, o in ((model, optimizer), (theirs, plain)):
+        step_of(each, o, 0)
+    for _ in range(3):
+        with pytest.raises(tierd.Invalid, match="settle"):
+            torch.func.jvp(model, (rows(1),), (rows(2),))
+    assert_same(model, theirs)
+
+
+def test_a_step_in_inference_mode_is_carried_out_later() -> None:
+    arms = both(Small)
+    for model, optimizer in arms:
+        for seed in range(3):
+            optimizer.zero_grad()
+            model(rows(seed)).pow(2).sum().backward()
+            with torch.inference_mode():
+                optimizer.step()
+    assert_same(arms[0][0], arms[1][0])
+
+
+def test_an_option_that_no_update_can_use_is_refused_by_step() -> None:
+    (model, optimizer), (theirs, plain) = both(Small)
+    for each in (model, theirs):
+        each(rows(0)).pow(2).sum().backward()
+    for name, wrong in (("lr", None), ("betas", 0.9), ("eps", "x")):
+        right = optimizer.param_groups[0][name]
+        optimizer.param_groups[0][name] = wrong
+        with pytest.raises(tierd.Invalid, match=name):
+            optimizer.step()
+        optimizer.param_groups[0][name] = right
+    for o in (optimizer, plain):
+        o.step()
+        o.zero_grad()
+    assert_same(model, theirs)
+
+
+def test_two_optimizers_of_the_same_parameters_update_in_turn() -> None:
+    (model, optimizer), (theirs, plain) = both(Small)
+    second = tierd.torch.SGD(model.parameters(), client=optimizer._client, lr=0.1)
+    plain_second = torch.optim.SGD(theirs.parameters(), lr=0.1, fused=True)
+    for each, first, then in ((model, optimizer, second), (theirs, plain, plain_second)):
+        for seed in range(3):
+            step_of(each, first, seed)
+            then.step()
+    assert_same(model, theirs)
+
+
+def test_a_state_dict_that_fails_leaves_no_mark() -> None:
+    (model, optimizer), _ = both(Small)
+    step_of(model, optimizer, 0)
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise tierd.NoSpace("full")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(optimizer._client, "lease_many", full)
+        with pytest.raises(tierd.NoSpace):
+            model.state_dict()
+    with pytest.raises(tierd.Invalid, match="gathered"):
+        model.linear.weight.detach()

@@ -163,10 +163,10 @@ def test_a_share_below_the_largest_module_is_refused(client: tierd.Client, job: 
     model = new_model()
     job["share_bytes"] = need.required(run_of(model)).in_use - 1
     with pytest.raises(tierd.NoMemory, match=r"of RAM at one time.*1024 KiB are available.*arena.maximum"):
-        tierd.torch.offload(model, tierd.torch.AdamW, client=client, min_bytes=1)
+        tierd.torch.offload(model, tierd.torch.AdamW, client=client, min_bytes=1, update="step")
     assert_untouched(model, new_model())
     job["share_bytes"] += 1
-    tierd.torch.offload(model, tierd.torch.AdamW, client=client, min_bytes=1)
+    tierd.torch.offload(model, tierd.torch.AdamW, client=client, min_bytes=1, update="step")
 
 
 def test_what_is_to_stay_in_ram_fits_what_is_certain(client: tierd.Client, job: dict[str, Any]) -> None:

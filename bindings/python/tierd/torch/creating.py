@@ -168,7 +168,7 @@ class _Constructors:
         init = owner.__dict__["__init__"]
         untyped: Any = each
         try:
-            untyped.__init__ = _wrapped(init)
+            untyped.__init__ = _wrapped(init if owner is each else _inherited(each))
         except (AttributeError, TypeError):
             return  # Its metaclass keeps it as it is: its parameters leave with the module around it.
         self._originals[each] = init if owner is each else None
@@ -190,6 +190,16 @@ def _new_parameter(cls: type, *args: Any, **kwargs: Any) -> Any:
 def _on_parameter(module: torch.nn.Module, name: str, parameter: torch.nn.Parameter | None) -> None:
     if _thread.stores and parameter is not None and not any(each is module for each in _thread.building):
         _thread.stores[-1].assigned(parameter)
+
+
+def _inherited(each: type) -> Callable[..., None]:
+    """The constructor of a class that has none of its own: the next one in the order of the object's class."""
+
+    def inherited(self: Any, *args: Any, **kwargs: Any) -> None:
+        untyped: Any = super(each, self)
+        untyped.__init__(*args, **kwargs)
+
+    return inherited
 
 
 def _wrapped(init: Callable[..., None]) -> Callable[..., None]:

@@ -13,10 +13,14 @@ that fails half-way stays, and the next use goes on with it; no slice is updated
 from __future__ import annotations
 
 import contextlib
+import copy
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils import _python_dispatch
+
+from ..errors import Invalid, NoMemory, WouldDeadlock
+from .group_options import check_options
 
 if TYPE_CHECKING:
     from .tiered_optimizer import TieredOptimizer
@@ -49,24 +53,39 @@ class DeferredUpdate:
 
     def run(self) -> None:
         """Any error of tierd, or an interrupt, may leave it half done; then call it again."""
+        held = self.stored.store.held
         with self.stored.store.lock, _outside_of_the_model():
-            self.optimizer.carry_out(self)
+            try:
+                self.optimizer.carry_out(self)
+            except (NoMemory, WouldDeadlock):
+                if not held.release():
+                    raise
+                self.optimizer.carry_out(self)
             if self.stored.gradient is not self.gradient:
                 self.gradient.drop()
 
 
-def options_of(group: dict[str, Any]) -> dict[str, Any]:
-    """A group's options, which the caller may change meanwhile; its parameters left out."""
-    return {
-        name: value.detach().clone() if isinstance(value, torch.Tensor) else value
-        for name, value in group.items()
-        if name != "params"
-    }
+def options_of(group: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    """A group's options, which the caller may change meanwhile; its parameters left out. ``Invalid``: an update by them
+    would fail."""
+    check_options(group, defaults)
+    return {name: copied(value) for name, value in group.items() if name != "params"}
+
+
+def copied(value: Any) -> Any:
+    with torch.inference_mode(False):
+        return value.detach().clone() if isinstance(value, torch.Tensor) else copy.copy(value)
 
 
 @contextlib.contextmanager
 def _outside_of_the_model() -> Any:
     """The forward that needs the parameter may record a graph, or have each operation shown to a mode, such as that of
-    a selective checkpoint: the update is none of its operations."""
+    a selective checkpoint: the update is none of its operations. ``Invalid`` inside a transformation of torch.func,
+    which would change what the update's operations mean; nothing has changed then."""
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        raise Invalid(
+            "an update that step() has deferred is due inside a transformation of torch.func: call "
+            "optimizer.settle() before it"
+        )
     with torch.inference_mode(False), torch.no_grad(), _python_dispatch._disable_current_modes():
         yield

@@ -107,8 +107,8 @@ class Runtime:
             self._removable += [
                 module.register_forward_pre_hook(self._before(module, own), prepend=True),
                 module.register_forward_hook(self._after(module), always_call=True),
-                untyped.register_state_dict_pre_hook(lambda *_: self._count_saving(1)),
-                untyped.register_state_dict_post_hook(lambda *_: self._count_saving(-1)),
+                untyped.register_state_dict_pre_hook(lambda module, *_: self._before_saving(module)),
+                untyped.register_state_dict_post_hook(lambda *_: self._after_saving()),
             ]
         model.forward = self._guarded(model.forward)
         for stored in self.store.parameters:
@@ -237,8 +237,15 @@ class Runtime:
         if hooks is not None:
             hooks.__exit__(None, None, None)
 
-    def _count_saving(self, change: int) -> None:
-        self.store.saving += change
+    def _before_saving(self, module: torch.nn.Module) -> None:
+        if module is self._model():
+            self.store.saving = 0  # A call that failed has left it.
+        for stored in stored_in(module.parameters()):
+            stored.settle()  # Which may fail: so before it is counted.
+        self.store.saving += 1
+
+    def _after_saving(self) -> None:
+        self.store.saving = max(0, self.store.saving - 1)
 
     # ---- What autograd saves, and what it finishes ----
 

@@ -118,11 +118,11 @@ class SafetensorsFile:
         shape, offsets = fields["shape"], fields["data_offsets"]
         if not _are_counts(shape) or not _are_counts(offsets) or len(offsets) != 2:
             raise self._wrong(f"states the shape or the offsets of {name!r} by what are not counts")
+        if len(shape) > _DIMENSIONS_MAX or any(extent >= 1 << 63 for extent in shape):
+            raise self._wrong(f"states a shape for {name!r} that no tensor can have")
         size = math.prod(shape) * dtype.itemsize
         if offsets[1] - offsets[0] != size:
             raise self._wrong(f"gives {name!r} bytes {offsets[0]} to {offsets[1]}; its shape and dtype need {size}")
-        if any(extent >= 1 << 63 for extent in shape):
-            raise self._wrong(f"has an extent in {name!r} that no tensor can have")
         return Entry(name, dtype, torch.Size(shape), offsets[0], size)
 
     def _require_cover(self, size: int) -> None:
@@ -138,6 +138,9 @@ class SafetensorsFile:
 
     def _wrong(self, what: str) -> Invalid:
         return Invalid(f"{self.path} {what}: not a safetensors file, or a damaged one")
+
+
+_DIMENSIONS_MAX = 64  # As torch has it.
 
 
 def _are_counts(values: object) -> bool:

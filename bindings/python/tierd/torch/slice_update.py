@@ -171,7 +171,8 @@ class SliceUpdate:
             work.append(functools.partial(value.copy_, exact))
         for each, step in zip(unit, operands.steps, strict=True):
             work += [functools.partial(each.step.copy_, step), *_done(each)]
-        list(map(operator.call, work))  # One step: of C alone.
+        with torch._C.DisableTorchFunction():  # No mode's code in Python in between.
+            list(map(operator.call, work))  # One step: of C alone.
 
 
 def drop_unfinished(client: Client, keys: dict[str, int], slices: Iterable[Slice]) -> None:

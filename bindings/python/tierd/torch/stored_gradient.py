@@ -127,7 +127,7 @@ class StoredGradient:
         if self.stored.gradient is self:
             self.stored.gradient = None
         if self.stored.deferred is None or self.stored.deferred.gradient is not self:
-            self.stored.store.look_ahead.absent.add(self.key)
+            self.stored.store.training_order.absent.add(self.key)
             self._window.drop(self)
 
     def put(self, gradient: torch.Tensor) -> PendingPut | None:
@@ -140,7 +140,7 @@ class StoredGradient:
         return None
 
     def arrived(self, non_finite: int, sum_of_squares: float) -> None:
-        self.stored.store.look_ahead.absent.discard(self.key)
+        self.stored.store.training_order.absent.discard(self.key)
         self._sum_of_squares = math.inf if non_finite else sum_of_squares
 
 
@@ -165,7 +165,7 @@ class GradientWindow:
         stored.settle()  # Its gradient has the key of the new one.
         self._make_room(flat.nbytes)
         taken = StoredGradient(self, stored, gradient.dtype, self._exact_norm)
-        stored.store.look_ahead.absent.add(taken.key)
+        stored.store.training_order.absent.add(taken.key)
         stored.gradient = taken
         try:
             pending = taken.put(flat)

@@ -31,7 +31,8 @@ from ..quantity import byte_count
 from ..states import Part
 from . import parameter_state
 from .arithmetic import Arithmetic
-from .deferred_update import DeferredUpdate, options_of
+from .deferred_update import DeferredUpdate, copied, options_of
+from .group_options import check_options, check_step
 from .look_ahead import LookAhead
 from .offloaded_optimizer import NotTrained, OffloadableOptimizer
 from .parameter_state import Elements, ParameterState, Slice, Stored
@@ -122,17 +123,14 @@ class TieredOptimizer(OffloadableOptimizer):
     def settle(self) -> None:
         """Carries out what the last ``step()`` has put off: see ``offload(update="deferred")``."""
         for stored in stored_in(self._parameters()):
-            if stored.deferred is not None and stored.deferred.optimizer is self:
-                stored.settle()
+            stored.settle()
 
     def carry_out(self, update: DeferredUpdate) -> None:
         """One that ``step()`` has put off, or what is left of it."""
-        parameter = update.stored.parameter
-        values = Stored(update.stored.key, update.stored.dtype)
+        parameter, values = update.stored.parameter, Stored(update.stored.key, update.stored.dtype)
         slices = self._slices_of(parameter, update.group, values, update.elements, of=update.gradient, step=update.step)
         self._update_group(update.group, slices)
-        ended = [functools.partial(setattr, update.stored, "deferred", None)]
-        ended += _step_ended(self._tiered[parameter])
+        ended = [functools.partial(setattr, update.stored, "deferred", None), *_step_ended(self._tiered[parameter])]
         collections.deque(map(operator.call, ended), maxlen=0)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -158,7 +156,7 @@ class TieredOptimizer(OffloadableOptimizer):
 
     def _slices(self, group: dict[str, Any], later: list[DeferredUpdate]) -> list[Slice]:
         slices: list[Slice] = []
-        options = options_of(group) if self._deferred else {}
+        options = options_of(group, self.defaults) if self._deferred else {}
         for parameter in group["params"]:
             stored = stored_of(parameter)
             if self._deferred and stored is not None and stored.gradient is not None:
@@ -175,7 +173,7 @@ class TieredOptimizer(OffloadableOptimizer):
         _check(stored.parameter, elements)
         self._state_of(stored.parameter, group)
         stored.changed()
-        step = self._step_of(stored.parameter).clone()
+        step = copied(self._step_of(stored.parameter))
         return DeferredUpdate(self, stored, options, stored.gradient, elements, step)
 
     def _stored_slices(self, stored: StoredParameter, group: dict[str, Any]) -> list[Slice]:
@@ -298,7 +296,6 @@ class TieredOptimizer(OffloadableOptimizer):
     def state_dict(self) -> dict[str, Any]:
         """Returns the whole state in plain torch's format, as a copy: it takes as much memory as the state of the
         optimizer in ``torch.optim``. Later steps do not change it."""
-
         self.settle()
         self._require_whole("state_dict()")
 
@@ -382,6 +379,7 @@ class TieredOptimizer(OffloadableOptimizer):
         """The parameters that have a state in it, with that state. ``Invalid`` unless it fits them."""
         found = []
         for group, saved in zip(self.param_groups, given["param_groups"], strict=False):
+            check_options(saved, self.defaults)
             for parameter, index in zip(group["params"], saved["params"], strict=False):  # torch refuses this itself.
                 state = {kind: v for kind, v in given["state"].get(index, {}).items() if v is not None}
                 if not state:
@@ -391,6 +389,8 @@ class TieredOptimizer(OffloadableOptimizer):
                 if missing:
                     shape = tuple(parameter.shape)
                     raise Invalid(f"the state of a parameter of shape {shape} has no {' and no '.join(missing)}")
+                if "step" in state:
+                    check_step(state["step"])
                 for kind in (*self._kinds_of_state, MASTER):
                     if kind in state and state[kind].shape != parameter.shape:
                         shape = tuple(state[kind].shape)

@@ -235,6 +235,7 @@ def _unused_names(folder: pathlib.Path, count: int) -> list[str]:
 def _indexed_files(folder: pathlib.Path) -> set[str]:
     """Shards of the save that is there."""
     try:
-        return set(_index(folder / INDEX).values()) if (folder / INDEX).exists() else set()
+        named = set(_index(folder / INDEX).values()) if (folder / INDEX).exists() else set()
+        return {name for name in named if name.endswith(".safetensors")}
     except Invalid:
         return set()  # Of something else: it is not ours to remove.
