@@ -215,6 +215,27 @@ def test_parameters_that_are_replaced_leave_too() -> None:
         ours.layers[0].weight.set_(torch.ones(67, 61))
 
 
+def test_constructors_run_in_the_order_of_plain_construction() -> None:
+    class Mixin:
+        pass
+
+    class Inherits(Mixin, nn.Module):
+        pass
+
+    class Other(Mixin):
+        def __init__(self) -> None:
+            super().__init__()
+            self.flag = True
+
+    class Both(Inherits, Other):
+        pass
+
+    client, _ = new_client()
+    plain = Both()
+    with tierd.torch.creating(client=client):
+        assert hasattr(Both(), "flag") == hasattr(plain, "flag") and Both().flag
+
+
 def test_a_class_that_cannot_be_wrapped_leaves_with_the_module_around_it() -> None:
     class Meta(type):
         def __setattr__(cls, name: str, value: object) -> None:

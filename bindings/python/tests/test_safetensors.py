@@ -169,6 +169,7 @@ HOSTILE: dict[str, bytes] = {
     "an extent that is true": file_of({"a": entry(0, 4, shape=[True])}, bytes(4)),
     "a fraction": file_of({"a": entry(0, 8, shape=[2.0])}, bytes(8)),
     "an extent beyond 64 bits": file_of({"a": entry(0, 0, shape=[0, 1 << 70])}),
+    "a shape of 80,000 extents": file_of({"a": entry(0, 0, shape=[(1 << 53) + 1] * 80_000)}),
     "a size that overflows": file_of({"a": entry(0, 0, shape=[1 << 32, 1 << 32])}),
     "a size of another dtype": file_of({"a": entry(0, 8, dtype="F64")}, bytes(8)),
     "an end before its begin": file_of({"a": entry(8, 0)}, bytes(8)),
@@ -199,6 +200,15 @@ def test_a_good_file_is_not_refused(tmp_path: pathlib.Path) -> None:
         os.truncate(tmp_path / "a", 20)
         with pytest.raises(tierd.IoError, match="changed while"):
             file.tensor("b")
+
+
+def test_a_save_removes_nothing_but_weights_that_the_index_names(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "old.safetensors").write_bytes(b"")
+    named = {"a": "config.json", "b": "old.safetensors"}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": named}))
+    tierd.torch.save_safetensors(nn.Linear(2, 2), tmp_path)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
 
 
 @pytest.mark.parametrize(

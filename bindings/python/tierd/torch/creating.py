@@ -77,10 +77,11 @@ def creating(
     own = client is None
     client = checked_client(connect(ram=ram, ssd=ssd) if client is None else client)
     store = CreationStore(client, name or f"creating-{next(_numbers)}", max(least, 1), window, resume)
-    failed = True
-    _constructors.wrap()
-    _thread.stores.append(store)
+    failed, opened = True, False
     try:
+        _constructors.wrap()
+        opened = True
+        _thread.stores.append(store)
         with saved_in_gathered():
             yield client
         failed = False
@@ -88,8 +89,10 @@ def creating(
     except (NoSpace, NoMemory) as error:
         raise _explained(error, own) from error
     finally:
-        _thread.stores.remove(store)
-        _constructors.unwrap()
+        if store in _thread.stores:
+            _thread.stores.remove(store)
+        if opened:
+            _constructors.unwrap()
         if failed:
             store.close(failed=True)
 
@@ -111,7 +114,8 @@ class _Constructors:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open = 0
-        self._originals: dict[type, Any] = {}  # None: the class had no constructor of its own.
+        # The constructors, and what stands for them. None: the class had none of its own.
+        self._originals: dict[type, tuple[Any, Any]] = {}
         self._assigned: Any = None  # The handle of a hook.
 
     def wrap(self) -> None:
@@ -138,8 +142,10 @@ class _Constructors:
         if self._assigned is not None:
             self._assigned.remove()
         del _Module.__init_subclass__
-        for each, original in self._originals.items():
+        for each, (original, wrapped) in self._originals.items():
             untyped: Any = each
+            if each.__dict__.get("__init__") is not wrapped:
+                continue  # Other code has replaced it meanwhile.
             if original is None:
                 del untyped.__init__
             else:
@@ -168,10 +174,10 @@ class _Constructors:
         init = owner.__dict__["__init__"]
         untyped: Any = each
         try:
-            untyped.__init__ = _wrapped(init if owner is each else _inherited(each))
+            untyped.__init__ = wrapped = _wrapped(init if owner is each else _inherited(each))
         except (AttributeError, TypeError):
             return  # Its metaclass keeps it as it is: its parameters leave with the module around it.
-        self._originals[each] = init if owner is each else None
+        self._originals[each] = (init if owner is each else None), wrapped
 
 
 _Module: Any = torch.nn.Module
