@@ -293,3 +293,18 @@ def test_a_state_dict_that_fails_leaves_no_mark() -> None:
             model.state_dict()
     with pytest.raises(tierd.Invalid, match="gathered"):
         model.linear.weight.detach()
+
+
+@pytest.mark.parametrize("update", ["step", "deferred"])
+def test_a_step_that_is_refused_leaves_earlier_graphs_as_they_are(update: str) -> None:
+    (model, optimizer), _ = both(lambda: nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)), update=update)
+    kept: list[torch.Tensor] = []
+    handle = model[1].register_forward_hook(lambda module, *_: kept.append(module.weight.detach()), prepend=True)
+    model(rows(0)).pow(2).sum().backward()
+    handle.remove()
+    loss = model(rows(1)).pow(2).sum()
+    with pytest.raises(tierd.Invalid, match="still alive"):
+        optimizer.step()
+    kept.clear()
+    loss.backward()
+    optimizer.step()

@@ -474,3 +474,20 @@ def test_a_state_that_does_not_fit_is_refused(tmp_path: pathlib.Path) -> None:
         (tmp_path / "damaged").write_bytes(content.replace(old, new))
         with pytest.raises(tierd.Invalid, match="damaged"):
             tierd.torch.load_state(optimizer, tmp_path / "damaged")
+
+
+def test_a_living_view_is_found_before_the_first_tensor_is_written(tmp_path: pathlib.Path) -> None:
+    client, _ = new_client()
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    tierd.torch.save_safetensors(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), tmp_path)
+    offloaded(model, client)
+    before = model.state_dict()
+    kept: list[torch.Tensor] = []
+    model[1].register_forward_hook(lambda module, *_: kept.append(module.weight.detach()), prepend=True)
+    model(torch.ones(1, 4))
+    with pytest.raises(tierd.Invalid, match="still alive"):
+        tierd.torch.load_safetensors(model, tmp_path)
+    kept.clear()
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    tierd.torch.load_safetensors(model, tmp_path)
+    assert not torch.equal(model.state_dict()["0.weight"], before["0.weight"])

@@ -174,7 +174,12 @@ class StoredParameter:
             self.deferred.run()
 
     def changed(self) -> None:
-        """The bytes are about to change. ``Invalid`` while a view of them is alive: the write would wait for it."""
+        """The bytes are about to change. ``Invalid`` where :meth:`require_changeable` raises it."""
+        self.require_changeable()
+        self.version += 1
+
+    def require_changeable(self) -> None:
+        """``Invalid`` while a view of the bytes is alive, for which a write would wait, and where ranks share them."""
         if self.shared:
             raise Invalid(
                 f"parameter {self.name!r} was frozen when the model was offloaded, and all ranks of the job read the "
@@ -188,7 +193,6 @@ class StoredParameter:
                 f"a view of parameter {self.name!r} is still alive: it cannot be changed while something reads it (a "
                 "graph that backward has not used up, or a tensor that was kept)"
             )
-        self.version += 1
 
     def is_being_changed(self) -> bool:
         """Whether the forward under way has changed the values in place: the next version, once it ends."""

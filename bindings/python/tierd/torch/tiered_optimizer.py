@@ -107,11 +107,11 @@ class TieredOptimizer(OffloadableOptimizer):
         """Updates all parameters once. ``Invalid``: gradients that it cannot use; nothing has changed then. Another
         error of tierd, or an interrupt, may leave the step half done; the next call then continues it with the same
         gradients: no slice of a parameter is updated twice, and the result has the same bits."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        with torch.enable_grad():
+            loss = None if closure is None else closure()
         self.settle()
+        for stored in stored_in(p for p in self._parameters() if p.grad is not None):
+            stored.require_changeable()  # All, before the first has another version.
         later: list[DeferredUpdate] = []
         work = [(group, self._slices(group, later)) for group in self.param_groups]
         for group, slices in work:

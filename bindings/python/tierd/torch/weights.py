@@ -70,6 +70,9 @@ def load_safetensors(model: torch.nn.Module, path: Path, *, strict: bool = True)
             shape = places[name].entries[name].shape
             if shape != tensor.shape:
                 raise Invalid(f"{path} has {name!r} in shape {tuple(shape)}, the model in {tuple(tensor.shape)}")
+            stored = stored_of(tensor)
+            if stored is not None and not stored.uses:
+                stored.require_changeable()
         for name, tensor in found.items():
             if tensor.numel():
                 load(tensor, places[name], places[name].entries[name])
