@@ -76,7 +76,7 @@ def programs(build: pathlib.Path) -> dict[str, pathlib.Path]:
 
 def stage(build: pathlib.Path, target: pathlib.Path) -> None:
     """The package and what it carries, into ``target``, stripped and with RPATHs."""
-    ignore = shutil.ignore_patterns("__pycache__", "bundled")
+    ignore = shutil.ignore_patterns("__pycache__", "bundled", "README.md")
     shutil.copytree(ROOT / "tierd", target / "tierd", ignore=ignore)
     bundled = target / "tierd" / "bundled"
     bundled.mkdir()
