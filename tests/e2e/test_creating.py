@@ -10,7 +10,7 @@ import textwrap
 
 import launcher
 import torch
-from test_offload import assert_same, new_model, plain, step_of
+from small_gpt import assert_same, new_model, plain, step_of
 
 import tierd
 import tierd.torch
@@ -65,7 +65,7 @@ PROGRAM = """
     import os, signal, sys
     sys.path[:0] = [{tests!r}, {bindings!r}]
     import torch, tierd, tierd.torch
-    from test_offload import new_model, step_of
+    from small_gpt import new_model, step_of
     client = tierd.connect(job="made", socket={socket!r}, named=True, mode={mode!r})
     with tierd.torch.creating(client=client, resume={resume}):
         model = new_model()

@@ -16,35 +16,7 @@ import torch
 import tierd
 import tierd.torch
 
-sys.path.insert(0, str(launcher.ROOT / "bindings/python/demo"))
-import gpt  # noqa: E402
-
-SHAPE = gpt.Shape(layers=3, width=256, heads=4, context=64)  # 2.5 M parameters: 10 MB each of values and moments.
-
-
-def new_model() -> gpt.Gpt:
-    torch.manual_seed(2)
-    return gpt.Gpt(SHAPE)
-
-
-def step_of(model: torch.nn.Module, optimizer: torch.optim.Optimizer, number: int) -> float:
-    tokens = torch.randint(0, 256, (2, 65), generator=torch.Generator().manual_seed(number))
-    loss = model(tokens[:, :-1], tokens[:, 1:])
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    return float(loss.item())
-
-
-def plain(steps: int) -> tuple[list[float], dict[str, torch.Tensor]]:
-    model = new_model()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-    return [step_of(model, optimizer, number) for number in range(steps)], model.state_dict()
-
-
-def assert_same(model: torch.nn.Module, expected: dict[str, torch.Tensor]) -> None:
-    for key, value in model.state_dict().items():
-        assert torch.equal(value, expected[key]), key
+from small_gpt import assert_same, new_model, plain, step_of
 
 
 @pytest.mark.parametrize("update", ["step", "deferred", "backward"])
@@ -116,7 +88,7 @@ PROGRAM = """
     import os, signal, sys
     sys.path[:0] = [{tests!r}, {bindings!r}]
     import torch, tierd, tierd.torch
-    from test_offload import new_model, step_of
+    from small_gpt import new_model, step_of
     client = tierd.connect(job="run", socket={socket!r}, named=True, mode={mode!r})
     model, optimizer = tierd.torch.offload(
         new_model(), tierd.torch.AdamW, client=client, lr=1e-3, name="gpt", min_bytes="64KiB", resume={resume}

@@ -18,7 +18,7 @@ TRAINING = """
     import datetime, os, signal, sys
     sys.path[:0] = {places}
     import torch, torch.distributed as distributed, tierd, tierd.torch
-    from test_offload import gpt
+    from small_gpt import gpt
     rank, mode = int(os.environ["RANK"]), {mode!r}
     store = distributed.FileStore({store!r}, 2)
     distributed.init_process_group(
