@@ -308,3 +308,21 @@ def test_a_step_that_is_refused_leaves_earlier_graphs_as_they_are(update: str) -
     kept.clear()
     loss.backward()
     optimizer.step()
+
+
+def test_the_updates_of_a_module_are_carried_out_before_its_parameters_are_leased() -> None:
+    client, fake = new_client()
+    ours, _ = pair_of(Small)
+    _, optimizer = offloaded(ours, client)
+    step_of(ours, optimizer, 0)
+    optimizer.zero_grad()
+    lease_many, beside = client.lease_many, []
+
+    def lease(*arguments: Any, **options: Any) -> Any:
+        beside.append(len(fake.leases))
+        return lease_many(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client, "lease_many", lease)
+        ours.linear(rows(0))
+    assert beside and beside[0] == 0 and max(beside) <= 3  # Those of the update itself: values and moments.

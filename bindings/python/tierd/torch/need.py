@@ -113,11 +113,10 @@ def required(run: Run, trained: set[int] | None = None, resume: bool = False, ss
         if updated:
             in_use = max(in_use, min(count, BLOCK // item) * sum(sizes.values()))
         largest = max(largest, parameter.nbytes * stored)
-    modules = _in_use(run.model, moved)  # A deferred update runs while its module's are in use.
     in_ram = sum(size for part, size in parts.items() if not ssd or getattr(run.placement, part) == "ram")
     return Need(
         tensors=parts["gradients"] if resume else sum(parts.values()) - there,
-        in_use=(in_use + modules if run.update == "deferred" else max(in_use, modules)) * run.ranks,
+        in_use=max(in_use, _in_use(run.model, moved)) * run.ranks,
         in_ram=in_ram,
         largest=largest,
         ranks=run.ranks,

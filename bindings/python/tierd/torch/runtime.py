@@ -174,6 +174,8 @@ class Runtime:
             if self.store.open_scope():
                 self._open()
             for stored in own:
+                stored.settle()  # Before the first is in use: an update needs RAM of its own.
+            for stored in own:
                 stored.enter(entered)
 
         return opaque(before)
