@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+import textwrap
 
 import launcher
 import torch
@@ -36,3 +38,12 @@ def plain(steps: int) -> tuple[list[float], dict[str, torch.Tensor]]:
 def assert_same(model: torch.nn.Module, expected: dict[str, torch.Tensor]) -> None:
     for key, value in model.state_dict().items():
         assert torch.equal(value, expected[key]), key
+
+
+def run(program: str, socket: str, mode: str, resume: bool) -> subprocess.CompletedProcess[str]:
+    """Runs a program in which the places of this module and of the package, and the other arguments, are named."""
+    places = {"tests": str(launcher.ROOT / "tests/e2e"), "bindings": str(launcher.ROOT / "bindings/python")}
+    filled = textwrap.dedent(program).format(socket=socket, mode=mode, resume=resume, **places)
+    return subprocess.run(
+        [sys.executable, "-c", filled], capture_output=True, text=True, timeout=120, env=launcher.environment()
+    )

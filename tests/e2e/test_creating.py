@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import pathlib
 import signal
-import subprocess
-import sys
-import textwrap
 
 import launcher
 import torch
-from small_gpt import assert_same, new_model, plain, step_of
+from small_gpt import assert_same, new_model, plain, run, step_of
 
 import tierd
 import tierd.torch
@@ -80,19 +77,11 @@ PROGRAM = """
 """
 
 
-def run(socket: str, mode: str, resume: bool) -> subprocess.CompletedProcess[str]:
-    places = {"tests": str(launcher.ROOT / "tests/e2e"), "bindings": str(launcher.ROOT / "bindings/python")}
-    program = textwrap.dedent(PROGRAM).format(socket=socket, mode=mode, resume=resume, **places)
-    return subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, env=launcher.environment()
-    )
-
-
 def test_a_created_run_that_was_killed_resumes_bit_for_bit(own_daemon: launcher.Running) -> None:
-    first = run(own_daemon.socket, "create", False)
+    first = run(PROGRAM, own_daemon.socket, "create", False)
     assert first.returncode == -signal.SIGKILL, first.stderr
-    again = run(own_daemon.socket, "resume", False)
+    again = run(PROGRAM, own_daemon.socket, "resume", False)
     assert again.returncode == 1 and "AlreadyExists" in again.stderr and "resume=True" in again.stderr
-    second = run(own_daemon.socket, "resume", True)
+    second = run(PROGRAM, own_daemon.socket, "resume", True)
     assert second.returncode == 0, second.stderr
     assert second.stdout.splitlines() == first.stdout.splitlines()[2:]

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pathlib
 import signal
-import subprocess
-import sys
-import textwrap
 from typing import Any
 
 import launcher
@@ -16,7 +13,7 @@ import torch
 import tierd
 import tierd.torch
 
-from small_gpt import assert_same, new_model, plain, step_of
+from small_gpt import assert_same, new_model, plain, run, step_of
 
 
 @pytest.mark.parametrize("update", ["step", "deferred", "backward"])
@@ -105,25 +102,17 @@ PROGRAM = """
 """
 
 
-def run(socket: str, mode: str, resume: bool) -> subprocess.CompletedProcess[str]:
-    places = {"tests": str(launcher.ROOT / "tests/e2e"), "bindings": str(launcher.ROOT / "bindings/python")}
-    program = textwrap.dedent(PROGRAM).format(socket=socket, mode=mode, resume=resume, **places)
-    return subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, env=launcher.environment()
-    )
-
-
 def test_a_killed_run_resumes_bit_for_bit(own_daemon: launcher.Running) -> None:
-    first = run(own_daemon.socket, "create", False)
+    first = run(PROGRAM, own_daemon.socket, "create", False)
     assert first.returncode == -signal.SIGKILL, first.stderr
     lines = first.stdout.splitlines()
     assert len(lines) == 5
-    ignored = run(own_daemon.socket, "resume", False)
+    ignored = run(PROGRAM, own_daemon.socket, "resume", False)
     assert ignored.returncode == 1 and "AlreadyExists" in ignored.stderr and "resume=True" in ignored.stderr
-    second = run(own_daemon.socket, "resume", True)
+    second = run(PROGRAM, own_daemon.socket, "resume", True)
     assert second.returncode == 0, second.stderr
     assert second.stdout.splitlines()[:2] == lines[3:]
-    third = run(own_daemon.socket, "resume", True)
+    third = run(PROGRAM, own_daemon.socket, "resume", True)
     assert third.stdout == second.stdout, third.stderr
 
 
