@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import _python_dispatch
 
-from ..errors import Invalid, NoMemory, WouldDeadlock
+from ..errors import Invalid
 from .group_options import check_options
 
 if TYPE_CHECKING:
@@ -53,14 +53,8 @@ class DeferredUpdate:
 
     def run(self) -> None:
         """Any error of tierd, or an interrupt, may leave it half done; then call it again."""
-        held = self.stored.store.held
         with self.stored.store.lock, _outside_of_the_model():
-            try:
-                self.optimizer.carry_out(self)
-            except (NoMemory, WouldDeadlock):
-                if not held.release():
-                    raise
-                self.optimizer.carry_out(self)
+            self.stored.store.held.making_room(lambda: self.optimizer.carry_out(self))
             if self.stored.gradient is not self.gradient:
                 self.gradient.drop()
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
+
+from ..errors import NoMemory, WouldDeadlock
 
 if TYPE_CHECKING:
     from .stored_parameter import StoredParameter
 
+T = TypeVar("T")
 HELD_BYTES = 32 << 20  # A block of a model of a few hundred million parameters.
 
 
@@ -26,6 +30,15 @@ class Held:
         if self._bytes + stored.nbytes <= self.bytes_max:
             self._storages[stored] = storage
             self._bytes = sum(each.nbytes for each in self._storages)
+
+    def making_room(self, call: Callable[[], T]) -> T:
+        """What ``call`` returns; where tierd has no RAM for it, once more with all of these given back."""
+        try:
+            return call()
+        except (NoMemory, WouldDeadlock):
+            if not self.release():
+                raise
+            return call()
 
     def release(self, *of: StoredParameter) -> bool:
         """Those of the parameters given, or all. Whether there were any."""

@@ -242,8 +242,9 @@ class Runtime:
     def _before_saving(self, module: torch.nn.Module) -> None:
         if module is self._model():
             self.store.saving = 0  # A call that failed has left it.
-        for stored in stored_in(module.parameters()):
-            stored.settle()  # Which may fail: so before it is counted.
+        if self.store.saving == 0:
+            for stored in stored_in(module.parameters()):
+                stored.settle()  # Which may fail: so before it is counted.
         self.store.saving += 1
 
     def _after_saving(self) -> None:

@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from ..client import Client
-from ..errors import AlreadyExists, Error, Invalid, NoMemory, NotFound, WouldDeadlock
-from ..lease import Lease
+from ..errors import AlreadyExists, Error, Invalid, NotFound
 from ..states import Key, Part
 from . import parameter_state
 from .held import Held
@@ -93,21 +92,13 @@ class StoredParameter:
             storage = self.living_storage()
             if storage is None:
                 self.store.look_ahead.use([Part(self.key, 0, self.nbytes)])
-                lease = self._lease()
+                lease = self.store.held.making_room(lambda: self.store.client.lease(self.key, shared=self.shared))
                 storage = lease.torch(self.dtype, (self.numel,)).untyped_storage()
                 self.store.drop_storage(self._identity)
                 self._identity = StorageIdentity(storage)
                 self.store.by_storage[self._identity.key] = self
                 self.store.held.keep(self, storage)
             return storage
-
-    def _lease(self) -> Lease:
-        try:
-            return self.store.client.lease(self.key, shared=self.shared)
-        except (NoMemory, WouldDeadlock):
-            if not self.store.held.release():
-                raise
-            return self.store.client.lease(self.key, shared=self.shared)
 
     def living_storage(self) -> torch.UntypedStorage | None:
         return None if self._identity is None else self._identity.storage()
