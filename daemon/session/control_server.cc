@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <future>
-#include <map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -179,11 +178,10 @@ Result<JobDescription> ControlServer::SetJob(const Caller& caller, const std::st
 
 std::vector<JobDescription> ControlServer::ListJobs(const Caller& caller) {
   const auto jobs = Ask<std::vector<JobDescription>>([this, caller]() -> Result<std::vector<JobDescription>> {
-    std::map<tiering::JobId, tiering::JobCounters> counters;
-    for (const tiering::JobView& view : Figures().jobs) counters.emplace(view.id, view.counters);
+    // Not from the shared figures: a caller decides by these what it may have now.
     std::vector<JobDescription> visible;
     for (const auto& [id, job] : parts_.jobs.registry().jobs()) {
-      if (JobRegistry::MaySee(caller, job)) visible.push_back(Describe(job, counters[id]));
+      if (JobRegistry::MaySee(caller, job)) visible.push_back(Describe(job, parts_.jobs.engine().Counters(id)));
     }
     return visible;
   });

@@ -370,6 +370,16 @@ TEST(ControlServer, SlowSnapshotsTakeATenthOfTheEnginesTime) {
   EXPECT_LE((taken - 1) * kSlow * kSnapshotTimeShare, clock.now - begin);
 }
 
+TEST(ControlServer, JobsAreListedWithTheirFiguresOfNow) {
+  SessionWorld world;
+  ASSERT_TRUE(world.control().OpenJob(kAlice, {.name = "train"}));
+  for (uint64_t bytes = 1; bytes < 2 * kSnapshotsPerTickMax; ++bytes) {
+    ASSERT_TRUE(world.control().SetJob(kAlice, "train", {.guarantee_bytes = bytes}));
+    EXPECT_EQ(world.control().ListJobs(kAlice).front().counters.guarantee_bytes, bytes);
+  }
+  EXPECT_EQ(world.OnEngine([&] { return world.engine.snapshots; }), 0u);
+}
+
 TEST(ControlServer, OpeningAndSettingAJobTakeNoSnapshot) {
   SessionWorld world;
   const auto opened = world.control().OpenJob(kAlice, {.name = "train", .guarantee_bytes = 5, .limit_bytes = 9});
