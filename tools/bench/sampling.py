@@ -30,10 +30,11 @@ class Counts:
 
 
 class Sampler:
-    """Samples from ``with`` to its end. ``memory``: (seconds, bytes); ``counts``: of both processes."""
+    """Samples from ``with`` to its end. ``memory``: (seconds, bytes beyond those of the process ``idle``); ``counts``:
+    of trainer and daemon."""
 
-    def __init__(self, trainer: int, daemon: int | None) -> None:
-        self._trainer, self._daemon = trainer, daemon
+    def __init__(self, trainer: int, daemon: int | None, *, idle: int) -> None:
+        self._trainer, self._daemon, self._idle = trainer, daemon, idle
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.memory: list[tuple[float, int]] = []
@@ -53,9 +54,10 @@ class Sampler:
 
     def _run(self) -> None:
         tick = 0
+        idle = memory_bytes(self._idle, None)
         while True:
             if tick % _TICKS == 0:
-                self.memory.append((time.perf_counter(), memory_bytes(self._trainer, self._daemon)))
+                self.memory.append((time.perf_counter(), memory_bytes(self._trainer, self._daemon) - idle))
             self.counts.append(self._count())
             tick += 1
             if self._ended.wait(1 / COUNTS_PER_SECOND):

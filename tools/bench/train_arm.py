@@ -2,6 +2,7 @@
 """One arm of the training bench: a process that trains the same model, data and dtype as the others, a step when told.
 
 Prints JSON lines: ``idle`` with torch alone, ``ready`` with the model made, and one ``step`` for each line on stdin.
+Without a model it stays idle until stdin ends.
 Arms: plain torch; tierd with the update in ``step()`` or in backward; tierd's optimizer alone; plain torch with its
 activations in tierd; DeepSpeed ZeRO-3 with parameters and optimizer on NVMe, by its default configuration, tuned by
 hand, or tuned and pipelined.
@@ -325,13 +326,15 @@ def main() -> None:
     def say(**fields: Any) -> None:
         print(json.dumps(fields), file=out, flush=True)
 
-    import footprint
     import torch
 
     torch.set_num_threads(arguments.threads)
     random.seed(0)
+    say(event="idle")
+    if not arguments.model:
+        sys.stdin.read()
+        return
     model = Model.decoded(arguments.model)
-    say(event="idle", bytes=footprint.private_bytes(os.getpid()))
     arm = ARMS[arguments.arm](arguments, maker(model))
     feed = batches(model)
     versions = {"python": platform.python_version(), "torch": torch.__version__} | arm.versions

@@ -1,7 +1,8 @@
 """An arm of the training bench as the bench sees it: a process that trains, its daemon if it has one, what they take.
 
 Memory is the sum over an arm's processes of the PSS of what is no memfd, and all bytes of the daemon's memfds, less one
-process with torch alone. SSD bytes are what the kernel counted for the process that does the arm's I/O.
+process with torch alone, which lives as long as the arms do: so all share the pages of torch's libraries with equally
+many others. SSD bytes are what the kernel counted for the process that does the arm's I/O.
 """
 
 from __future__ import annotations
@@ -103,18 +104,56 @@ class Figures:
         return statistics.median(map(sum, zip(self.read, self.written, strict=True)))
 
 
+class Process:
+    """One of train_arm.py, with an ``environment`` beside what is the same for all. ``name``: for errors."""
+
+    def __init__(
+        self, stack: contextlib.ExitStack, name: str, words: Sequence[str], environment: dict[str, str] | None = None
+    ) -> None:
+        self._name = name
+        self._log = stack.enter_context(tempfile.TemporaryFile("w+"))
+        self._process = subprocess.Popen(
+            [sys.executable, str(pathlib.Path(__file__).parent / "train_arm.py"), *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            env=os.environ | {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE"} | (environment or {}),
+        )
+        stack.callback(self._process.wait)
+        stack.callback(self._process.kill)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def tell(self, word: str) -> None:
+        assert self._process.stdin is not None
+        print(word, file=self._process.stdin, flush=True)
+
+    def read(self, event: str) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            self._log.seek(0)
+            raise SystemExit(f"bench: the {self._name} ended: {self._log.read()[-2000:]}")
+        answer: dict[str, Any] = json.loads(line)
+        assert answer["event"] == event, answer
+        return answer
+
+
 class Arm:
     """Made, it waits for its turn. ``timeline``: of the last step whose memory was sampled."""
 
-    def __init__(self, stack: contextlib.ExitStack, plan: Plan) -> None:
+    def __init__(self, stack: contextlib.ExitStack, plan: Plan, idle: Process) -> None:
         self.name, self.plan = plan.name, plan
+        self._idle = idle
         self.figures = Figures()
         self.memory: list[tuple[float, int]] = []  # Of all samples: seconds that the arm has run, and bytes.
         self.timeline: dict[str, Any] | None = None
         self._daemon: Any = None
-        command = [sys.executable, str(pathlib.Path(__file__).parent / "train_arm.py"), plan.arm]
-        command += [f"--model={plan.model.encoded()}", *plan.options]
-        environment = os.environ | {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE"}  # The same for all.
+        command = [plan.arm, f"--model={plan.model.encoded()}", *plan.options]
+        environment: dict[str, str] = {}
         if plan.tier:
             self._daemon, _ = stack.enter_context(daemon(arena=plan.arena, tier=plan.tier, window="2MiB"))
             command += [f"--socket={self._daemon.directory}/tierd.sock", f"--counted={self._daemon.process.pid}"]
@@ -122,22 +161,18 @@ class Arm:
             folder = tempfile.mkdtemp(prefix="tier-bench-", dir=scratch())
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             command += [f"--folder={folder}"]
-            environment |= {
+            environment = {
                 "PYTHONPATH": str(PEERS),
                 "PATH": f"{PEERS / 'bin'}{os.pathsep}{os.environ['PATH']}",
                 "TORCH_EXTENSIONS_DIR": str(PEERS / "extensions"),
                 "CXX": "g++-12",
                 "DS_ACCELERATOR": "cpu",
             }
-        self._log = stack.enter_context(tempfile.TemporaryFile("w+"))
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, env=environment
-        )
-        stack.callback(self._process.wait)
-        stack.callback(self._process.kill)
-        self.idle = int(self._read("idle")["bytes"])
-        with self._sampler() as sampler:
-            self.ready = self._read("ready")
+        self._process = Process(stack, f"arm {plan.name}", command, environment)
+        self._process.read("idle")
+        sampler = self._sampler()
+        with sampler:
+            self.ready = self._process.read("ready")
         self._keep(sampler)
 
     @property
@@ -147,18 +182,17 @@ class Arm:
     def step(self, sampled: bool, timed: bool) -> None:
         """One step. To sample its memory takes processor time. Its seconds and SSD bytes count if it is ``timed``, and
         its memory as a peak behind the warm-up."""
-        assert self._process.stdin is not None
         figures = self.figures
         sampler = self._sampler() if sampled else None
         with contextlib.nullcontext() if sampler is None else sampler:
-            print("survey" if sampled else "step", file=self._process.stdin, flush=True)
-            answer = self._read("step")
+            self._process.tell("survey" if sampled else "step")
+            answer = self._process.read("step")
         figures.bits.append(answer["bits"])
         if sampler is not None:
             self._keep(sampler)
             self.timeline = _timeline(answer, sampler)
             if len(figures.bits) > WARM_UP:
-                figures.peak = max(figures.peak, sampler.peak - self.idle)
+                figures.peak = max(figures.peak, sampler.peak)
                 figures.surveyed.append(sum(answer["surveyed"]) / self.model.parameters)
         if timed:
             parameters = self.model.parameters
@@ -177,24 +211,15 @@ class Arm:
         return {"memory": self.memory, "peak": self.figures.peak, "step": self.timeline}
 
     def _sampler(self) -> Sampler:
-        return Sampler(self._process.pid, None if self._daemon is None else self._daemon.process.pid)
+        daemon = None if self._daemon is None else self._daemon.process.pid
+        return Sampler(self._process.pid, daemon, idle=self._idle.pid)
 
     def _keep(self, sampler: Sampler) -> None:
         """Its memory, as if the arm had run all the time."""
         if not sampler.memory:
             return
         start, began = self.memory[-1][0] if self.memory else 0.0, sampler.memory[0][0]
-        self.memory += [(round(start + at - began, 3), size - self.idle) for at, size in sampler.memory]
-
-    def _read(self, event: str) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            self._log.seek(0)
-            raise SystemExit(f"bench: the arm {self.name} ended: {self._log.read()[-2000:]}")
-        answer: dict[str, Any] = json.loads(line)
-        assert answer["event"] == event, answer
-        return answer
+        self.memory += [(round(start + at - began, 3), size) for at, size in sampler.memory]
 
 
 def _timeline(answer: dict[str, Any], sampler: Sampler) -> dict[str, Any]:
@@ -213,12 +238,14 @@ def started(plans: Sequence[Plan], report: Report) -> Iterator[list[Arm]]:
     with contextlib.ExitStack() as stack:
         arms: list[Arm] = []
         room = Room()
+        idle = Process(stack, "process with torch alone", ["plain"])
+        idle.read("idle")
         for plan in plans:
             if why := room.take(plan):
                 print(f"  skipped: {plan.name}: {why}", flush=True)
                 continue
             with alone(None, arms):
-                arms.append(Arm(stack, plan))
+                arms.append(Arm(stack, plan, idle))
             report.note(plan.name, {"versions": arms[-1].ready["versions"], "config": arms[-1].ready["config"]})
         yield arms
 
