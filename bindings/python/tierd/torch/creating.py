@@ -23,6 +23,7 @@ from ..errors import NoMemory, NoSpace
 from ..quantity import byte_count
 from .arguments import checked_client
 from .creation_store import CreationStore
+from .malloc import RETURNED_BYTES, return_freed_memory
 from .placeholder import bring_created
 from .runtime import saved_in_gathered
 
@@ -76,6 +77,7 @@ def creating(
     least, window = byte_count(min_bytes, "min_bytes"), byte_count(window_bytes, "window_bytes")
     own = client is None
     client = checked_client(connect(ram=ram, ssd=ssd) if client is None else client)
+    return_freed_memory(RETURNED_BYTES)
     store = CreationStore(client, name or f"creating-{next(_numbers)}", max(least, 1), window, resume)
     failed, opened = True, False
     try:

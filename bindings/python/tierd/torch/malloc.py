@@ -7,6 +7,7 @@ import ctypes
 from ..quantity import byte_count
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+RETURNED_BYTES = 128 << 10  # Where a model is in tierd: glibc would keep more of what is freed, and fragment its heap.
 
 
 def return_freed_memory(threshold: int | str = "1MiB") -> bool:

@@ -21,7 +21,7 @@ from . import need, parameter_state
 from .arguments import checked_client
 from .creation_store import CreationStore, created_in, require_fitting, take_over
 from .data_parallel import together
-from .malloc import return_freed_memory
+from .malloc import RETURNED_BYTES, return_freed_memory
 from .offloaded_optimizer import OffloadableOptimizer
 from .ranks import Ranks
 from .reduction import Reduction
@@ -32,7 +32,6 @@ from .stored_parameter import ParameterStore, StoredParameter, stored_of
 
 LOOK_AHEAD_BYTES = 24 << 20
 SLICE_BYTES = 8 << 20
-RETURNED_BYTES = 128 << 10  # glibc would keep freed activations of less than its threshold, and fragment its heap.
 _numbers = itertools.count(1)
 _WHAT = "offload()"
 
