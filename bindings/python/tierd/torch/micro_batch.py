@@ -10,7 +10,7 @@ import torch
 
 from ..errors import Invalid
 from .placeholder import on_incoming_gradient
-from .runtime import opaque
+from .dynamo import opaque
 from .strands import Place, Strand, current
 
 

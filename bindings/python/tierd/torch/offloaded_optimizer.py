@@ -10,6 +10,7 @@ import torch
 
 from ..client import Client
 from ..states import Key
+from .dynamo import untraced
 from .look_ahead import LookAhead
 from .memory_report import MemoryReport, State, measure
 from .parameter_state import Stored
@@ -26,6 +27,23 @@ class OffloadableOptimizer(torch.optim.Optimizer):
     _client: Client
     # That of the offloaded model which it trains.
     model_report: weakref.WeakMethod[Callable[[], MemoryReport]] | None = None
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As torch's."""
+        untraced(super().add_param_group)(param_group)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As torch's."""
+        untraced(super().zero_grad)(set_to_none)
+
+    def state_dict(self) -> dict[str, Any]:
+        """As torch's."""
+        state: dict[str, Any] = untraced(super().state_dict)()
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As torch's."""
+        untraced(super().load_state_dict)(state_dict)
 
     def memory_report(self) -> MemoryReport:
         """Where parameters, gradients, state and activations lie at this moment, and what the processes take: print it,

@@ -12,6 +12,7 @@ import torch
 
 from ..errors import Invalid
 from .activations import Kept, offload_activations
+from .dynamo import opaque, tracer
 from .look_ahead import LookAhead
 from .memory_report import MemoryReport, State, measure
 from .offloaded_optimizer import NotTrained, OffloadableOptimizer
@@ -350,15 +351,9 @@ def runtime_of(model: torch.nn.Module) -> Runtime | None:
 def is_one_scope(module: torch.nn.Module) -> bool:
     """Whether the module's forward uses the parameters of modules inside it: it is compiled, or has a kernel for them
     all, which it would not use with a placeholder."""
-    compiled = isinstance(module, torch._dynamo.OptimizedModule) or module._compiled_call_impl is not None
-    return compiled or isinstance(module, (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer))
-
-
-def opaque(hook: Callable[..., None]) -> Callable[..., None]:
-    """``hook``, into which torch.compile does not look."""
-    disable: Any = torch._dynamo.disable
-    disabled: Callable[..., None] = disable(hook)
-    return disabled
+    dynamo = tracer()
+    compiled = module._compiled_call_impl is not None or (dynamo and isinstance(module, dynamo.OptimizedModule))
+    return bool(compiled) or isinstance(module, (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer))
 
 
 def _in_backward() -> bool:
