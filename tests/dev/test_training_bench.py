@@ -23,6 +23,7 @@ import larger  # noqa: E402
 import phase_bound  # noqa: E402
 import plots  # noqa: E402
 import svg  # noqa: E402
+import train  # noqa: E402
 import trainer  # noqa: E402
 from activation_survey import survey_of  # noqa: E402
 from fake_library import FakeLibrary  # type: ignore[import-not-found] # noqa: E402
@@ -163,6 +164,14 @@ def test_a_plan_says_what_it_needs_and_what_there_is(monkeypatch: pytest.MonkeyP
     small = dataclasses.replace(plan, disk=0, tier=GB)
     assert room.take(small) == ""  # What it has set aside is not there for another.
     assert "needs 4.3 GB of memory, 2.1 GB are available" in room.take(small)
+
+
+def test_plain_torch_trains_a_part_where_the_others_leave_no_memory_for_all() -> None:
+    chosen = ("tierd deferred", "DeepSpeed default")
+    roomy, scarce = (train.plans("353M", True, chosen, memory * GB) for memory in (64, 22))
+    assert [plan.name for plan in roomy] == [plan.name for plan in scarce] == ["plain", *chosen]
+    assert roomy[0].model == MODELS["353M"] and scarce[0].model.layers == MODELS["353M"].layers // train.PLAIN_PART
+    assert sum(plan.memory for plan in scarce) < 22 * GB < sum(plan.memory for plan in roomy)
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 import phase_bound
-from models import MODELS, UPDATES
+from models import MODELS, UPDATES, Model
 from phase_bound import Disk, Phase
 from plots import write_plots
 from report import Report, interval, paired, quartiles
-from trainer import Arm, Figures, Plan, started, take_turns, tier_bytes
+from trainer import Arm, Figures, Plan, available_memory, started, take_turns, tier_bytes
 
 STEP_OF_BOUND, STEP_OF_PEER = 1.2, 0.55
 # Of SSD for a parameter and step, without activations: updated in backward, and with stored gradients.
@@ -37,13 +37,20 @@ PLAIN_PART = 4
 SECONDS_A_DAY = 86400
 
 
-def plans(name: str, with_peers: bool) -> list[Plan]:
-    """The arms for a model. Where it is too large for plain torch beside the others, that has a part of its layers."""
+def plans(name: str, with_peers: bool, chosen: Sequence[str] = (), memory: int = 1 << 62) -> list[Plan]:
+    """Plain torch and the ``chosen`` arms for a model, or all of them. Where it is too large for plain torch beside the
+    others, that has a part of its layers. ``memory``: bytes that there are."""
     model = MODELS[name]
+    others = [plan for plan in beside_plain(model, with_peers) if not chosen or plan.name in chosen]
+    whole = PLAIN_BYTES * model.parameters + sum(plan.memory for plan in others)
     part = model
-    if model.parameters > PLAIN_PARAMETERS_MAX:
+    if model.parameters > PLAIN_PARAMETERS_MAX or whole > memory:
         part = dataclasses.replace(model, layers=model.layers // PLAIN_PART)
-    found = [Plan("plain", "plain", part, memory=PLAIN_BYTES * part.parameters)]
+    return [Plan("plain", "plain", part, memory=PLAIN_BYTES * part.parameters), *others]
+
+
+def beside_plain(model: Model, with_peers: bool) -> list[Plan]:
+    found = []
     for update in UPDATES:
         tier = tier_bytes(model.parameters, update, model.item)
         found.append(Plan(f"tierd {update}", "tierd", model, (f"--update={update}",), tier=tier))
@@ -101,7 +108,7 @@ def fine_tuning(
     report: Report, quick: bool, with_peers: bool = False, model: str = "121M", chosen: Iterable[str] = ()
 ) -> None:
     """``chosen``: the arms to measure beside plain torch; all of them if there are none."""
-    wanted = [plan for plan in plans(model, with_peers) if plan.name == "plain" or not chosen or plan.name in chosen]
+    wanted = plans(model, with_peers, tuple(chosen), available_memory())
     with contextlib.ExitStack() as stack:
         disk = stack.enter_context(phase_bound.disk(quick))
         arms = stack.enter_context(started(wanted, report))
