@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import pathlib
@@ -172,6 +173,31 @@ def test_plain_torch_trains_a_part_where_the_others_leave_no_memory_for_all() ->
     assert [plan.name for plan in roomy] == [plan.name for plan in scarce] == ["plain", *chosen]
     assert roomy[0].model == MODELS["353M"] and scarce[0].model.layers == MODELS["353M"].layers // train.PLAIN_PART
     assert sum(plan.memory for plan in scarce) < 22 * GB < sum(plan.memory for plan in roomy)
+
+
+class FakeArm:
+    """An arm that fails in its second step, or never."""
+
+    def __init__(self, arm: str, fails: bool) -> None:
+        self.name, self.plan = arm, type("Plan", (), {"arm": arm})
+        self.steps, self._fails = 0, fails
+
+    def step(self, sampled: bool, timed: bool) -> None:
+        self.steps += 1
+        if self._fails and self.steps == 2:
+            raise trainer.Ended("bench: it ended: Traceback\nAssertionError: a buffer is taken twice")
+
+    def resting(self) -> Any:
+        return contextlib.nullcontext()
+
+
+def test_a_peer_that_fails_is_left_out_and_an_arm_of_tierd_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    arms: list[Any] = [FakeArm("plain", False), FakeArm("deepspeed", True), FakeArm("tierd", False)]
+    trainer.take_turns(arms, 3)
+    assert [(arm.name, arm.steps) for arm in arms] == [("plain", 5), ("tierd", 5)]
+    assert "left out: deepspeed: it failed in a step: AssertionError: a buffer" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="it ended"):
+        trainer.take_turns([FakeArm("tierd", True)], 3)  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize(

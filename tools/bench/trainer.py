@@ -104,6 +104,10 @@ class Figures:
         return statistics.median(map(sum, zip(self.read, self.written, strict=True)))
 
 
+class Ended(SystemExit):
+    """A process has ended before its time: the reason is what it printed last."""
+
+
 class Process:
     """One of train_arm.py, with an ``environment`` beside what is the same for all. ``name``: for errors."""
 
@@ -136,7 +140,7 @@ class Process:
         line = self._process.stdout.readline()
         if not line:
             self._log.seek(0)
-            raise SystemExit(f"bench: the {self._name} ended: {self._log.read()[-2000:]}")
+            raise Ended(f"bench: the {self._name} ended: {self._log.read()[-2000:]}")
         answer: dict[str, Any] = json.loads(line)
         assert answer["event"] == event, answer
         return answer
@@ -260,15 +264,24 @@ def alone(arm: Arm | None, arms: Sequence[Arm]) -> Iterator[None]:
         yield
 
 
-def take_turns(arms: Sequence[Arm], rounds: int, between: Callable[[], None] = lambda: None) -> None:
+def take_turns(arms: list[Arm], rounds: int, between: Callable[[], None] = lambda: None) -> None:
     """``rounds`` steps of each arm behind the warm-up, each round beginning with another one. In every third round the
-    memory is sampled and nothing timed; ``between`` is called at the end of the others, while all arms rest."""
+    memory is sampled and nothing timed; ``between`` is called at the end of the others, while all arms rest. A peer
+    that fails is named and removed from ``arms``: the others go on."""
     for number in range(-WARM_UP, rounds):
         timed = number >= 0 and number % 3 != 2
         first = number % len(arms)
         for arm in [*arms[first:], *arms[:first]]:
-            with alone(arm, arms):
-                arm.step(sampled=not timed, timed=timed)
+            try:
+                with alone(arm, arms):
+                    arm.step(sampled=not timed, timed=timed)
+            except Ended as failed:
+                if arm.plan.arm != "deepspeed":
+                    raise
+                arms.remove(arm)
+                print(
+                    f"  left out: {arm.name}: it failed in a step: {str(failed).strip().splitlines()[-1]}", flush=True
+                )
         if timed:
             with alone(None, arms):
                 between()
