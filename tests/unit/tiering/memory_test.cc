@@ -70,6 +70,22 @@ TEST(Memory, WriteBehindBeginsBeforeMemoryIsShort) {
   EXPECT_EQ(world.Ask(session, Op::kStat, {{1, 0, 0, 0}}).tensor.ssd_bytes, kPiece) << "the coldest first";
 }
 
+TEST(Memory, WriteBehindBeginsAtHalfOfThatWhereTensorsDoNotFit) {
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB},
+               .engine = {.write_behind_start = 0.5},
+               .device_blocks = 64});
+  const JobId job = world.OpenJob();
+  const SessionId session = world.OpenSession(job);
+  for (uint64_t id = 1; id <= 9; ++id) world.PutOnSsd(session, id, kPiece);  // One more than fits.
+  for (uint64_t id = 1; id <= 4; ++id) EXPECT_EQ(world.Rewrite(session, id, id + 100).code, Code::kOk);
+  world.Turns(20);
+  EXPECT_EQ(world.Job(job).dirty_bytes, 2 * kPiece);
+  for (uint64_t id = 5; id <= 9; ++id) EXPECT_EQ(world.Free(session, id).code, Code::kOk);
+  for (uint64_t id = 1; id <= 4; ++id) EXPECT_EQ(world.Rewrite(session, id, id + 200).code, Code::kOk);
+  world.Turns(20);
+  EXPECT_EQ(world.Job(job).dirty_bytes, 4 * kPiece) << "what is left fits";
+}
+
 TEST(Memory, OfMoreThanFitsTheFirstBytesAreWrittenWhileTheNextAreFilled) {
   for (const uint64_t size : {4 * kPiece, 12 * kPiece}) {
     World world(

@@ -111,7 +111,7 @@ class ReadAhead : public ::testing::Test {
   static constexpr uint64_t kShare = 8;  // Pieces that fit into RAM.
   static constexpr uint64_t kTensors = 4 * kShare;
   World world{{.windows = {.window_size = 4 * kMiB, .arena_max_bytes = kShare * kPiece},
-               .engine = {.evict_start = 1.0, .prefetch_bytes_max = kTensors * kPiece},
+               .engine = {.write_behind_start = 1.0, .evict_start = 1.0, .prefetch_bytes_max = kTensors * kPiece},
                .device_blocks = 128}};
   JobId job = world.OpenJob();
   SessionId session = world.OpenSession(job);
