@@ -69,6 +69,25 @@ def test_compiled_blocks_train_with_the_bits_that_they_have_in_plain_torch(updat
     assert train(ours, optimizer) == expected
 
 
+def test_the_compiler_does_not_look_into_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All hooks share their code: compiled, it would soon have more versions than the compiler allows."""
+    import torch._dynamo.utils
+
+    torch._dynamo.reset()
+    monkeypatch.setattr(torch._dynamo.config, "fail_on_recompile_limit_hit", True)
+    torch.manual_seed(3)
+    ours = nn.Sequential(*[Block() for _ in range(6)])
+    theirs = copy.deepcopy(ours)
+    expected = train(theirs, torch.optim.AdamW(theirs.parameters(), lr=1e-2, fused=True))
+    client = tierd.Client(Session(FakeLibrary(), 1))  # type: ignore[arg-type]
+    _, optimizer = tierd.torch.offload(ours, tierd.torch.AdamW, client=client, min_bytes=1, lr=1e-2)
+    ours.compile(backend="eager")
+    frames = torch._dynamo.utils.counters["frames"]
+    before = frames["total"]
+    assert train(ours, optimizer) == expected
+    assert frames["total"] - before <= 20, "of a block's forward, what lies between its hooks, and no more"
+
+
 PROGRAM = """
     import sys
     import torch, tierd, tierd.torch

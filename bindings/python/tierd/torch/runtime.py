@@ -351,9 +351,9 @@ def runtime_of(model: torch.nn.Module) -> Runtime | None:
 def is_one_scope(module: torch.nn.Module) -> bool:
     """Whether the module's forward uses the parameters of modules inside it: it is compiled, or has a kernel for them
     all, which it would not use with a placeholder."""
-    dynamo = tracer()
-    compiled = module._compiled_call_impl is not None or (dynamo and isinstance(module, dynamo.OptimizedModule))
-    return bool(compiled) or isinstance(module, (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer))
+    of_function = getattr(tracer(), "OptimizedModule", ())  # None is made before it is loaded whole.
+    compiled = module._compiled_call_impl is not None or isinstance(module, of_function)
+    return compiled or isinstance(module, (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer))
 
 
 def _in_backward() -> bool:
