@@ -82,7 +82,7 @@ constexpr auto kOptions = std::to_array<Option>({
      24 * kHour},
     {"engine.write_behind", Kind::kShare, TIER_FIELD(engine.write_behind), "\"50%\"",
      "Unwritten bytes, of a job's share of memory, from which on the coldest are written to SSD ahead of need;\n"
-     "half of that where the job's tensors do not fit in its share.\n"
+     "earlier by what of the job's tensors does not fit in its share, at most by half.\n"
      "Of a tensor that is being created and cannot fit, the first are written at once."},
     {"engine.evict", Kind::kShare, TIER_FIELD(engine.evict), "\"90%\"",
      "Use of a job's share of memory from which on clean, cold tensors leave it."},

@@ -201,18 +201,18 @@ WriteFor PurposeOf(Tables& tables, const JobState& job) {
   return first != nullptr && first->op == proto::Op::kCreate ? WriteFor::kRequest : WriteFor::kRead;
 }
 
-// Dirty pages from which on the coldest are written ahead of need. Tensors that do not fit must be written sooner or
-// later: earlier, then, so that clean pages can make room for what is read next, before others that a use awaits.
-uint64_t WriteBehindStart(const Tables& tables, const JobState& job, uint64_t reachable) {
-  const uint64_t start = Threshold(reachable, tables.options.write_behind_start);
-  return job.pages.logical() > reachable ? start / 2 : start;
+// Dirty pages from which on the coldest are written ahead of need. What does not fit must be written sooner or later:
+// earlier by as much, then, so that clean pages can make room for what is read next, before others that a use awaits.
+uint64_t WriteBehindStart(const JobState& job, uint64_t reachable, uint64_t start) {
+  const uint64_t beyond = job.pages.logical() - std::min(job.pages.logical(), reachable);
+  return start - std::min(start / 2, beyond);
 }
 
 void WriteBehind(Tables& tables, JobState& job, uint64_t reachable) {
   if (job.frees.any()) return;  // The coldest may be what is about to be freed: not worth a write.
-  const uint64_t start = WriteBehindStart(tables, job, reachable);
+  const uint64_t start = Threshold(reachable, tables.options.write_behind_start);
   const uint64_t dirty = job.pages.dirty();
-  const uint64_t wanted = dirty > start ? dirty - start : 0;
+  const uint64_t wanted = dirty - std::min(dirty, WriteBehindStart(job, reachable, start));
   // What waits for room of windows that are coming needs no write.
   const uint64_t coming =
       (BlocksComing(tables, job, WindowKind::kBlock) + BlocksComing(tables, job, WindowKind::kSlot)) * kPagesPerBlock;

@@ -70,20 +70,25 @@ TEST(Memory, WriteBehindBeginsBeforeMemoryIsShort) {
   EXPECT_EQ(world.Ask(session, Op::kStat, {{1, 0, 0, 0}}).tensor.ssd_bytes, kPiece) << "the coldest first";
 }
 
-TEST(Memory, WriteBehindBeginsAtHalfOfThatWhereTensorsDoNotFit) {
+TEST(Memory, WriteBehindBeginsEarlierByWhatDoesNotFit) {
   World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB},
                .engine = {.write_behind_start = 0.5},
                .device_blocks = 64});
   const JobId job = world.OpenJob();
   const SessionId session = world.OpenSession(job);
-  for (uint64_t id = 1; id <= 9; ++id) world.PutOnSsd(session, id, kPiece);  // One more than fits.
-  for (uint64_t id = 1; id <= 4; ++id) EXPECT_EQ(world.Rewrite(session, id, id + 100).code, Code::kOk);
-  world.Turns(20);
-  EXPECT_EQ(world.Job(job).dirty_bytes, 2 * kPiece);
-  for (uint64_t id = 5; id <= 9; ++id) EXPECT_EQ(world.Free(session, id).code, Code::kOk);
-  for (uint64_t id = 1; id <= 4; ++id) EXPECT_EQ(world.Rewrite(session, id, id + 200).code, Code::kOk);
-  world.Turns(20);
-  EXPECT_EQ(world.Job(job).dirty_bytes, 4 * kPiece) << "what is left fits";
+  for (uint64_t id = 1; id <= 8; ++id) world.PutOnSsd(session, id, kPiece);  // As many as fit.
+  const auto dirty_of_four = [&](uint64_t value) {
+    for (uint64_t id = 1; id <= 4; ++id) EXPECT_EQ(world.Rewrite(session, id, id + value).code, Code::kOk);
+    world.Turns(20);
+    return world.Job(job).dirty_bytes / kPiece;
+  };
+  EXPECT_EQ(dirty_of_four(100), 4u);
+  world.PutOnSsd(session, 9, kPiece);
+  EXPECT_EQ(dirty_of_four(200), 3u);
+  for (uint64_t id = 10; id <= 14; ++id) world.PutOnSsd(session, id, kPiece);
+  EXPECT_EQ(dirty_of_four(300), 2u) << "not before half of that";
+  for (uint64_t id = 9; id <= 14; ++id) EXPECT_EQ(world.Free(session, id).code, Code::kOk);
+  EXPECT_EQ(dirty_of_four(400), 4u);
 }
 
 TEST(Memory, OfMoreThanFitsTheFirstBytesAreWrittenWhileTheNextAreFilled) {
