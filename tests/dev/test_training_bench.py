@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -23,6 +24,7 @@ sys.path.insert(0, str(ROOT / "bindings/python/tests"))
 import larger  # noqa: E402
 import phase_bound  # noqa: E402
 import plots  # noqa: E402
+import process  # noqa: E402
 import svg  # noqa: E402
 import train  # noqa: E402
 import trainer  # noqa: E402
@@ -173,31 +175,44 @@ def test_plain_torch_trains_a_part_where_the_others_leave_no_memory_for_all() ->
     assert [plan.name for plan in roomy] == [plan.name for plan in scarce] == ["plain", *chosen]
     assert roomy[0].model == MODELS["353M"] and scarce[0].model.layers == MODELS["353M"].layers // train.PLAIN_PART
     assert sum(plan.memory for plan in scarce) < 22 * GB < sum(plan.memory for plan in roomy)
+    (useless, *_) = train.plans("353M", True, chosen, 15 * GB)
+    assert useless.model == MODELS["353M"], "a part would not make them fit either"
 
 
 class FakeArm:
     """An arm that fails in its second step, or never."""
 
     def __init__(self, arm: str, fails: bool) -> None:
-        self.name, self.plan = arm, type("Plan", (), {"arm": arm})
+        self.name, self.plan = arm, type("Plan", (), {"arm": arm, "name": arm})
         self.steps, self._fails = 0, fails
 
     def step(self, sampled: bool, timed: bool) -> None:
         self.steps += 1
         if self._fails and self.steps == 2:
-            raise trainer.Ended("bench: it ended: Traceback\nAssertionError: a buffer is taken twice")
+            raise process.Ended("bench: it ended: Traceback\nAssertionError: a buffer is taken twice")
 
     def resting(self) -> Any:
         return contextlib.nullcontext()
 
 
-def test_a_peer_that_fails_is_left_out_and_an_arm_of_tierd_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_peer_that_fails_is_left_out_and_an_arm_of_tierd_is_not() -> None:
     arms: list[Any] = [FakeArm("plain", False), FakeArm("deepspeed", True), FakeArm("tierd", False)]
-    trainer.take_turns(arms, 3)
+    report, rounds = Report(None), []
+    trainer.take_turns(arms, 3, report, between=lambda: rounds.append(len(arms)))
     assert [(arm.name, arm.steps) for arm in arms] == [("plain", 5), ("tierd", 5)]
-    assert "left out: deepspeed: it failed in a step: AssertionError: a buffer" in capsys.readouterr().out
+    assert rounds == [2, 2]
+    assert report.doubts == ["left out: deepspeed: it failed: AssertionError: a buffer is taken twice"]
     with pytest.raises(SystemExit, match="it ended"):
-        trainer.take_turns([FakeArm("tierd", True)], 3)  # type: ignore[list-item]
+        trainer.take_turns([FakeArm("tierd", True)], 3, report)  # type: ignore[list-item]
+
+
+def test_a_process_that_has_died_says_why_when_it_is_asked() -> None:
+    with contextlib.ExitStack() as stack:
+        died = process.Process(stack, "peer", "train_arm.py", ["no-such-arm"])
+        os.waitid(os.P_PID, died.pid, os.WEXITED | os.WNOWAIT)
+        died.tell("step")
+        with pytest.raises(process.Ended, match="(?s)the peer ended: .*invalid choice: 'no-such-arm'"):
+            died.read("step")
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def compute_of(model: Model, report: Report) -> tuple[float, float]:
     multiplies, or updates."""
     with started([block_plan(model)], report) as arms:
         (arm,) = arms
-        take_turns(arms, 4)
+        take_turns(arms, 4, report)
         forward, backward, update = (statistics.median(each) for each in zip(*arm.figures.phases, strict=True))
         small = arm.model
     multiplied = (model.parameters - model.vocabulary * model.width) / (

@@ -8,60 +8,34 @@ no memfd, and all bytes of the daemon's memfds.
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import pathlib
 import statistics
-import subprocess
-import sys
 import tempfile
-from typing import Any
 
 from models import MODELS
 from node import GIB, MIB, daemon
+from process import Process
 from report import Report
 from sampling import MEMORY
 
-ARM = pathlib.Path(__file__).parent / "lora_arm.py"
 RANKS = 2
 # As a launcher says it: ranks of one launch have one job.
 LAUNCH = {
     "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "bench", "MASTER_PORT": "1", "TORCHELASTIC_RUN_ID": "lora",
-    "TORCHELASTIC_RESTART_COUNT": "0", "OMP_WAIT_POLICY": "PASSIVE",
+    "TORCHELASTIC_RESTART_COUNT": "0",
 }  # fmt: skip
 
 
-class Process:
-    """One process of the bench, a step when told."""
+def started(stack: contextlib.ExitStack, number: int, *words: str) -> Process:
+    process = Process(stack, "process of the LoRA part", "lora_arm.py", words, LAUNCH | {"RANK": str(number)})
+    process.read("idle")
+    return process
 
-    def __init__(self, stack: contextlib.ExitStack, number: int, *words: str) -> None:
-        self._log = stack.enter_context(tempfile.TemporaryFile("w+"))
-        self.process = subprocess.Popen(
-            [sys.executable, str(ARM), *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
-            text=True, env=os.environ | LAUNCH | {"RANK": str(number)},
-        )  # fmt: skip
-        stack.callback(self.process.wait)
-        stack.callback(self.process.kill)
-        self.read("idle")
-        self.idle: int = MEMORY.private_bytes(self.process.pid)
 
-    def tell(self) -> None:
-        assert self.process.stdin is not None
-        print("go", file=self.process.stdin, flush=True)
-
-    def read(self, event: str) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            self._log.seek(0)
-            raise SystemExit(f"bench: a process of the LoRA part ended: {self._log.read()[-2000:]}")
-        answer: dict[str, Any] = json.loads(line)
-        assert answer["event"] == event, answer
-        return answer
-
-    def used(self) -> int:
-        total: int = MEMORY.private_bytes(self.process.pid)
-        return total - self.idle
+def used(process: Process, idle: Process) -> int:
+    """Beyond what ``idle`` takes, which has torch alone and shares its libraries with as many others."""
+    total: int = MEMORY.private_bytes(process.pid)
+    return total - int(MEMORY.private_bytes(idle.pid))
 
 
 def lora_by_ranks(report: Report, quick: bool, model: str = "121M") -> None:
@@ -69,32 +43,34 @@ def lora_by_ranks(report: Report, quick: bool, model: str = "121M") -> None:
     shape = [f"--layers={layers}", f"--width={width}"]
     steps = 3 if quick else 10
     with contextlib.ExitStack() as stack:
-        plain = Process(stack, 0, "plain", *shape)
-        plain.tell()
+        idle = started(stack, 0, "plain", *shape)
+        plain = started(stack, 0, "plain", *shape)
+        plain.tell("go")
         plain.read("ready")
         expected, plain_bytes = [], 0
         for _ in range(steps):
-            plain.tell()
+            plain.tell("go")
             expected.append(plain.read("step")["losses"])
-            plain_bytes = max(plain_bytes, plain.used())
+            plain_bytes = max(plain_bytes, used(plain, idle))
     base = 4 * 12 * layers * width * width
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tier-bench-"))
         tier = (2 * base + 2 * GIB) // MIB * MIB
         running, _ = stack.enter_context(daemon(arena=(base + GIB) // MIB * MIB, tier=tier, window="2MiB"))
         launch = [f"--socket={running.directory}/tierd.sock", f"--store={folder}/store"]
-        ranks = [Process(stack, number, "rank", *shape, *launch) for number in range(RANKS)]
+        idle = started(stack, 0, "plain", *shape)
+        ranks = [started(stack, number, "rank", *shape, *launch) for number in range(RANKS)]
         for rank in ranks:
-            rank.tell()
+            rank.tell("go")
         ready = [rank.read("ready") for rank in ranks]
         before = MEMORY.memfd_bytes(running.process.pid), _written(running.process.pid)
         answers = []
         for _ in range(steps):
             for rank in ranks:
-                rank.tell()
+                rank.tell("go")
             answers.append([rank.read("step") for rank in ranks])
         memfds = MEMORY.memfd_bytes(running.process.pid)
-        private = sum(rank.used() for rank in ranks) + MEMORY.private_bytes(running.process.pid)
+        private = sum(used(rank, idle) for rank in ranks) + MEMORY.private_bytes(running.process.pid)
         wear = _written(running.process.pid) - before[1]
     base = ready[0]["base"]
     what = f"{model}, LoRA by {RANKS} ranks"

@@ -39,14 +39,14 @@ SECONDS_A_DAY = 86400
 
 def plans(name: str, with_peers: bool, chosen: Sequence[str] = (), memory: int = 1 << 62) -> list[Plan]:
     """Plain torch and the ``chosen`` arms for a model, or all of them. Where it is too large for plain torch beside the
-    others, that has a part of its layers. ``memory``: bytes that there are."""
+    others, and a part of its layers fits, it trains that. ``memory``: bytes that there are."""
     model = MODELS[name]
     others = [plan for plan in beside_plain(model, with_peers) if not chosen or plan.name in chosen]
-    whole = PLAIN_BYTES * model.parameters + sum(plan.memory for plan in others)
-    part = model
-    if model.parameters > PLAIN_PARAMETERS_MAX or whole > memory:
-        part = dataclasses.replace(model, layers=model.layers // PLAIN_PART)
-    return [Plan("plain", "plain", part, memory=PLAIN_BYTES * part.parameters), *others]
+    part = dataclasses.replace(model, layers=model.layers // PLAIN_PART)
+    left = memory - sum(plan.memory for plan in others)
+    makes_room = PLAIN_BYTES * part.parameters <= left < PLAIN_BYTES * model.parameters
+    plain = part if model.parameters > PLAIN_PARAMETERS_MAX or makes_room else model
+    return [Plan("plain", "plain", plain, memory=PLAIN_BYTES * plain.parameters), *others]
 
 
 def beside_plain(model: Model, with_peers: bool) -> list[Plan]:
@@ -115,7 +115,7 @@ def fine_tuning(
         if not arms or arms[0].name != "plain":
             return
         bound = Bound(disk, [arm for arm in arms if arm.name.startswith("tierd")], arms[0])
-        take_turns(arms, 5 if quick else 15, between=bound.measure)
+        take_turns(arms, 5 if quick else 15, report, between=bound.measure)
         report.note("fio", {"file": "beside the daemons'", "shapes": disk.shapes(), "seconds": disk.seconds})
         add_rows(report, model, arms)
         add_bounds(report, model, arms, bound)
@@ -127,6 +127,8 @@ def add_rows(report: Report, model: str, arms: Sequence[Arm]) -> None:
     """What each arm took."""
     plain = arms[0]
     whole = plain.model == MODELS[model]
+    if not whole:
+        print(f"  {model}: plain torch trains a part of the layers: no losses are compared", flush=True)
     for arm in arms:
         figures, what = arm.figures, f"{arm_title(model, arm)}"
         beside = f"{figures.peak / plain.figures.peak:.3f} of plain torch" if whole else ""

@@ -31,7 +31,7 @@ def all_bf16(report: Report, quick: bool) -> None:
     with started(plans, report) as arms:
         if len(arms) < 2:
             return
-        take_turns(arms, 5 if quick else 15)
+        take_turns(arms, 5 if quick else 15, report)
         ours = arms[1].figures
         report.add("121M, all bf16: memory", ours.peak / 1e6, "MB", ceiling=f"{_peak_ratio(arms):.3f} of plain torch")
         add_bytes(report, "121M, all bf16, update in backward", ours, BF16_BYTES)
@@ -48,7 +48,7 @@ def optimizer_alone(report: Report, quick: bool) -> None:
     with started(plans, report) as arms:
         if len(arms) < 2:
             return
-        take_turns(arms, 5 if quick else 15)
+        take_turns(arms, 5 if quick else 15, report)
         add_bytes(report, "121M, the optimizer alone", arms[1].figures, OPTIMIZER_BYTES)
         report.add("121M, the optimizer alone: memory", _peak_ratio(arms), "of plain torch")
         _add_losses(report, "121M, the optimizer alone", arms)
@@ -67,7 +67,7 @@ def flat_in_depth(report: Report, quick: bool) -> None:
         with started(plans, report) as arms:
             if len(arms) < len(plans):
                 continue
-            take_turns(arms, 3 if quick else 9)
+            take_turns(arms, 3 if quick else 9, report)
             peaks = [arm.figures.peak for arm in arms]
             words = ", ".join(f"{peak / 1e6:.0f}" for peak in peaks)
             report.add(
@@ -88,7 +88,7 @@ def activation_offload(report: Report, quick: bool) -> None:
     with started(plans, report) as arms:
         if len(arms) < 2:
             return
-        take_turns(arms, 5 if quick else 15)
+        take_turns(arms, 5 if quick else 15, report)
         kept, offloaded = (arm.figures for arm in arms)
         what = f"activations of {model.layers} blocks of width 768, {model.batch} × 512, offloaded"
         report.add(

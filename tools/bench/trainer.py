@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 import pathlib
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -23,12 +20,14 @@ from typing import Any
 from models import Model
 from node import GIB, MIB, daemon, scratch, stopped
 from peers import PEERS
+from process import Ended, Process
 from report import Report
 from sampling import Sampler
 
 WARM_UP = 2  # The first makes the state; the second finds it where it stays.
 ARENA = 192 * MIB
 TRAINER_BYTES = 256 * MIB  # Of a process whose model is in tierd, beside the model that it makes first.
+SCRIPT = "train_arm.py"
 PHASES = ("forward", "backward", "update")
 
 
@@ -104,48 +103,6 @@ class Figures:
         return statistics.median(map(sum, zip(self.read, self.written, strict=True)))
 
 
-class Ended(SystemExit):
-    """A process has ended before its time: the reason is what it printed last."""
-
-
-class Process:
-    """One of train_arm.py, with an ``environment`` beside what is the same for all. ``name``: for errors."""
-
-    def __init__(
-        self, stack: contextlib.ExitStack, name: str, words: Sequence[str], environment: dict[str, str] | None = None
-    ) -> None:
-        self._name = name
-        self._log = stack.enter_context(tempfile.TemporaryFile("w+"))
-        self._process = subprocess.Popen(
-            [sys.executable, str(pathlib.Path(__file__).parent / "train_arm.py"), *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE"} | (environment or {}),
-        )
-        stack.callback(self._process.wait)
-        stack.callback(self._process.kill)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def tell(self, word: str) -> None:
-        assert self._process.stdin is not None
-        print(word, file=self._process.stdin, flush=True)
-
-    def read(self, event: str) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            self._log.seek(0)
-            raise Ended(f"bench: the {self._name} ended: {self._log.read()[-2000:]}")
-        answer: dict[str, Any] = json.loads(line)
-        assert answer["event"] == event, answer
-        return answer
-
-
 class Arm:
     """Made, it waits for its turn. ``timeline``: of the last step whose memory was sampled."""
 
@@ -172,7 +129,7 @@ class Arm:
                 "CXX": "g++-12",
                 "DS_ACCELERATOR": "cpu",
             }
-        self._process = Process(stack, f"arm {plan.name}", command, environment)
+        self._process = Process(stack, f"arm {plan.name}", SCRIPT, command, environment)
         self._process.read("idle")
         sampler = self._sampler()
         with sampler:
@@ -242,14 +199,18 @@ def started(plans: Sequence[Plan], report: Report) -> Iterator[list[Arm]]:
     with contextlib.ExitStack() as stack:
         arms: list[Arm] = []
         room = Room()
-        idle = Process(stack, "process with torch alone", ["plain"])
+        idle = Process(stack, "process with torch alone", SCRIPT, ["plain"])
         idle.read("idle")
         for plan in plans:
             if why := room.take(plan):
                 print(f"  skipped: {plan.name}: {why}", flush=True)
                 continue
-            with alone(None, arms):
-                arms.append(Arm(stack, plan, idle))
+            try:
+                with alone(None, arms):
+                    arms.append(Arm(stack, plan, idle))
+            except Ended as failed:
+                leave_out(plan, failed, report)
+                continue
             report.note(plan.name, {"versions": arms[-1].ready["versions"], "config": arms[-1].ready["config"]})
         yield arms
 
@@ -264,10 +225,17 @@ def alone(arm: Arm | None, arms: Sequence[Arm]) -> Iterator[None]:
         yield
 
 
-def take_turns(arms: list[Arm], rounds: int, between: Callable[[], None] = lambda: None) -> None:
+def leave_out(plan: Plan, failed: Ended, report: Report) -> None:
+    """A peer that fails is named, and the others go on. An arm of tierd or of plain torch ends the bench."""
+    if plan.arm != "deepspeed":
+        raise failed
+    report.doubt(f"left out: {plan.name}: it failed: {str(failed).strip().splitlines()[-1]}")
+
+
+def take_turns(arms: list[Arm], rounds: int, report: Report, between: Callable[[], None] = lambda: None) -> None:
     """``rounds`` steps of each arm behind the warm-up, each round beginning with another one. In every third round the
     memory is sampled and nothing timed; ``between`` is called at the end of the others, while all arms rest. A peer
-    that fails is named and removed from ``arms``: the others go on."""
+    that fails is removed from ``arms``."""
     for number in range(-WARM_UP, rounds):
         timed = number >= 0 and number % 3 != 2
         first = number % len(arms)
@@ -276,12 +244,8 @@ def take_turns(arms: list[Arm], rounds: int, between: Callable[[], None] = lambd
                 with alone(arm, arms):
                     arm.step(sampled=not timed, timed=timed)
             except Ended as failed:
-                if arm.plan.arm != "deepspeed":
-                    raise
+                leave_out(arm.plan, failed, report)
                 arms.remove(arm)
-                print(
-                    f"  left out: {arm.name}: it failed in a step: {str(failed).strip().splitlines()[-1]}", flush=True
-                )
         if timed:
             with alone(None, arms):
                 between()
