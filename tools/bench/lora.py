@@ -16,7 +16,7 @@ from models import MODELS
 from node import GIB, MIB, daemon
 from process import Process
 from report import Report
-from sampling import MEMORY
+from sampling import MEMORY, memory_bytes
 
 RANKS = 2
 # As a launcher says it: ranks of one launch have one job.
@@ -34,8 +34,7 @@ def started(stack: contextlib.ExitStack, number: int, *words: str) -> Process:
 
 def used(process: Process, idle: Process) -> int:
     """Beyond what ``idle`` takes, which has torch alone and shares its libraries with as many others."""
-    total: int = MEMORY.private_bytes(process.pid)
-    return total - int(MEMORY.private_bytes(idle.pid))
+    return memory_bytes(process.pid, None) - memory_bytes(idle.pid, None)
 
 
 def lora_by_ranks(report: Report, quick: bool, model: str = "121M") -> None:

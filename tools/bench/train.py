@@ -37,7 +37,7 @@ PLAIN_PART = 4
 SECONDS_A_DAY = 86400
 
 
-def plans(name: str, with_peers: bool, chosen: Sequence[str] = (), memory: int = 1 << 62) -> list[Plan]:
+def plans(name: str, with_peers: bool, chosen: Sequence[str], memory: int) -> list[Plan]:
     """Plain torch and the ``chosen`` arms for a model, or all of them. Where it is too large for plain torch beside the
     others, and a part of its layers fits, it trains that. ``memory``: bytes that there are."""
     model = MODELS[name]
