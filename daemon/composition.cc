@@ -161,6 +161,7 @@ session::DaemonFacts Daemon::Facts() {
                                 .psi_memory_some_ratio = host->pressure_some_avg10 / 100};
   };
   facts.huge_page_mode = [this] { return engine_->HugePageMode(); };
+  facts.prefault = [this] { return engine_->Prefault(); };
   facts.spin_pauses = [this] { return engine_->loop().spin_pauses(); };
   facts.memory_mode = [this] { return engine_->ssd().pinned() ? "pinned" : "unpinned"; };
   return facts;
@@ -197,6 +198,11 @@ Status Daemon::WatchEvents() {
   auto subscription =
       control_->Watch({.uid = ::geteuid(), .admin = true, .token = {}}, [this](const session::Event& event) {
         const auto line = event_log_limiter_.Pass(event, engine_->clock().Now());
+        if (event.kind == "prefault") {
+          asio::post(io_, [this, text = event.message] {
+            manager_.Notify(fmt::format("STATUS={}; {}\n", status_, text));
+          });
+        }
         if (line) spdlog::log(line->fault ? spdlog::level::warn : spdlog::level::info, "{}", line->text);
       });
   if (!subscription) return std::unexpected(std::move(subscription.error()));
@@ -268,7 +274,8 @@ void Daemon::AnnounceReady() {
       base::FormatBytes(arena.arena_max_bytes()), base::FormatBytes(arena.window_size(WindowKind::kBlock)),
       base::FormatBytes(arena.window_size(WindowKind::kSlot)), facts.io_mode, facts.spin_mode, metrics);
   spdlog::info("tierd {} {}", kVersion, status);
-  manager_.Notify(fmt::format("READY=1\nSTATUS={}{}{}\n", status, ssd_status.empty() ? "" : "; ", ssd_status));
+  status_ = fmt::format("{}{}{}", status, ssd_status.empty() ? "" : "; ", ssd_status);
+  manager_.Notify(fmt::format("READY=1\nSTATUS={}\n", status_));
 }
 
 void Daemon::Tick() {

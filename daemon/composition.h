@@ -82,6 +82,7 @@ class Daemon {
   boost::asio::posix::stream_descriptor starter_{io_};
   session::PrivateLifetime lifetime_;
   std::optional<session::OrderlyStop> stop_;
+  std::string status_;        // What systemd shows, without the progress of a prefault.
   std::string stop_reason_;   // Before the stop starts; then the engine thread's to read.
   bool made_socket_ = false;  // This process made it, not systemd or another process.
 };

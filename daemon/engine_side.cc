@@ -217,6 +217,12 @@ Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& p
 void EngineSide::Refresh() {
   arena_->SetMetadata(engine_->HeldMetadata());
   arena_->StartRefresh();
+  if (!prefault_report_.ended()) {
+    const session::PrefaultFigures prefault = Prefault();
+    if (auto due = prefault_report_.Note(prefault.done_bytes, prefault.target_bytes)) {
+      events_.Emit("prefault", nullptr, std::move(*due));
+    }
+  }
   // Known once a window has been registered, or could not be.
   if (const bool pinned = ssd_->pinned(); pinned != pinned_) {
     pinned_ = pinned;
@@ -237,6 +243,11 @@ void EngineSide::Refresh() {
                failure.empty() ? "every superblock names the index's last commit again"
                                : "a manifest is committed, but a superblock does not name it yet: " + failure);
   superblock_failure_ = std::move(failure);
+}
+
+session::PrefaultFigures EngineSide::Prefault() const {
+  const memory::ArenaSnapshot snapshot = arena_->snapshot();
+  return {.done_bytes = snapshot.prefault_done_bytes, .target_bytes = snapshot.prefault_target_bytes};
 }
 
 std::string EngineSide::HugePageMode() const {

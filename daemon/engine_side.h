@@ -16,6 +16,7 @@
 #include "daemon/config/config.h"
 #include "daemon/daemon_paths.h"
 #include "daemon/memory/arena.h"
+#include "daemon/memory/prefault_report.h"
 #include "daemon/session/engine_loop.h"
 #include "daemon/session/event_log.h"
 #include "daemon/session/job_registry.h"
@@ -54,7 +55,8 @@ class EngineSide {
 
   // Once a second, on the engine thread.
   void Refresh();
-  std::string HugePageMode() const;  // Engine thread.
+  std::string HugePageMode() const;  // Engine thread, as the next.
+  session::PrefaultFigures Prefault() const;
   // Nothing is in flight on any device; only then may this be destroyed. Engine thread, or after Stop.
   bool quiet() const { return ssd_->transfers().inflight() == 0 && !ssd_->transfers().probing(); }
 
@@ -89,6 +91,7 @@ class EngineSide {
   std::string quarantine_failure_;
   std::string superblock_failure_;  // As last told. Engine thread, as the next.
   bool pinned_ = true;
+  memory::PrefaultReport prefault_report_;
   session::KernelTokenSource tokens_;
   session::Poller poller_;
   std::unique_ptr<session::EnginePageOwner> page_;

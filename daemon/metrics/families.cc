@@ -88,6 +88,10 @@ void AddArena(Builder& out, const session::DaemonDescription& daemon) {
   const tiering::EngineSnapshot& engine = daemon.engine;
   out.Gauge("tier_arena_bytes", "Host memory in windows.").Add(Number(engine.arena_bytes));
   out.Gauge("tier_arena_max_bytes", "Host memory that windows may reach now.").Add(Number(engine.arena_max_bytes));
+  out.Gauge("tier_arena_prefault_bytes", "Host memory that was to be populated at the start, and is.")
+      .Add(Number(daemon.prefault.done_bytes));
+  out.Gauge("tier_arena_prefault_target_bytes", "All of it, less what the host did not give.")
+      .Add(Number(daemon.prefault.target_bytes));
   out.Gauge("tier_arena_free_bytes", "Free pages in windows.").Add(Number(engine.arena_free_bytes));
   out.Gauge("tier_lease_bound_bytes", "Free pages in blocks that hold a leased slot.")
       .Add(Number(engine.lease_bound_bytes));

@@ -72,6 +72,11 @@ struct DeviceDescription {
   tiering::DeviceView now;
 };
 
+struct PrefaultFigures {  // Bytes. Without arena.prefault both are 0.
+  uint64_t done_bytes = 0;
+  uint64_t target_bytes = 0;  // Falls by what the host did not give.
+};
+
 struct DaemonDescription {
   std::string version;
   uint64_t epoch = 0;
@@ -90,6 +95,7 @@ struct DaemonDescription {
   tiering::EngineSnapshot engine;
   std::vector<DeviceDescription> devices;
   uint64_t spin_pauses = 0;  // Spins that ended because another thread had the processor.
+  PrefaultFigures prefault;
   uint64_t host_available_bytes = 0;
   double psi_memory_some_ratio = 0;
 };
@@ -98,7 +104,7 @@ struct Event {
   uint64_t sequence = 0;  // Rises by one; a gap means the watcher was too slow (events dropped).
   int64_t unix_time_ms = 0;
   std::string kind;     // job_opened job_closed job_changed job_purged session_attached session_ended pressure io_error
-                        // corrupt torn drain …
+                        // corrupt torn drain prefault …
   std::string job;      // Name, or empty.
   std::string message;  // One sentence.
 };

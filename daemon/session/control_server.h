@@ -48,6 +48,7 @@ struct DaemonFacts {
   // Of the windows that there are; engine thread.
   std::function<std::string()> huge_page_mode;
   std::function<std::string()> memory_mode;
+  std::function<PrefaultFigures()> prefault;
   std::function<uint64_t()> spin_pauses;  // Any thread.
 };
 

@@ -316,6 +316,23 @@ TEST(Daemon, FeedsTheWatchdogAndSaysThatItStops) {
   EXPECT_EQ(daemon.Wait(), 0);
 }
 
+TEST(Daemon, SaysHowFarAPrefaultIs) {
+  ScratchDirectory scratch;
+  DaemonProcess daemon(scratch,
+                       {.arguments = {"--set", "arena.prefault=true"}, .environment = {}, .uid = {}, .inherited = {}});
+  bool ready = false;
+  std::string told;
+  while (told.find("prefault is complete") == std::string::npos) {
+    const auto notice = daemon.NextNotice(20'000);
+    ASSERT_TRUE(notice) << daemon.Output();
+    ready |= notice->starts_with("READY=1\n");
+    if (notice->find("prefault") != std::string::npos) told = *notice;
+  }
+  EXPECT_TRUE(ready);
+  EXPECT_TRUE(told.starts_with("STATUS=serving at ")) << told;
+  EXPECT_NE(daemon.Output().find("prefault is complete"), std::string::npos) << daemon.Output();
+}
+
 TEST(Daemon, MetricsPortIsWrittenDown) {
   ScratchDirectory scratch;
   DaemonProcess daemon(

@@ -138,12 +138,15 @@ TEST(Families, FiguresLandUnderTheirNames) {
   daemon.spin_pauses = 6;
   daemon.version = "1.2.3";
   daemon.engine.arena_bytes = 77;
+  daemon.prefault = {.done_bytes = 8, .target_bytes = 9};
   daemon.devices.resize(2);
   daemon.devices[1].index = 1;
   daemon.devices[1].now.space.free = 5;
   daemon.devices[1].now.traffic = {.errors = 2, .corrupt = 3, .window_faults = 4};
   const auto families = BuildFamilies(daemon, {});
   EXPECT_DOUBLE_EQ(Find(families, "tier_arena_bytes")->metric.at(0).gauge.value, 77);
+  EXPECT_DOUBLE_EQ(Find(families, "tier_arena_prefault_bytes")->metric.at(0).gauge.value, 8);
+  EXPECT_DOUBLE_EQ(Find(families, "tier_arena_prefault_target_bytes")->metric.at(0).gauge.value, 9);
   EXPECT_DOUBLE_EQ(Find(families, "tier_device_free_bytes")->metric.at(1).gauge.value, 5);
   EXPECT_EQ(LabelOf(Find(families, "tier_device_free_bytes")->metric.at(1), "device"), "1");
   EXPECT_DOUBLE_EQ(Find(families, "tier_device_errors_total")->metric.at(1).counter.value, 2);
