@@ -1,53 +1,26 @@
 // Churn with the shapes of real models: jobs come and go, their tensors in any order; the pool is hardly larger than
 // what lives in it at the peak. Nothing may be refused while enough whole blocks and pages are free, and the space lost
-// to scattered tails stays small. (Classic allocators refuse thousands of requests on this load.)
+// to scattered tails stays small. `tools/dev churn` has classical allocators beside it.
 #include "daemon/base/block_pool.h"
 
 #include <algorithm>
 #include <random>
-#include <string_view>
 
 #include <gtest/gtest.h>
 
+#include "tests/support/models/model_shapes.h"
+
 namespace tier::base {
 namespace {
-
-struct Shape {
-  std::string_view name;
-  uint64_t vocab, hidden, ffn, kv, layers;
-  bool tied;
-  uint64_t experts;
-};
-
-constexpr Shape kModels[] = {
-    {"gpt2-small", 50257, 768, 3072, 768, 12, true, 0},       {"qwen2.5-1.5b", 151936, 1536, 8960, 256, 28, true, 0},
-    {"qwen2.5-7b", 152064, 3584, 18944, 512, 28, false, 0},   {"llama3.1-8b", 128256, 4096, 14336, 1024, 32, false, 0},
-    {"qwen2.5-14b", 152064, 5120, 13824, 1024, 48, false, 0}, {"qwen2.5-32b", 152064, 5120, 27648, 1024, 64, false, 0},
-    {"mixtral-8x7b", 32000, 4096, 14336, 1024, 32, false, 8},
-};
-
-// Bytes of every tensor of the model, `width` bytes an element.
-std::vector<uint64_t> TensorSizes(const Shape& m, uint64_t width) {
-  std::vector<uint64_t> sizes = {m.vocab * m.hidden * width, m.hidden * width};
-  if (!m.tied) sizes.push_back(m.vocab * m.hidden * width);
-  for (uint64_t layer = 0; layer < m.layers; ++layer) {
-    sizes.insert(sizes.end(), 2, m.hidden * m.hidden * width);
-    sizes.insert(sizes.end(), 2, m.hidden * m.kv * width);
-    sizes.insert(sizes.end(), 2, m.hidden * width);
-    sizes.insert(sizes.end(), 3 * std::max<uint64_t>(m.experts, 1), m.hidden * m.ffn * width);
-    if (m.experts != 0) sizes.push_back(m.hidden * m.experts * width);
-  }
-  return sizes;
-}
 
 class Churn {
  public:
   Churn(uint32_t blocks, uint64_t pages_live_max, unsigned seed)
       : blocks_(blocks), pages_live_max_(pages_live_max), random_(seed) {
     pool_.AddRegion(0, blocks, RegionUse::kSlotsFirst);
-    for (const Shape& model : kModels) {
-      sizes_.push_back(TensorSizes(model, 2));
-      sizes_.push_back(TensorSizes(model, 4));
+    for (const models::ModelShape& model : models::Models()) {
+      sizes_.push_back(models::TensorSizes(model, 2));
+      sizes_.push_back(models::TensorSizes(model, 4));
     }
   }
 

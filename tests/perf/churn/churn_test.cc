@@ -1,0 +1,130 @@
+// The allocators that the pool is compared with do what they are said to do: no page is given out twice, what is free
+// comes together again, and each takes the place that its method names.
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/perf/churn/best_fit.h"
+#include "tests/perf/churn/buddy.h"
+#include "tests/perf/churn/pool.h"
+#include "tests/perf/churn/segregated_fit.h"
+#include "tests/perf/churn/trace.h"
+
+namespace tier::churn {
+namespace {
+
+using Make = std::function<std::unique_ptr<Allocator>(uint64_t)>;
+
+Place Taken(Allocator& allocator, uint64_t pages) {
+  Place place;
+  EXPECT_TRUE(allocator.TryAllocate(pages, &place)) << pages;
+  return place;
+}
+
+class EachOfOneRange : public testing::TestWithParam<Make> {};
+
+TEST_P(EachOfOneRange, GivesNoPageTwiceAndAllOfThemAgain) {
+  constexpr uint64_t kPages = 3 << 12;  // No power of two.
+  const auto allocator = GetParam()(kPages);
+  std::mt19937 random(7);
+  std::map<uint64_t, Place> live;  // By first page.
+  for (int step = 0; step < 20'000; ++step) {
+    if (live.empty() || random() % 2 == 0) {
+      const uint64_t pages = 1 + random() % 300;
+      Place place;
+      if (!allocator->TryAllocate(pages, &place)) continue;
+      ASSERT_GE(place.pages, pages);
+      ASSERT_LE(place.first + place.pages, kPages);
+      const auto next = live.lower_bound(place.first);
+      ASSERT_TRUE(next == live.end() || place.first + place.pages <= next->first) << step;
+      if (next != live.begin()) {
+        const auto& [first, before] = *std::prev(next);
+        ASSERT_LE(first + before.pages, place.first) << step;
+      }
+      live.emplace(place.first, place);
+    } else {
+      auto at = live.lower_bound(random() % kPages);
+      if (at == live.end()) at = live.begin();
+      allocator->Free(at->second);
+      live.erase(at);
+    }
+    uint64_t held = 0;
+    for (const auto& [first, place] : live) held += place.pages;
+    ASSERT_EQ(allocator->held_pages(), held) << step;
+  }
+  for (const auto& [first, place] : live) allocator->Free(place);
+  EXPECT_EQ(allocator->held_pages(), 0U);
+  EXPECT_EQ(Taken(*allocator, 1 << 13).pages, uint64_t{1} << 13);  // It is whole again.
+}
+
+INSTANTIATE_TEST_SUITE_P(Allocators, EachOfOneRange, testing::Values(MakeBestFit, MakeBuddy, MakeSegregatedFit));
+
+TEST(BestFit, TakesTheSmallestHoleThatIsLargeEnough) {
+  const auto allocator = MakeBestFit(1000);
+  const Place large = Taken(*allocator, 100);
+  (void)Taken(*allocator, 1);
+  const Place small = Taken(*allocator, 20);
+  (void)Taken(*allocator, 1);
+  allocator->Free(large);
+  allocator->Free(small);
+  EXPECT_EQ(Taken(*allocator, 15).first, small.first);
+  EXPECT_EQ(Taken(*allocator, 30).first, large.first);
+}
+
+TEST(Buddy, TakesAPowerOfTwo) {
+  const auto allocator = MakeBuddy(1024);
+  EXPECT_EQ(Taken(*allocator, 129).pages, 256U);
+  EXPECT_EQ(Taken(*allocator, 512).first, 512U);
+  EXPECT_EQ(Taken(*allocator, 1).first, 256U);
+}
+
+TEST(SegregatedFit, TakesOnlyFromAClassWhoseRangesAllFit) {
+  const auto allocator = MakeSegregatedFit(130);
+  (void)Taken(*allocator, 1);  // 129 pages are left, in the class from 128 to 131.
+  Place place;
+  EXPECT_FALSE(allocator->TryAllocate(129, &place));  // Rounded up to the class from 132 on.
+  EXPECT_TRUE(allocator->TryAllocate(128, &place));
+}
+
+TEST(Pool, ATailTakesPagesOrAWholeBlock) {
+  const auto slots = MakePool(4 * 512, /*tails=*/true);
+  const auto blocks = MakePool(4 * 512, /*tails=*/false);
+  EXPECT_EQ(Taken(*slots, 520).pages, 520U);
+  EXPECT_EQ(Taken(*blocks, 520).pages, 1024U);
+  EXPECT_EQ(slots->held_pages(), 1024U);  // The slot's block serves no whole block.
+}
+
+TEST(Trace, IsTheSameForASeedAndKeepsItsPeak) {
+  const TraceOptions options{.seed = 5, .events = 5'000, .peak_bytes = uint64_t{64} << 30, .jobs = 5};
+  Trace one(options);
+  Trace other(options);
+  std::map<uint64_t, uint64_t> live;
+  uint64_t bytes = 0;
+  uint64_t count = 0;
+  Event event;
+  Event same;
+  while (one.Next(&event)) {
+    ASSERT_TRUE(other.Next(&same));
+    ASSERT_TRUE(event.tensor == same.tensor && event.bytes == same.bytes);
+    if (event.bytes != 0) {
+      ASSERT_TRUE(live.emplace(event.tensor, event.bytes).second);
+      bytes += event.bytes;
+    } else {
+      const auto found = live.find(event.tensor);
+      ASSERT_NE(found, live.end());
+      bytes -= found->second;
+      live.erase(found);
+    }
+    ASSERT_LE(bytes, options.peak_bytes);
+    ++count;
+  }
+  EXPECT_FALSE(other.Next(&same));
+  EXPECT_EQ(count, options.events);
+}
+
+}  // namespace
+}  // namespace tier::churn

@@ -1,0 +1,156 @@
+// pool_churn: the pool beside classical allocators, each on the same trace (`tools/dev churn`). Prints what each
+// refuses although it has as many free bytes, and how much it holds for what lives. Exit status 1: the pool broke a
+// promise.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "daemon/base/format_bytes.h"
+#include "proto/units.h"
+#include "tests/perf/churn/allocator.h"
+#include "tests/perf/churn/best_fit.h"
+#include "tests/perf/churn/buddy.h"
+#include "tests/perf/churn/pool.h"
+#include "tests/perf/churn/segregated_fit.h"
+#include "tests/perf/churn/trace.h"
+
+namespace tier::churn {
+namespace {
+
+constexpr double kHeldMax = 1.01;       // Of what lives, at the peak.
+constexpr double kArenaNarrow = 1.005;  // Of the peak: what the pool needs at most.
+
+struct Outcome {
+  uint64_t created = 0;
+  uint64_t refused = 0;
+  uint64_t refused_with_room = 0;  // … while as many bytes were held by nobody.
+  uint64_t bytes_with_room = 0;
+  // Of what lives, at worst: while that is at least 0.99 of the peak, and while it is at least half of it.
+  double held_at_peak = 0;
+  double held_below = 0;
+  double nanoseconds = 0;  // For each event.
+};
+
+void NoteHeld(const Allocator& allocator, uint64_t live_pages, uint64_t peak_pages, Outcome* outcome) {
+  if (2 * live_pages < peak_pages) return;
+  const double held = static_cast<double>(allocator.held_pages()) / static_cast<double>(live_pages);
+  outcome->held_below = std::max(outcome->held_below, held);
+  if (100 * live_pages >= 99 * peak_pages) outcome->held_at_peak = std::max(outcome->held_at_peak, held);
+}
+
+Outcome Run(Allocator& allocator, const TraceOptions& options) {
+  struct Tensor {
+    Place place;
+    uint64_t pages = 0;
+  };
+  Outcome outcome;
+  Trace trace(options);
+  std::unordered_map<uint64_t, Tensor> live;
+  uint64_t live_pages = 0;
+  const auto begin = std::chrono::steady_clock::now();
+  for (Event event; trace.Next(&event);) {
+    if (event.bytes == 0) {
+      const auto found = live.find(event.tensor);
+      if (found == live.end()) continue;  // It was refused.
+      allocator.Free(found->second.place);
+      live_pages -= found->second.pages;
+      live.erase(found);
+      continue;
+    }
+    ++outcome.created;
+    Tensor tensor{.place = {}, .pages = PagesFor(event.bytes)};
+    if (allocator.TryAllocate(tensor.pages, &tensor.place)) {
+      live_pages += tensor.pages;
+      live.emplace(event.tensor, std::move(tensor));
+      NoteHeld(allocator, live_pages, options.peak_bytes / kPageSize, &outcome);
+      continue;
+    }
+    ++outcome.refused;
+    if (allocator.arena_pages() - allocator.held_pages() < tensor.pages) continue;
+    ++outcome.refused_with_room;
+    outcome.bytes_with_room += event.bytes;
+  }
+  const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begin;
+  outcome.nanoseconds = took.count() / static_cast<double>(options.events);
+  return outcome;
+}
+
+std::string InWords(double held) { return held == 0 ? "never there" : fmt::format("{:.4f}", held); }
+
+struct Arm {
+  std::function<std::unique_ptr<Allocator>(uint64_t)> make;
+  double arena = 0;  // Of the peak.
+  bool promises = false;
+};
+
+// Whether the pool kept its promises.
+bool RunTrace(const TraceOptions& options, double arena) {
+  fmt::print("seed {}: {} events of {} jobs, at most {} live\n", options.seed, options.events, options.jobs,
+             base::FormatBytes(options.peak_bytes));
+  fmt::print("  {:<24} {:>7} {:>9} {:>22} {:>13} {:>15} {:>9}\n", "allocator", "arena", "refused", "of them with room",
+             "held at peak", "from half of it", "ns/event");
+  const std::vector<Arm> arms = {
+      {MakeBestFit, arena},
+      {MakeBuddy, arena},
+      {MakeSegregatedFit, arena},
+      {[](uint64_t pages) { return MakePool(pages, /*tails=*/false); }, arena},
+      {[](uint64_t pages) { return MakePool(pages, /*tails=*/true); }, arena, true},
+      {[](uint64_t pages) { return MakePool(pages, /*tails=*/true); }, kArenaNarrow, true},
+  };
+  bool kept = true;
+  for (const Arm& arm : arms) {
+    const auto blocks = static_cast<uint64_t>(arm.arena * static_cast<double>(options.peak_bytes / kBlockSize));
+    const std::unique_ptr<Allocator> allocator = arm.make((blocks + 1) * kPagesPerBlock);
+    const Outcome outcome = Run(*allocator, options);
+    const std::string room =
+        fmt::format("{} ({})", outcome.refused_with_room, base::FormatBytes(outcome.bytes_with_room));
+    fmt::print("  {:<24} {:>5.3f} × {:>9} {:>22} {:>13} {:>15} {:>9.0f}\n", allocator->name(), arm.arena,
+               outcome.refused, room, InWords(outcome.held_at_peak), InWords(outcome.held_below), outcome.nanoseconds);
+    std::fflush(stdout);
+    if (arm.promises) kept &= outcome.refused == 0 && outcome.held_at_peak <= kHeldMax;
+  }
+  return kept;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app{"The pool beside best fit, buddy and TLSF on one trace of creations and frees.", "pool_churn"};
+  TraceOptions options;
+  uint64_t peak_gib = 512;
+  double minutes = 0;
+  double arena = 1.25;
+  app.add_option("--seed", options.seed, "of the trace; with --minutes, of the first one")->capture_default_str();
+  app.add_option("--events", options.events, "creations and frees of a trace")
+      ->check(CLI::Range(1'000, 1'000'000'000))
+      ->capture_default_str();
+  app.add_option("--peak", peak_gib, "GiB that live at most")->check(CLI::Range(16, 8192))->capture_default_str();
+  app.add_option("--arena", arena, "of all but the last allocator, as a multiple of the peak")
+      ->check(CLI::Range(1.0, 8.0))
+      ->capture_default_str();
+  app.add_option("--minutes", minutes, "go on with the next seeds for so long")
+      ->check(CLI::Range(0.0, 10'000.0))
+      ->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  options.peak_bytes = peak_gib * kGiB;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(60 * minutes);
+  bool kept = true;
+  do {
+    kept &= RunTrace(options, arena);
+    ++options.seed;
+  } while (std::chrono::steady_clock::now() < end);
+  if (!kept) fmt::print("the pool refused a tensor, or held more than {} of what lives at the peak\n", kHeldMax);
+  return kept ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace tier::churn
+
+int main(int argc, char** argv) { return tier::churn::Main(argc, argv); }

@@ -1,0 +1,68 @@
+#include "tests/perf/churn/trace.h"
+
+#include <utility>
+
+#include "tests/support/models/model_shapes.h"
+
+namespace tier::churn {
+namespace {
+
+// What training with AdamW keeps: parameters in bf16; gradients, master copies and two moments in fp32.
+constexpr uint64_t kWidths[] = {2, 4, 4, 4, 4};
+constexpr uint64_t kEventsOfAJob = 20'000;  // On average, before it ends.
+
+}  // namespace
+
+Trace::Trace(const TraceOptions& options) : options_(options), random_(options.seed), jobs_(options.jobs) {
+  for (Job& job : jobs_) StartModel(&job);
+}
+
+void Trace::StartModel(Job* job) {
+  const models::ModelShape& model = models::Models()[Draw(models::Models().size())];
+  job->sizes.clear();
+  for (const uint64_t width : kWidths) {
+    for (const uint64_t size : models::TensorSizes(model, width)) {
+      if (size <= options_.peak_bytes / jobs_.size()) job->sizes.push_back(size);
+    }
+  }
+}
+
+Event Trace::Create(Job* job, uint64_t bytes) {
+  job->live.push_back({.number = created_, .bytes = bytes});
+  live_bytes_ += bytes;
+  return {.tensor = created_++, .bytes = bytes};
+}
+
+Event Trace::FreeOneOf(Job* job) {
+  std::swap(job->live[Draw(job->live.size())], job->live.back());
+  const Tensor tensor = job->live.back();
+  job->live.pop_back();
+  live_bytes_ -= tensor.bytes;
+  return {.tensor = tensor.number, .bytes = 0};
+}
+
+bool Trace::Next(Event* event) {
+  if (done_++ == options_.events) return false;
+  if (ending_ == nullptr && Draw(kEventsOfAJob) == 0) ending_ = &jobs_[Draw(jobs_.size())];
+  if (ending_ != nullptr) {
+    if (!ending_->live.empty()) {
+      *event = FreeOneOf(ending_);
+      return true;
+    }
+    StartModel(std::exchange(ending_, nullptr));
+  }
+  if (creating_ == nullptr) {
+    creating_ = &jobs_[Draw(jobs_.size())];
+    wanted_bytes_ = creating_->sizes[Draw(creating_->sizes.size())];
+  }
+  if (live_bytes_ + wanted_bytes_ <= options_.peak_bytes) {
+    *event = Create(std::exchange(creating_, nullptr), wanted_bytes_);
+    return true;
+  }
+  Job* from = &jobs_[Draw(jobs_.size())];
+  while (from->live.empty()) from = &jobs_[Draw(jobs_.size())];
+  *event = FreeOneOf(from);
+  return true;
+}
+
+}  // namespace tier::churn
