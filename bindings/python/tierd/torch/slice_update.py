@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import operator
 from collections.abc import Callable, Iterable, Sequence
 
 import torch
@@ -22,6 +21,7 @@ from ..states import Part
 from . import parameter_state
 from .look_ahead import LookAhead
 from .parameter_state import BLOCK, Elements, ParameterState, Slice, Stored
+from .uninterrupted import uninterrupted
 
 # How many units tierd is asked for ahead of the one that is updated.
 UNITS_AHEAD = 2
@@ -172,7 +172,7 @@ class SliceUpdate:
         for each, step in zip(unit, operands.steps, strict=True):
             work += [functools.partial(each.step.copy_, step), *_done(each)]
         with torch._C.DisableTorchFunction():  # No mode's code in Python in between.
-            list(map(operator.call, work))  # One step: of C alone.
+            uninterrupted(work)
 
 
 def drop_unfinished(client: Client, keys: dict[str, int], slices: Iterable[Slice]) -> None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -35,6 +34,7 @@ from .placeholder import NO_COPY, Placeholder
 from .scopes import Scopes
 from .stored_gradient import StoredGradient
 from .storage_identity import StorageIdentity
+from .uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
     from .deferred_update import DeferredUpdate
@@ -133,7 +133,7 @@ class StoredParameter:
                     Placeholder.fill(self.parameter, found, gathered=values is not None)
                     self._entered_version = self.parameter._version
                 noted = [functools.partial(setattr, self, "uses", self.uses + 1), functools.partial(scope.append, self)]
-                list(map(operator.call, noted))  # One call of C.
+                uninterrupted(noted)
             except BaseException:
                 self._empty()
                 raise
@@ -142,7 +142,7 @@ class StoredParameter:
         """One scope less. What forward changed in place, by torch's own count, is written back."""
         with self.store.lock:
             noted = [functools.partial(setattr, self, "uses", self.uses - 1), functools.partial(scope.remove, self)]
-            list(map(operator.call, noted))
+            uninterrupted(noted)
             if self.uses > 0:
                 return
             leased = self.living_storage() is not None

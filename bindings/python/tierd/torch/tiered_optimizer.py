@@ -13,11 +13,9 @@ An optimizer is not thread-safe, like those of torch.
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import functools
 import itertools
-import operator
 import traceback
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -40,6 +38,7 @@ from .placeholder import raw_gradient
 from .slice_update import Operands, SliceUpdate, drop_unfinished, free_state
 from .state_name import hold_name
 from .stored_parameter import StoredParameter, free_all, model_of, stored_in, stored_of, zeros_like
+from .uninterrupted import uninterrupted
 
 _names = itertools.count(1)
 MASTER = "master"  # The kind of state that is an fp32 copy of a bf16 or fp16 parameter, and is updated instead of it.
@@ -131,7 +130,7 @@ class TieredOptimizer(OffloadableOptimizer):
         slices = self._slices_of(parameter, update.group, values, update.elements, of=update.gradient, step=update.step)
         self._update_group(update.group, slices)
         ended = [functools.partial(setattr, update.stored, "deferred", None), *_step_ended(self._tiered[parameter])]
-        collections.deque(map(operator.call, ended), maxlen=0)
+        uninterrupted(ended)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As torch's. ``Invalid`` while a parameter is half updated: its step needs the gradient."""
@@ -152,7 +151,7 @@ class TieredOptimizer(OffloadableOptimizer):
         for state in self._tiered.values():
             if not _is_deferred(state):
                 work += _step_ended(state)
-        collections.deque(map(operator.call, work), maxlen=0)
+        uninterrupted(work)
 
     def _slices(self, group: dict[str, Any], later: list[DeferredUpdate]) -> list[Slice]:
         slices: list[Slice] = []
