@@ -48,9 +48,10 @@ TRAINING = """
         for number in range(6):
             step(model, plain, number)
     client = tierd.connect(job="run", socket={socket!r}, named=True, mode=mode)
+    with tierd.torch.creating(client=client, resume=mode == "resume", process_group=True):
+        model = frozen_below()
     model, optimizer = tierd.torch.offload(
-        frozen_below(), tierd.torch.AdamW, client=client, lr=1e-3, name="gpt", resume=mode == "resume",
-        process_group=True,
+        model, tierd.torch.AdamW, client=client, lr=1e-3, name="gpt", resume=mode == "resume", process_group=True
     )
     assert client.tensor("gpt/blocks.0.widen.weight", shared=True).sealed
     for number in range(tierd.torch.resumed(model).get("step", 0), 6):

@@ -1,23 +1,15 @@
-"""offload(model, process_group=…) by two ranks beside DistributedDataParallel: the same bits, and errors for all ranks.
-
-Two processes run all scenarios once, each over a tierd of its own process; a test looks at what became of one.
-"""
+"""offload(model, process_group=…) by two ranks beside DistributedDataParallel: the same bits, errors for all ranks."""
 
 from __future__ import annotations
 
 import copy
-import json
-import pathlib
-import subprocess
-import sys
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as distributed
-from fake_library import FakeLibrary
+from rank_processes import Outcomes, assert_passed, client_of, outcomes_of, refused, run_all
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional as F
@@ -26,7 +18,6 @@ from torch.utils.checkpoint import checkpoint
 
 import tierd
 import tierd.torch
-from tierd.session import Session
 from tierd.torch.placeholder import Placeholder
 from tierd.torch.ranks import Ranks
 
@@ -59,11 +50,6 @@ def loss_of(model: nn.Module, number: int) -> torch.Tensor:
     return F.mse_loss(model(torch.randn(6, 8, generator=source)), torch.randn(6, 4, generator=source))
 
 
-def client_of() -> tuple[tierd.Client, FakeLibrary]:
-    fake = FakeLibrary()
-    return tierd.Client(Session(fake, 1)), fake  # type: ignore[arg-type]
-
-
 def both(client: tierd.Client, model: nn.Module | None = None, **options: Any) -> tuple[Any, Any, Any, Any]:
     """A model in tierd and one in DDP, with their optimizers. The ranks' values differ at first."""
     torch.manual_seed(distributed.get_rank())
@@ -91,10 +77,6 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int = 3, fi
 def assert_same(ours: nn.Module, theirs: DistributedDataParallel) -> None:
     for key, value in theirs.module.state_dict().items():
         assert torch.equal(ours.state_dict()[key], value), key
-
-
-def refused(match: str, kind: type[Exception] = tierd.Invalid) -> Any:
-    return pytest.raises(kind, match=match)
 
 
 def plain_steps(update: str, **options: Any) -> None:
@@ -297,42 +279,15 @@ SCENARIOS: dict[str, Callable[[], None]] = {
 }
 
 
-def run_all(rank: int, store: str) -> None:
-    torch.set_num_threads(1)
-    distributed.init_process_group("gloo", store=distributed.FileStore(store, 2), rank=rank, world_size=2)
-    outcomes = {}
-    for name, scenario in SCENARIOS.items():
-        try:
-            scenario()
-            outcomes[name] = ""
-        except BaseException:
-            outcomes[name] = traceback.format_exc()
-            break  # The other rank may be anywhere.
-    print(json.dumps(outcomes), flush=True)
-    distributed.destroy_process_group()
-
-
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[dict[str, str]]]:
-    store = tmp_path_factory.mktemp("ranks") / "store"
-    ranks = [
-        subprocess.Popen([sys.executable, __file__, str(rank), str(store)], stdout=subprocess.PIPE, text=True)
-        for rank in range(2)
-    ]
-    try:
-        yield [json.loads(rank.communicate(timeout=120)[0] or "{}") for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    return outcomes_of(__file__, 2, tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_two_ranks(outcomes: list[dict[str, str]], name: str) -> None:
-    assert [each.get(name, "not reached") for each in outcomes] == ["", ""], "\n".join(
-        f"rank {rank}: {each.get(name)}" for rank, each in enumerate(outcomes)
-    )
+def test_two_ranks(outcomes: Outcomes, name: str) -> None:
+    assert_passed(outcomes, name)
 
 
 if __name__ == "__main__":
-    run_all(int(sys.argv[1]), str(pathlib.Path(sys.argv[2])))
+    run_all(SCENARIOS)

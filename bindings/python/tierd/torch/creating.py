@@ -23,11 +23,14 @@ from ..errors import NoMemory, NoSpace
 from ..quantity import byte_count
 from .arguments import checked_client
 from .creation_store import CreationStore
+from .data_parallel import together
 from .malloc import RETURNED_BYTES, return_freed_memory
 from .placeholder import bring_created
+from .ranks import Ranks
 from .runtime import saved_in_gathered
 
 _numbers = itertools.count(1)
+_WHAT = "creating()"
 
 
 class _Thread(threading.local):
@@ -51,6 +54,7 @@ def creating(
     ram: int | str | None = None,
     ssd: int | str | None = None,
     resume: bool = False,
+    process_group: Any = None,
 ) -> Iterator[Client]:
     """A context in which models larger than RAM are created in tierd, with the bits that they would have in memory::
 
@@ -72,20 +76,36 @@ def creating(
     the run that is resumed. Before that, they may be written to and not read (``Invalid``; what reads them in spite of
     that, below torch's calls, finds NaN).
 
+    ``process_group`` is for models that are trained by ``offload(…, process_group=…)`` of the same group. Every rank
+    enters the context, constructs the whole model, and has it in tierd under a name of its own; ``offload`` then gives
+    all of them the first rank's values, of which nothing moves where all have drawn the same random numbers. They leave
+    the context together: an error of one is raised on all.
+
     It is for modules made by the thread that entered it. Contexts may be nested: the innermost one takes new modules.
     """
     least, window = byte_count(min_bytes, "min_bytes"), byte_count(window_bytes, "window_bytes")
-    own = client is None
-    client = checked_client(connect(ram=ram, ssd=ssd) if client is None else client)
+    ranks = None if process_group is None else Ranks.of(process_group)
+    own, prefix = client is None, name or f"creating-{next(_numbers)}"
+    with together(ranks, _WHAT):
+        client = checked_client(connect(ram=ram, ssd=ssd) if client is None else client)
+    if ranks is not None:
+        prefix = f"{ranks.chosen_by_first(prefix, _WHAT)}/rank{ranks.number}"
     return_freed_memory(RETURNED_BYTES)
-    store = CreationStore(client, name or f"creating-{next(_numbers)}", max(least, 1), window, resume)
+    store = CreationStore(client, prefix, max(least, 1), window, resume, of_ranks=ranks is not None)
+    with together(ranks, _WHAT), _opened(store, own):
+        yield client
+
+
+@contextlib.contextmanager
+def _opened(store: CreationStore, own: bool) -> Iterator[None]:
+    """New modules of this thread are the store's."""
     failed, opened = True, False
     try:
         _constructors.wrap()
         opened = True
         _thread.stores.append(store)
         with saved_in_gathered():
-            yield client
+            yield
         failed = False
         store.close(failed=False)
     except (NoSpace, NoMemory) as error:

@@ -34,10 +34,13 @@ _MARKS = ("_tierd_stored", "_tierd_class")
 
 
 class CreationStore(ParameterStore):
-    def __init__(self, client: Client, name: str, min_bytes: int, window_bytes: int, resume: bool) -> None:
+    def __init__(
+        self, client: Client, name: str, min_bytes: int, window_bytes: int, resume: bool, of_ranks: bool
+    ) -> None:
         super().__init__(client, name, 0)
         self.creating = True
         self.resume = resume
+        self.of_ranks = of_ranks  # Each rank of a process group has one, and no two the same keys.
         self.advice = (
             "pass the model to tierd.torch.offload(…, resume=True) first"
             if resume
@@ -96,6 +99,12 @@ class CreationStore(ParameterStore):
         free = self._frees.pop(stored, None)
         if free is not None:
             free.detach()
+
+    def drop(self, stored: StoredParameter) -> None:
+        """Frees its tensor: the bytes are elsewhere too."""
+        free = self._frees.pop(stored, None)
+        if free is not None:
+            free()
 
     def deep_copy(self, stored: StoredParameter, memo: dict[int, Any]) -> Any:
         if not self.creating:
@@ -180,9 +189,7 @@ class CreationStore(ParameterStore):
         for mark in _MARKS:
             delattr(stored.parameter, mark)
         del self._window[stored]
-        free = self._frees.pop(stored, None)
-        if free is not None:
-            free()
+        self.drop(stored)
 
     def _make_room(self, size: int, used: set[StoredParameter]) -> None:
         """Takes values back, the first brought first, until ``size`` bytes fit into the window; all if it is 0."""
@@ -275,7 +282,9 @@ def created_in(model: torch.nn.Module) -> list[tuple[str, StoredParameter]]:
     return [(path, stored) for path, stored in found if stored is not None and isinstance(stored.store, CreationStore)]
 
 
-def require_fitting(created: list[tuple[str, StoredParameter]], client: Client | None, resume: bool) -> None:
+def require_fitting(
+    created: list[tuple[str, StoredParameter]], client: Client | None, resume: bool, of_ranks: bool
+) -> None:
     """``Invalid`` unless ``offload`` with these arguments can take over what was created."""
     for path, stored in created:
         if client is not None and stored.store.client is not client:
@@ -288,6 +297,11 @@ def require_fitting(created: list[tuple[str, StoredParameter]], client: Client |
         if isinstance(stored.store, CreationStore) and stored.store.resume != resume:
             raise Invalid(
                 f"parameter {path!r} was created with resume={not resume}: give creating() and offload() the same"
+            )
+        if isinstance(stored.store, CreationStore) and stored.store.of_ranks != of_ranks:
+            raise Invalid(
+                f"parameter {path!r} was created {'without' if of_ranks else 'with'} process_group: give creating() "
+                "and offload() the same"
             )
 
 
@@ -309,3 +323,21 @@ def take_over(store: ParameterStore, name: str, stored: StoredParameter, persist
     stored.store, stored.name, stored.key = store, name, key
     store.parameters.append(stored)
     store.give_back[stored] = give_back
+
+
+def share(store: ParameterStore, name: str, stored: StoredParameter, key: str) -> None:
+    """Makes a created parameter one of ``store`` whose bytes the job has whole under ``key``; its own are freed."""
+    origin, private = stored.store, stored.key
+    assert isinstance(origin, CreationStore)
+
+    def give_back() -> None:
+        if not origin.resume:
+            origin.client.put(private, parameter_state.flat(stored.copy()))
+        stored.key, stored.shared = private, False
+        origin.own(stored)
+
+    stored.store, stored.name, stored.key, stored.shared = store, name, key, True
+    store.shared.add(key)
+    store.parameters.append(stored)
+    store.give_back[stored] = give_back
+    origin.drop(stored)

@@ -109,13 +109,13 @@ def required(run: Run, trained: set[int] | None = None, resume: bool = False, ss
         for part, size in sizes.items():
             copies = 1 if id(parameter) in run.shared else run.ranks
             parts[part] += 0 if id(parameter) in run.present else _pages(count * size) * copies
-        there += _pages(parameter.nbytes) if stored_of(parameter) is not None else 0
+        there += _pages(parameter.nbytes) * run.ranks if stored_of(parameter) is not None else 0
         if updated:
             in_use = max(in_use, min(count, BLOCK // item) * sum(sizes.values()))
         largest = max(largest, parameter.nbytes * stored)
     in_ram = sum(size for part, size in parts.items() if not ssd or getattr(run.placement, part) == "ram")
     return Need(
-        tensors=parts["gradients"] if resume else sum(parts.values()) - there,
+        tensors=parts["gradients"] if resume else max(0, sum(parts.values()) - there),
         in_use=max(in_use, _in_use(run.model, moved)) * run.ranks,
         in_ram=in_ram,
         largest=largest,

@@ -123,8 +123,10 @@ def offload(
         model, optimizer, placement, update, client,
         min_bytes=byte_count(min_bytes, "min_bytes"), exact_norm=exact_norm, resume=resume, progress=progress,
     )  # fmt: skip
-    moving.take_created(alone=process_group is None and load_frozen is None, sized=ram is not None or ssd is not None)
-    moving.join(None if process_group is None else Ranks.of(process_group), name, load_frozen)
+    ranks = None if process_group is None else Ranks.of(process_group)
+    with together(ranks, "offload()"):
+        moving.take_created(of_ranks=ranks is not None, sized=ram is not None or ssd is not None)
+    moving.join(ranks, name, load_frozen)
     return moving.run(ram, ssd, groups, options)
 
 

@@ -65,14 +65,12 @@ class Offloading:
         self._chosen: list[tuple[str, torch.nn.Parameter]] = []  # Those that move.
         self._record: dict[str, Any] | None = None  # Of the run that is resumed.
 
-    def take_created(self, alone: bool, sized: bool) -> None:
+    def take_created(self, of_ranks: bool, sized: bool) -> None:
         """Finds what ``creating`` has put into tierd. ``Invalid`` where the other arguments do not go with it."""
         self._created = created_in(self._model)
-        require_fitting(self._created, self._client, self._resume)
+        require_fitting(self._created, self._client, self._resume, of_ranks)
         if not self._created:
             return
-        if not alone:
-            raise Invalid("a model of creating() is trained by one process: leave out process_group and load_frozen")
         if not self._placement.in_tierd("parameters") or sized:
             raise Invalid(
                 "a model that is in tierd already: leave out parameters='device', and give creating() ram, ssd"
@@ -124,13 +122,14 @@ class Offloading:
             found = _chosen(self._model, self._min_bytes, self._placement, self._weights)
             self._chosen = self._weights.leave_meta(found)
             wanted(self._progress, self._moving_bytes())  # Raises if it is wrong.
-        shared = _ids(self._weights.shared_of(self._chosen))
+        shared = _ids(self._weights.shared_of(self._in_tierd()))
         return need.Run(
             self._model, self._in_tierd(), self._optimizer, self._placement, self._update, options, shared=shared
         )
 
     def _moving_bytes(self) -> int:
-        return 0 if self._resume else sum(parameter.nbytes for _, parameter in self._chosen)
+        shared = self._weights.shared_of([(path, stored.parameter) for path, stored in self._created])
+        return 0 if self._resume else sum(parameter.nbytes for _, parameter in [*self._chosen, *shared])
 
     def _in_tierd(self) -> list[tuple[str, torch.nn.Parameter]]:
         return [*self._chosen, *((path, stored.parameter) for path, stored in self._created)]
@@ -169,7 +168,7 @@ class Offloading:
         """``AlreadyExists``: an earlier run of these ranks has left its weights."""
         if self._resume:
             return run
-        present = self._weights.present(self._weights.shared_of(self._chosen), client, self._prefix)
+        present = self._weights.present(self._weights.shared_of(self._in_tierd()), client, self._prefix)
         if self._ranks is not None and present:
             left = f"{self._prefix}/{present[0][0]}"
             raise AlreadyExists(
@@ -208,9 +207,11 @@ class Offloading:
             for path, parameter in weights.not_shared_of(self._chosen):
                 advance(store.adopt(path, parameter, self._resume, keys.get(path)).nbytes)
             take = weights.resume if self._resume else weights.adopt
-            take(weights.shared_of(self._chosen), store, self._prefix, advance)
+            take(weights.shared_of(self._in_tierd()), store, self._prefix, advance)
+        shared = _ids(weights.shared_of(self._in_tierd()))
         for path, stored in self._created:
-            take_over(store, path, stored, keys.get(path))
+            if id(stored.parameter) not in shared:
+                take_over(store, path, stored, keys.get(path))
 
 
 def _load_resident(model: torch.nn.Module, record: dict[str, Any], chosen: set[str]) -> None:

@@ -18,6 +18,9 @@ import torch.distributed as distributed
 
 from ..client import Client
 from ..errors import BY_CODE, Disconnected, Error, Invalid
+from . import parameter_state
+from .safetensors_file import bytes_of
+from .stored_parameter import StoredParameter, stored_of
 
 
 class Ranks:
@@ -112,7 +115,8 @@ class Ranks:
         for kind, tensors in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
             for path, tensor in tensors:
                 trained = "trained" if tensor.requires_grad else "not trained"
-                known.append(f"{kind} {path!r} of {tuple(tensor.shape)}, {tensor.dtype}, {trained}")
+                where = "" if stored_of(tensor) is None else ", in tierd"
+                known.append(f"{kind} {path!r} of {tuple(tensor.shape)}, {tensor.dtype}, {trained}{where}")
         for number, other in enumerate(self.gather(known, "offload()")):
             for position in range(max(len(known), len(other))):
                 ours = known[position] if position < len(known) else "nothing"
@@ -128,11 +132,27 @@ class Ranks:
         for path, tensor in [*model.named_parameters(), *model.named_buffers()]:
             if tensor in awaited or tensor.numel() == 0:
                 continue
+            if (stored := stored_of(tensor)) is not None:
+                self._spread_stored(path, stored)
+                continue
             values = tensor.detach()
             contiguous = values.contiguous()
             self.broadcast(contiguous, f"offload(), {path!r}")
             if contiguous.data_ptr() != values.data_ptr():
                 values.copy_(contiguous)
+
+    def _spread_stored(self, path: str, stored: StoredParameter) -> None:
+        """The same for a parameter in tierd. Where all ranks have the first one's bytes, they learn so by a digest."""
+        what = f"offload(), {path!r}"
+        with self.together(what):
+            values = stored.copy()
+            digest = hashlib.blake2b(bytes_of(parameter_state.flat(values)), digest_size=16).hexdigest()
+        if len(set(self.gather(digest, what))) == 1:
+            return
+        self.broadcast(parameter_state.flat(values), what)
+        with self.together(what):
+            if self.number:
+                stored.write(values)
 
     def require_one_run(self, persisted: str | None) -> None:
         """``Invalid`` on all ranks unless they resume what one call of ``persist`` has left."""

@@ -20,7 +20,8 @@ from ..errors import AlreadyExists, Error, Invalid, NotFound, Timeout
 from ..states import Part
 from . import parameter_state
 from .parameter_state import BLOCK
-from .stored_parameter import ParameterStore
+from .creation_store import share
+from .stored_parameter import ParameterStore, stored_of
 
 Load: TypeAlias = "Callable[[str], torch.Tensor]"
 Parameters: TypeAlias = "list[tuple[str, torch.nn.Parameter]]"  # With their names.
@@ -177,6 +178,10 @@ class FrozenWeights:
         return {id(new) for _, new in self._replaced}
 
     def _become(self, path: str, parameter: torch.nn.Parameter, store: ParameterStore, key: str) -> None:
+        created = stored_of(parameter)
+        if created is not None:
+            share(store, path, created, key)
+            return
         store.adopt_shared(path, parameter, key, self._awaited.get(id(parameter), parameter).stride())
 
     def _without_values(self, parameter: torch.nn.Parameter) -> torch.nn.Parameter:
@@ -187,7 +192,9 @@ class FrozenWeights:
         return made
 
     def _flat(self, path: str, parameter: torch.nn.Parameter) -> torch.Tensor:
-        awaited = self._awaited.get(id(parameter))
+        awaited, created = self._awaited.get(id(parameter)), stored_of(parameter)
+        if created is not None:
+            return parameter_state.flat(created.copy())
         if awaited is None:
             return parameter_state.flat(parameter.detach())
         return parameter_state.flat_like(self._loaded(path, awaited), awaited)
