@@ -57,8 +57,9 @@ def run_all(scenarios: Mapping[str, Callable[[], None]]) -> None:
             outcomes[name] = ""
         except BaseException:
             outcomes[name] = traceback.format_exc()
+        print(json.dumps(outcomes), flush=True)  # Each time: a scenario may be to end the process.
+        if outcomes[name]:
             break  # The other ranks may be anywhere.
-    print(json.dumps(outcomes), flush=True)
     distributed.destroy_process_group()
 
 

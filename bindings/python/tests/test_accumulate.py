@@ -288,11 +288,6 @@ def test_what_cannot_be_accumulated_by_blocks_is_refused() -> None:
     offloaded(model, client, update="backward")
     with pytest.raises(tierd.Invalid, match="update='deferred'"):
         by_blocks(model, batches, stack_loss)
-    ranked = Stack(2)
-    offloaded(ranked, client, update="step")
-    ranked.__dict__["_tierd_runtime"].reduction = object()  # As with a process group.
-    with pytest.raises(tierd.Invalid, match="no_sync"):
-        by_blocks(ranked, batches, stack_loss)
 
 
 def test_a_call_inside_of_forward_backward_or_another_call_is_refused() -> None:

@@ -12,9 +12,10 @@ has to.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -53,9 +54,12 @@ def accumulate(
     order, or are left out, take longer, and give the same gradients.
 
     An error of one micro-batch ends the others and is raised here; so is an interrupt. Gradients that were added by
-    then stay: set them to ``None`` before the next try. ``Invalid``: a model that updates in backward, has several
-    ranks or is not on the CPU, no micro-batches, no blocks, a loss that is no scalar with a gradient, a call inside of
-    forward or backward.
+    then stay: set them to ``None`` before the next try. ``Invalid``: a model that updates in backward or is not on the
+    CPU, no micro-batches, no blocks, a loss that is no scalar with a gradient, a call inside of forward or backward.
+
+    With several ranks (``offload(…, process_group=…)``), every rank calls it, with micro-batches of its own. Gradients
+    are reduced once, with the last micro-batch, which must reach every parameter that the others reach: the bits are
+    those of a loop that has all but the last in :func:`no_sync`. Inside of ``no_sync`` nothing is reduced.
     """
     batches = list(micro_batches)
     if not batches:
@@ -80,11 +84,6 @@ def _checked(model: torch.nn.Module) -> list[Runtime]:
         raise Invalid(
             "this model updates its parameters in backward, from one gradient each: offload it with "
             "update='deferred' or 'step' to accumulate gradients"
-        )
-    if any(runtime.reduction is not None for runtime in runtimes):
-        raise Invalid(
-            "this model's gradients are reduced over several ranks: call backward for each micro-batch, in "
-            "tierd.torch.no_sync() all but the last"
         )
     return runtimes
 
@@ -130,7 +129,8 @@ class _Accumulation:
             for runtime in self._runtimes:
                 runtime.store.held.bytes_max = HELD_BYTES
             self._watch(blocks)
-            Strands(micro_batches, self._release_held, self._end_thread).run()
+            with self._reducing(micro_batches):
+                Strands(micro_batches, self._release_held, self._end_thread).run()
         finally:
             for handle in self._removable:
                 handle.remove()
@@ -138,6 +138,18 @@ class _Accumulation:
                 runtime.store.held.bytes_max = 0
             self._release_held()
         return [micro_batch.loss for micro_batch in micro_batches if micro_batch.loss is not None]
+
+    @contextlib.contextmanager
+    def _reducing(self, micro_batches: Sequence[MicroBatch]) -> Iterator[None]:
+        """Where there are several ranks, only the last micro-batch reduces gradients."""
+        last = micro_batches[-1]
+        with contextlib.ExitStack() as all_of_them:
+            for runtime in self._runtimes:
+                if runtime.reduction is not None:
+                    all_of_them.enter_context(
+                        runtime.reduction.micro_batches(lambda: current() is not last, several=len(micro_batches) > 1)
+                    )
+            yield
 
     def _watch(self, blocks: Sequence[torch.nn.Module]) -> None:
         inside: set[torch.nn.Module] = set()

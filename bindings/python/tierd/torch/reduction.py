@@ -15,10 +15,11 @@ refused. Used by one thread at a time, and by those that run backward.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.distributed as distributed
@@ -55,6 +56,8 @@ class Reduction:
         self._ends: set[int] = set()  # The backwards at whose end the bucket is reduced.
         self._changed = False  # Some gradient has come since the ranks last agreed that a step ends.
         self._buffers_next = True  # As DDP: the next forward begins with the first rank's buffers.
+        self._is_early: Callable[[], bool] | None = None  # Of the micro-batch that runs, in `micro_batches`.
+        self._buffers_of_last = False  # `_buffers_next` for the micro-batch that is not early.
 
     def watch_resident(self) -> None:
         """Reduces the gradients of the parameters that stay in the process."""
@@ -70,6 +73,23 @@ class Reduction:
             if parameter is not None and stored_of(parameter) is None and parameter.requires_grad:
                 Placeholder.on_gradient(parameter, finished)
 
+    @contextlib.contextmanager
+    def micro_batches(self, is_early: Callable[[], bool], several: bool) -> Iterator[None]:
+        """While micro-batches run in turn (``accumulate``). Those before the last are ``early``: for them it is as in
+        ``no_sync``, and the last one reduces what all have left."""
+        self._begin()
+        self._is_early = is_early
+        self._buffers_of_last = not several and self._buffers_next
+        try:
+            yield
+        finally:
+            self._is_early = None
+            self._buffers_next = self._buffers_of_last
+            self._begin()  # After one that failed.
+
+    def _paused(self) -> bool:
+        return self.pauses > 0 or (self._is_early is not None and self._is_early())
+
     # ---- Gradients ----
 
     def add(self, parameter: torch.Tensor, deliver: Callable[[], None]) -> None:
@@ -77,7 +97,7 @@ class Reduction:
         backward ends, and then ``deliver`` takes it."""
         number = self._numbers[id(parameter)]
         self._changed = True
-        if self.pauses:
+        if self._paused():
             self._local.add(number)
             deliver()
             return
@@ -179,15 +199,24 @@ class Reduction:
         """The model's forward begins. In training its buffers get the first rank's values, where DDP would do so."""
         if not torch.is_grad_enabled() or torch._C._current_graph_task_id() != -1:
             return
-        self._bucket = _Bucket()  # Left by a backward that failed; `_local` knows of its gradients.
-        self._ends.clear()
+        if self._is_early is None:
+            self._begin()
+        of_last = self._is_early is not None and not self._is_early()
         model = self._model()
-        if self._buffers_next and model is not None:
+        if (self._buffers_of_last if of_last else self._buffers_next) and model is not None:
             buffers = [buffer for buffer in model.buffers() if buffer.numel()]
             if buffers:
                 self._announce("give the buffers of a forward", [])
                 self._spread(buffers)
-        self._buffers_next = not self.pauses
+        if of_last:
+            self._buffers_of_last = not self.pauses
+        else:
+            self._buffers_next = not self._paused()
+
+    def _begin(self) -> None:
+        """No backward is under way: what a failed one has left in the bucket is dropped; `_local` knows of it."""
+        self._bucket = _Bucket()
+        self._ends.clear()
 
     def _spread(self, buffers: list[torch.Tensor]) -> None:
         by_kind: dict[tuple[torch.dtype, torch.device], list[torch.Tensor]] = {}
