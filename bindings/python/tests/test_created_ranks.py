@@ -7,8 +7,7 @@ import torch
 import torch.distributed as distributed
 from fake_library import NO_SPACE, Refusal
 from rank_processes import Outcomes, assert_passed, client_of, outcomes_of, refused, run_all
-from test_ranks import Net, assert_same, train
-from torch.nn.parallel import DistributedDataParallel
+from test_ranks import Net, assert_same, data_parallel, train
 
 import tierd
 import tierd.torch
@@ -29,7 +28,7 @@ def trained(seed: int, frozen: bool = False, update: str = "deferred") -> None:
     with tierd.torch.creating(client=client, min_bytes=512, process_group=True):
         ours = made(seed, frozen)
     after = torch.get_rng_state()
-    theirs = DistributedDataParallel(made(seed, frozen))
+    theirs = data_parallel(made(seed, frozen))
     assert torch.equal(torch.get_rng_state(), after)
     weight = ours.blocks[1][0].weight
     assert isinstance(weight, Placeholder)

@@ -93,10 +93,11 @@ def offload(
 
     ``process_group`` (of torch.distributed; True: all ranks) makes it a data-parallel run. Every rank calls this; the
     parameters and buffers become those of the first rank. Each gradient is averaged over the ranks before it leaves, in
-    training the buffers follow the first rank's, and all that has the bits of ``DistributedDataParallel``. See
-    :func:`no_sync`. ``Disconnected``, within the group's timeout, where a rank has ended. The ranks store what is
-    theirs under ``name/rank0`` and so on. Frozen parameters, which do not require a gradient, are stored once for the
-    ranks that share a job, and cannot be changed any more; they stay in tierd until the job ends.
+    training the buffers follow the first rank's, and all that has the bits of ``DistributedDataParallel`` (of more than
+    two ranks, with a communication hook that sums in the order of the ranks). See :func:`no_sync`. ``Disconnected``,
+    within the group's timeout, where a rank has ended. The ranks store what is theirs under ``name/rank0`` and so on.
+    Frozen parameters, which do not require a gradient, are stored once for the ranks that share a job, and cannot be
+    changed any more; they stay in tierd until the job ends.
 
     ``load_frozen(name)`` returns the values of a frozen parameter on the meta device, so that no process holds all of
     the frozen weights: of the ranks of a job, one calls it for each parameter that goes into tierd, and takes over

@@ -22,6 +22,10 @@ from . import parameter_state
 from .safetensors_file import bytes_of
 from .stored_parameter import StoredParameter, stored_of
 
+_SUMMED_BYTES = 4 << 20  # At a time.
+# The second is its name before torch 2.13, which warns of it.
+_all_gather: Any = getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
+
 
 class Ranks:
     """One rank's view of all ranks of a process group. One thread at a time. Its calls are collective, and raise
@@ -66,6 +70,29 @@ class Ranks:
         """Replaces ``value`` by the first rank's. It is contiguous."""
         with self.naming(what), torch.no_grad():
             distributed.broadcast(value, src=self._first, group=self.group)
+
+    def gather_flat(self, values: torch.Tensor) -> torch.Tensor:
+        """The flat tensors of all ranks, one after the other."""
+        found = values.new_empty(self.count * values.numel())
+        _all_gather(found, values, group=self.group)
+        return found
+
+    def sum(self, values: torch.Tensor) -> None:
+        """Replaces the elements of a flat, contiguous tensor by their sums over the ranks: ((first + second) + third) +
+        …, each sum rounded to the tensor's type. So the bits are the same whatever is summed in one call, and of two
+        ranks those of any all-reduce. (That of gloo adds each part of a buffer in an order of its own.)"""
+        if self.count <= 2:
+            distributed.all_reduce(values, group=self.group)
+            return
+        for part in torch.split(values, max(1, _SUMMED_BYTES // values.itemsize)):
+            each = -(-part.numel() // self.count)
+            sent = torch.nn.functional.pad(part, (0, self.count * each - part.numel()))
+            received = torch.empty_like(sent)
+            distributed.all_to_all_single(received.view(torch.uint8), sent.view(torch.uint8), group=self.group)
+            total, *others = torch.split(received, each)  # One rank sums one part.
+            for other in others:
+                total.add_(other)
+            part.copy_(self.gather_flat(total.view(torch.uint8)).view(part.dtype)[: part.numel()])
 
     @contextlib.contextmanager
     def together(self, what: str) -> Iterator[None]:

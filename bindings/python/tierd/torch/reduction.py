@@ -2,7 +2,9 @@
 
 The idea is that of DistributedDataParallel, with buckets of a few MiB: when autograd has finished a gradient, the
 gradient waits in the bucket until that is full or backward ends; then the bucket is scaled by one over the number of
-ranks, and summed over them. What was accumulated before is part of it. So two ranks have DDP's bits.
+ranks, and summed over them (``Ranks.sum``). What was accumulated before is part of it. So two ranks have DDP's bits.
+More have those of DDP with a communication hook that sums in the order of the ranks: DDP's own sum depends on where in
+a bucket a gradient happens to lie.
 
 The ranks must reduce the same gradients in the same order. That is checked, never trusted: before every collective the
 ranks tell each other in a few bytes what they are about to do (``_announce``). Where they differ, all of them raise
@@ -22,7 +24,6 @@ import weakref
 from collections.abc import Callable, Iterator
 
 import torch
-import torch.distributed as distributed
 
 from ..errors import Invalid
 from . import parameter_state
@@ -149,8 +150,7 @@ class Reduction:
         return flat
 
     def _reduce(self, gradients: dict[int, torch.Tensor]) -> None:
-        """DDP's order: each rank scales its gradient, then the ranks sum. Small ones are summed as one tensor; large
-        ones where they are, without a copy."""
+        """As DDP: each rank scales its gradient, then the ranks sum. Small ones are summed as one tensor."""
         together: dict[object, list[int]] = {}
         for number, gradient in gradients.items():
             if gradient.numel():
@@ -161,7 +161,7 @@ class Reduction:
             parts = [gradients[number] for number in numbers]
             joined = parts[0] if len(parts) == 1 else torch.cat(parts)
             with self.ranks.naming(f"the gradient of {self._some(numbers)} could not be reduced"):
-                distributed.all_reduce(joined, group=self.ranks.group)
+                self.ranks.sum(joined)
             if len(parts) > 1:
                 torch._foreach_copy_(parts, list(torch.split_with_sizes(joined, [each.numel() for each in parts])))
 
@@ -239,9 +239,8 @@ class Reduction:
         name = f"{what} {self._some(numbers)}" if numbers else what
         device = self._parameter(0).device
         ours = torch.tensor([digest], dtype=torch.int64, device=device)
-        heard = torch.empty(self.ranks.count, dtype=torch.int64, device=device)
         with self.ranks.naming(f"about to {name}"):
-            distributed.all_gather_into_tensor(heard, ours, group=self.ranks.group)
+            heard = self.ranks.gather_flat(ours)
         if len(set(heard.tolist())) > 1:
             raise Invalid(_difference(self.ranks.gather(told, name)))
 
