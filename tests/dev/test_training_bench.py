@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -213,6 +214,31 @@ def test_a_process_that_has_died_says_why_when_it_is_asked() -> None:
         died.tell("step")
         with pytest.raises(process.Ended, match="(?s)the peer ended: .*invalid choice: 'no-such-arm'"):
             died.read("step")
+
+
+def test_a_process_that_hangs_is_killed_and_its_peer_left_out(tmp_path: pathlib.Path) -> None:
+    script = tmp_path / "hangs.py"
+    script.write_text(
+        "import signal, sys\n"
+        'print(\'{"event": "idle"}\\n{"event": "ready"}\', flush=True)\n'
+        "print('waits for a lock', file=sys.stderr, flush=True)\n"
+        "signal.pause()\n"
+    )
+    report = Report(None)
+    with contextlib.ExitStack() as stack:
+        alive = process.Process(stack, "peer", str(script), [], patience=0.05)
+        alive._patience = None  # It has yet to start.
+        assert alive.read("idle") == {"event": "idle"}
+        alive._patience = 0.05
+        assert alive.read("ready") == {"event": "ready"}  # It lay in the buffer.
+        with pytest.raises(process.Hung, match="(?s)waits for a lock.*the peer gave no 'step' in 0.05 s") as hung:
+            alive.read("step")
+        assert os.waitid(os.P_PID, alive.pid, os.WEXITED | os.WNOWAIT).si_status == signal.SIGKILL
+    peer, ours = (type("Plan", (), {"arm": arm, "name": arm}) for arm in ("deepspeed", "tierd"))
+    trainer.leave_out(peer, hung.value, report)  # type: ignore[arg-type]
+    assert report.doubts == ["left out: deepspeed: hung: bench: the peer gave no 'step' in 0.05 s"]
+    with pytest.raises(process.Hung):
+        trainer.leave_out(ours, hung.value, report)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

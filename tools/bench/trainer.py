@@ -20,11 +20,12 @@ from typing import Any
 from models import Model
 from node import GIB, MIB, daemon, scratch, stopped
 from peers import PEERS
-from process import Ended, Process
+from process import Ended, Hung, Process
 from report import Report
 from sampling import Sampler
 
 WARM_UP = 2  # The first makes the state; the second finds it where it stays.
+PEER_SECONDS = 1800.0  # For an answer of a peer: the longest seen, the build of its operator, takes minutes.
 ARENA = 192 * MIB
 TRAINER_BYTES = 256 * MIB  # Of a process whose model is in tierd, beside the model that it makes first.
 SCRIPT = "train_arm.py"
@@ -129,7 +130,8 @@ class Arm:
                 "CXX": "g++-12",
                 "DS_ACCELERATOR": "cpu",
             }
-        self._process = Process(stack, f"arm {plan.name}", SCRIPT, command, environment)
+        patience = PEER_SECONDS if plan.arm == "deepspeed" else None
+        self._process = Process(stack, f"arm {plan.name}", SCRIPT, command, environment, patience)
         self._process.read("idle")
         sampler = self._sampler()
         with sampler:
@@ -226,10 +228,11 @@ def alone(arm: Arm | None, arms: Sequence[Arm]) -> Iterator[None]:
 
 
 def leave_out(plan: Plan, failed: Ended, report: Report) -> None:
-    """A peer that fails is named, and the others go on. An arm of tierd or of plain torch ends the bench."""
+    """A peer that fails or hangs is named, and the others go on. An arm of tierd or of plain torch ends the bench."""
     if plan.arm != "deepspeed":
         raise failed
-    report.doubt(f"left out: {plan.name}: it failed: {str(failed).strip().splitlines()[-1]}")
+    how = "hung" if isinstance(failed, Hung) else "it failed"
+    report.doubt(f"left out: {plan.name}: {how}: {str(failed).strip().splitlines()[-1]}")
 
 
 def take_turns(arms: list[Arm], rounds: int, report: Report, between: Callable[[], None] = lambda: None) -> None:
