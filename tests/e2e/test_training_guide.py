@@ -21,6 +21,15 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 
 @pytest.mark.parametrize("number", range(len(ANSWERS)))
 def test_a_block_of_the_guide_works_as_pasted(tmp_path: pathlib.Path, number: int) -> None:
+    assert_works(tmp_path, number, by_ranks="init_process_group" in BLOCKS[number])
+
+
+@pytest.mark.parametrize("answer", ["tuned in steps: 8", "accelerated 2"])
+def test_the_blocks_for_hugging_face_work_by_torchrun(tmp_path: pathlib.Path, answer: str) -> None:
+    assert_works(tmp_path, ANSWERS.index(answer), by_ranks=True)
+
+
+def assert_works(tmp_path: pathlib.Path, number: int, by_ranks: bool) -> None:
     launcher.need_build()
     assert len(BLOCKS) == len(ANSWERS)
     for library in re.findall(r"^import (transformers|accelerate)$", BLOCKS[number], re.MULTILINE):
@@ -31,7 +40,7 @@ def test_a_block_of_the_guide_works_as_pasted(tmp_path: pathlib.Path, number: in
     with launcher.disk_folder() as disk:
         places["TMPDIR"] = places["XDG_STATE_HOME"] = str(disk)
         environment = launcher.environment(**places, HF_HUB_OFFLINE="1")
-        command = TORCHRUN if "init_process_group" in BLOCKS[number] else [sys.executable]
+        command = TORCHRUN if by_ranks else [sys.executable]
         found = subprocess.run(
             [*command, script], cwd=disk, env=environment, capture_output=True, text=True, timeout=120
         )

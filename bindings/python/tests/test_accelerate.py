@@ -96,8 +96,17 @@ def test_accelerate_refuses_what_it_cannot_prepare(tmp_path: pathlib.Path, monke
     with monkeypatch.context() as patched:
         fresh = accelerate.Accelerator(cpu=True)
         patched.setattr(accelerate.Accelerator, "num_processes", 2)
-        with pytest.raises(tierd.Invalid, match="runs 2 processes"):
+        patched.setattr(accelerate.Accelerator, "distributed_type", accelerate.DistributedType.FSDP)
+        with pytest.raises(tierd.Invalid, match=r"runs 2 processes \(FSDP\)"):
             tierd.accelerate.offload(fresh)
+    hooked = accelerate.Accelerator(
+        cpu=True,
+        kwargs_handlers=[
+            accelerate.DistributedDataParallelKwargs(comm_hook=accelerate.utils.DDPCommunicationHookType.FP16)
+        ],
+    )
+    with pytest.raises(tierd.Invalid, match="communication hook"):
+        tierd.accelerate.offload(hooked)
     with pytest.raises(TypeError, match="pass an accelerate.Accelerator"):
         tierd.accelerate.offload(model)
     model, other = llama(), torch.nn.Linear(4, 4)

@@ -210,16 +210,18 @@ def test_what_cannot_be_offloaded_is_refused(more: dict[str, Any], sentence: str
     assert not any(isinstance(parameter, Placeholder) for parameter in trainer.model.parameters())
 
 
-def test_several_ranks_and_wrong_arguments_are_refused_by_name(tmp_path: pathlib.Path, monkeypatch: Any) -> None:
+def test_several_devices_and_wrong_arguments_are_refused_by_name(tmp_path: pathlib.Path, monkeypatch: Any) -> None:
     trainer = trainer_of(llama(), tmp_path)
     with pytest.raises(tierd.Invalid, match="leave out resume"):
         tierd.transformers.offload(trainer, resume=True)
     with pytest.raises(TypeError, match="pass a transformers.Trainer"):
         tierd.transformers.offload(trainer.model)
     with monkeypatch.context() as patched:
-        patched.setattr(type(trainer.args), "world_size", 2)
-        with pytest.raises(tierd.Invalid, match="runs on 2 ranks.*DistributedDataParallel"):
+        patched.setattr(type(trainer.args), "n_gpu", 2)
+        with pytest.raises(tierd.Invalid, match="2 devices in one process.*DataParallel"):
             tierd.transformers.offload(trainer)
+    with pytest.raises(tierd.Invalid, match="leave out process_group"):
+        tierd.transformers.offload(trainer, process_group=True)
     client = new_client()[0]
     tierd.transformers.offload(trainer, client=client, min_bytes=1)
     with pytest.raises(tierd.Invalid, match="offloaded already"):

@@ -26,6 +26,7 @@ except ModuleNotFoundError as missing:
 
 import torch
 
+from .torch.accelerated_ranks import AcceleratedRanks, follow_handler, group_options, require_supported
 from .torch.checkpoint_file import load_optimizer, load_weights, save_optimizer
 from .torch.offloaded_optimizer import OffloadableOptimizer
 from .torch.plain_optimizer import follow, offload_as
@@ -40,19 +41,19 @@ def offload(accelerator: Any, **options: Any) -> Any:
     is now a subclass of the one that it had. ``options`` are those of :func:`tierd.torch.offload`, without those of the
     optimizer.
 
-    ``Invalid``: it uses several processes, DeepSpeed, FSDP, or compiles the model; in ``prepare``: a model without its
+    Of several ranks (torchrun, on the CPU), each calls this; gradients are averaged as by :func:`tierd.torch.offload`
+    with a ``process_group``, and Accelerate's ``no_sync`` and ``accumulate`` work as usual.
+
+    ``Invalid``: it uses DeepSpeed, FSDP, several devices, or compiles the model; in ``prepare``: a model without its
     optimizer, more than one model, or an optimizer that tierd does not have. Not thread-safe.
     """
     if not isinstance(accelerator, _accelerate.Accelerator):
         raise TypeError(f"accelerator is a {type(accelerator).__name__}: pass an accelerate.Accelerator")
     if isinstance(accelerator, _Offloaded):
         raise Invalid("this accelerator is one that offloads already")
-    kind = accelerator.distributed_type
-    if accelerator.num_processes > 1 or kind != _accelerate.DistributedType.NO:
-        raise Invalid(
-            f"Accelerate runs {accelerator.num_processes} processes ({kind.value}) and would wrap or shard the model, "
-            "which cannot be done with parameters and gradients in tierd: run one process without DeepSpeed and FSDP"
-        )
+    if "process_group" in options:
+        raise Invalid("leave out process_group: Accelerate has it")
+    require_supported(accelerator)
     if accelerator.state.dynamo_plugin.backend != _accelerate.utils.DynamoBackend.NO:
         raise Invalid("Accelerate is set to compile the whole model: compile its blocks before, without dynamo_backend")
     plain = type(accelerator)
@@ -62,7 +63,7 @@ def offload(accelerator: Any, **options: Any) -> Any:
     return accelerator
 
 
-class _Offloaded:
+class _Offloaded(AcceleratedRanks):
     """What an Accelerator does differently."""
 
     _models: list[Any]
@@ -82,7 +83,8 @@ class _Offloaded:
             )
         given = list(args)
         if models:
-            made = offload_as(models[0], optimizers[0], **self._tierd_options)
+            made = offload_as(models[0], optimizers[0], **group_options(self), **self._tierd_options)
+            follow_handler(models[0], self)
             self._tierd_replaced.append((optimizers[0], made))
             given = [made if each is optimizers[0] else each for each in args]
         for each in given:
@@ -107,13 +109,19 @@ class _Offloaded:
         try:
             with self._without_optimizers() as optimizers:
                 folder = plain.save_state(output_dir, safe_serialization, **more)
-            for each in self._tierd_stand_ins or ():
+            for each in self._tierd_stand_ins or () if self._writes() else ():
                 each.fill(folder)
         finally:
             self._tierd_stand_ins = None
-        for number, optimizer in enumerate(optimizers):
+        for number, optimizer in enumerate(optimizers if self._writes() else []):
             save_optimizer(optimizer.optimizer, os.path.join(folder, _numbered("optimizer", number, "bin")))
         return folder
+
+    def _writes(self) -> bool:
+        """Whether this process is the one that writes what is the same for all."""
+        accelerator: Any = self
+        on_each = accelerator.project_configuration.save_on_each_node
+        return bool(accelerator.is_local_main_process if on_each else accelerator.is_main_process)
 
     def get_state_dict(self, model: Any, unwrap: bool = True) -> Any:
         plain: Any = super()
@@ -123,9 +131,11 @@ class _Offloaded:
         return self._tierd_stand_ins[-1].state_dict.copy()
 
     def load_state(self, input_dir: Any = None, load_kwargs: Any = None, **more: Any) -> Any:
+        """As Accelerate's. Of several ranks all call it, and it waits for the one that is writing."""
         plain: Any = super()
         if not self._is_in_tierd():
             return plain.load_state(input_dir, load_kwargs, **more)
+        plain.wait_for_everyone()  # One rank writes what all load, and may be at it.
         with self._without_optimizers() as optimizers:
 
             def load(models: list[Any], folder: str) -> None:

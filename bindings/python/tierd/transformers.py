@@ -27,6 +27,7 @@ except ModuleNotFoundError as missing:
 
 import torch
 
+from .torch.accelerated_ranks import follow_handler, group_options, require_supported, take_ranks_over
 from .torch.checkpoint_file import load_optimizer, load_weights, save_optimizer
 from .torch.offloaded_optimizer import OffloadableOptimizer
 from .torch.plain_optimizer import follow, offload_as
@@ -47,19 +48,24 @@ def offload(trainer: Any, **options: Any) -> Any:
     computes a norm in each step. ``update="backward"`` is for ``max_grad_norm=0`` without accumulation; the log has no
     ``grad_norm`` then.
 
-    The trainer may be of any subclass. ``Invalid``: it uses several processes, DeepSpeed, FSDP, an optimizer that tierd
-    does not have, or it compiles the whole model. Not thread-safe, like the Trainer.
+    The trainer may be of any subclass. Of several ranks (torchrun, on the CPU), each calls this; gradients are averaged
+    as by :func:`tierd.torch.offload` with a ``process_group``. Checkpoints are written by the rank that writes them in
+    plain training, alone.
+
+    ``Invalid``: it uses several devices in one process, DeepSpeed, FSDP, an optimizer that tierd does not have, or it
+    compiles the whole model. Not thread-safe, like the Trainer.
     """
     if not isinstance(trainer, _transformers.Trainer):
         raise TypeError(f"trainer is a {type(trainer).__name__}: pass a transformers.Trainer")
     if isinstance(trainer, _Offloaded):
         raise Invalid("this trainer is offloaded already")
-    for option in ("resume", "groups"):
+    for option in ("resume", "groups", "process_group"):
         if option in options:
-            raise Invalid(f"leave out {option}: the Trainer has it (resume_from_checkpoint, its parameter groups)")
+            raise Invalid(f"leave out {option}: the Trainer has it (resume_from_checkpoint, its groups and ranks)")
     _check(trainer, options.get("update", "deferred"))
     plain = type(trainer)
     trainer.__class__ = type(plain.__name__, (_Offloaded, plain), {"__module__": plain.__module__})
+    take_ranks_over(trainer.accelerator)
     trainer._tierd_options = {"exact_norm": options.get("update") != "backward", **options}
     if trainer.model_init is None:
         try:
@@ -73,15 +79,15 @@ def offload(trainer: Any, **options: Any) -> Any:
 def _check(trainer: Any, update: str) -> None:
     """``Invalid`` where the Trainer would do what a model in tierd cannot."""
     args = trainer.args
-    if args.world_size > 1 or args.n_gpu > 1:
-        count = max(args.world_size, args.n_gpu)
+    if args.n_gpu > 1:
         raise Invalid(
-            f"the Trainer runs on {count} ranks and would wrap the model in DistributedDataParallel or DataParallel, "
-            "which cannot reduce gradients that lie in tierd: run one process, with one device"
+            f"the Trainer uses {args.n_gpu} devices in one process and would wrap the model in DataParallel, which "
+            "copies parameters: start a process for each by torchrun"
         )
     for name, used in (("DeepSpeed", trainer.is_deepspeed_enabled), ("FSDP", trainer.is_fsdp_enabled)):
         if used:
             raise Invalid(f"the Trainer uses {name}, which moves parameters itself: leave it out of the arguments")
+    require_supported(trainer.accelerator)
     if args.torch_compile:
         raise Invalid(
             "torch_compile=True compiles the whole model: compile its blocks before, as docs/training.md says"
@@ -98,6 +104,7 @@ class _Offloaded:
 
     model: Any
     args: Any
+    accelerator: Any
     optimizer: Any
     lr_scheduler: Any
     _tierd_options: dict[str, Any]
@@ -107,9 +114,15 @@ class _Offloaded:
         plain: Any = super()
         made = plain.create_optimizer(*given, **more)  # From the TrainingArguments; it has no state yet.
         if runtime_of(self.model) is None:
-            self.optimizer = offload_as(self.model, made, **self._tierd_options)
+            self.optimizer = offload_as(self.model, made, **group_options(self.accelerator), **self._tierd_options)
+            follow_handler(self.model, self.accelerator)
             follow(self.lr_scheduler, made, self.optimizer)
         return self.optimizer
+
+    def create_accelerator_and_postprocess(self) -> None:
+        plain: Any = super()
+        plain.create_accelerator_and_postprocess()
+        take_ranks_over(self.accelerator)
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         plain: Any = super()

@@ -57,6 +57,7 @@ class Reduction:
         self._ends: set[int] = set()  # The backwards at whose end the bucket is reduced.
         self._changed = False  # Some gradient has come since the ranks last agreed that a step ends.
         self._buffers_next = True  # As DDP: the next forward begins with the first rank's buffers.
+        self.spreads_buffers = True
         self._is_early: Callable[[], bool] | None = None  # Of the micro-batch that runs, in `micro_batches`.
         self._buffers_of_last = False  # `_buffers_next` for the micro-batch that is not early.
 
@@ -205,7 +206,7 @@ class Reduction:
         model = self._model()
         if (self._buffers_of_last if of_last else self._buffers_next) and model is not None:
             buffers = [buffer for buffer in model.buffers() if buffer.numel()]
-            if buffers:
+            if buffers and self.spreads_buffers:
                 self._announce("give the buffers of a forward", [])
                 self._spread(buffers)
         if of_last:
