@@ -21,10 +21,11 @@ from torch.utils import _python_dispatch
 
 from ..errors import Invalid
 from .group_options import check_options
+from .stored_parameter import stored_of
 
 if TYPE_CHECKING:
     from .tiered_optimizer import TieredOptimizer
-    from .parameter_state import Stored
+    from .parameter_state import ParameterState, Stored
     from .stored_gradient import StoredGradient
     from .stored_parameter import StoredParameter
 
@@ -69,6 +70,12 @@ def options_of(group: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any
 def copied(value: Any) -> Any:
     with torch.inference_mode(False):
         return value.detach().clone() if isinstance(value, torch.Tensor) else copy.copy(value)
+
+
+def is_deferred(state: ParameterState) -> bool:
+    """Whether an update of the parameter waits."""
+    stored = stored_of(state.parameter)
+    return stored is not None and stored.deferred is not None
 
 
 @contextlib.contextmanager

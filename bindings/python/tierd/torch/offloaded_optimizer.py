@@ -10,6 +10,7 @@ import torch
 
 from ..client import Client
 from ..states import Key
+from .discarded_update import DiscardedUpdate
 from .dynamo import untraced
 from .look_ahead import LookAhead
 from .memory_report import MemoryReport, State, measure
@@ -87,6 +88,10 @@ class OffloadableOptimizer(torch.optim.Optimizer):
 
     def settle(self) -> None:
         """Carries out what ``step()`` has put off."""
+        raise NotImplementedError
+
+    def discard_update(self, accept: bool = False) -> DiscardedUpdate:
+        """Drops what is left of the last step, and says for each parameter what became of it."""
         raise NotImplementedError
 
     @staticmethod

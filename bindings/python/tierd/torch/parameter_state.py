@@ -12,6 +12,7 @@ beside the state's.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import TypeAlias
 
 import torch
@@ -38,6 +39,10 @@ class ParameterState:
     @property
     def size(self) -> int:
         return self.parameter.numel() * self.dtype.itemsize
+
+    def step_ended(self) -> list[functools.partial[None]]:
+        """The notes of that, for ``uninterrupted``."""
+        return [functools.partial(setattr, self, "finished", False), functools.partial(setattr, self, "gradient", None)]
 
 
 # A method in place, such as "mul_", and its operand: a number, or a tensor of one element.

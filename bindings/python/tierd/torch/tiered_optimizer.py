@@ -29,13 +29,14 @@ from ..quantity import byte_count
 from ..states import Part
 from . import parameter_state
 from .arithmetic import Arithmetic
-from .deferred_update import DeferredUpdate, copied, options_of
+from .deferred_update import DeferredUpdate, copied, is_deferred, options_of
+from .discarded_update import DiscardedUpdate, discard
 from .group_options import check_options, check_step
 from .look_ahead import LookAhead
 from .offloaded_optimizer import NotTrained, OffloadableOptimizer
 from .parameter_state import Elements, ParameterState, Slice, Stored
 from .placeholder import raw_gradient
-from .slice_update import Operands, SliceUpdate, drop_unfinished, free_state
+from .slice_update import Operands, SliceUpdate, drop_unfinished, free_state, require_updatable
 from .state_name import hold_name
 from .stored_parameter import StoredParameter, free_all, model_of, stored_in, stored_of, zeros_like
 from .uninterrupted import uninterrupted
@@ -78,6 +79,10 @@ class TieredOptimizer(OffloadableOptimizer):
             self._arithmetic = dataclasses.replace(self._arithmetic, master_weights=bool(master_weights))
         self._name = name or f"{type(self).__name__.lower()}-{next(_names)}"
         self._deferred = False  # Parameters in tierd are updated when they are needed next.
+        self._stepped: list[torch.Tensor] = []  # The parameters of the last step.
+        self._under_way = False  # It has failed in step() itself.
+        self._discarded = DiscardedUpdate()
+        self._unused_numbers = 0  # Below those of the states.
         self._tiered: dict[torch.Tensor, ParameterState] = {}
         keys: dict[str, int] = {}
         self._keys = keys  # Every tensor of this optimizer that may exist in tierd, and its id.
@@ -109,10 +114,12 @@ class TieredOptimizer(OffloadableOptimizer):
         with torch.enable_grad():
             loss = None if closure is None else closure()
         self.settle()
-        for stored in stored_in(p for p in self._parameters() if p.grad is not None):
+        stepped = [parameter for parameter in self._parameters() if parameter.grad is not None]
+        for stored in stored_in(stepped):
             stored.require_changeable()  # All, before the first has another version.
         later: list[DeferredUpdate] = []
         work = [(group, self._slices(group, later)) for group in self.param_groups]
+        self._stepped, self._under_way = stepped, True
         for group, slices in work:
             self._update_group(group, slices)
             self._update_empty(group)
@@ -129,7 +136,7 @@ class TieredOptimizer(OffloadableOptimizer):
         parameter, values = update.stored.parameter, Stored(update.stored.key, update.stored.dtype)
         slices = self._slices_of(parameter, update.group, values, update.elements, of=update.gradient, step=update.step)
         self._update_group(update.group, slices)
-        ended = [functools.partial(setattr, update.stored, "deferred", None), *_step_ended(self._tiered[parameter])]
+        ended = [functools.partial(setattr, update.stored, "deferred", None), *self._tiered[parameter].step_ended()]
         uninterrupted(ended)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -138,8 +145,24 @@ class TieredOptimizer(OffloadableOptimizer):
         self._end_step()
         super().zero_grad(set_to_none)
 
+    def discard_update(self, accept: bool = False) -> DiscardedUpdate:
+        """Drops what is left of the last step, where its update keeps failing, and its gradients, and says for each
+        parameter what became of it. The next forward runs. If ``is_consistent``, the model is what it was before the
+        step. If not, load what was saved last into model and optimizer, or have the next process resume what was
+        persisted: until :meth:`load_state_dict` the optimizer is not saved or persisted, unless you ``accept`` the
+        mixture. Of several ranks each calls it, and all go on only if all of them are consistent."""
+        found = discard(self, self._stepped, self._under_way)
+        self._stepped, self._under_way = [], False
+        super().zero_grad()
+        self._discarded = found.unless(accept, self._discarded)
+        return found
+
+    def _require_savable(self, what: str) -> None:
+        self._require_whole(what)
+        self._discarded.require_consistent(what)
+
     def _require_whole(self, what: str) -> None:
-        if any(tiered.done and not _is_deferred(tiered) for tiered in self._tiered.values()):
+        if any(tiered.done and not is_deferred(tiered) for tiered in self._tiered.values()):
             raise Invalid(f"the last step() failed half-way in a parameter: call step() again before {what}")
 
     def _end_step(self, later: Sequence[DeferredUpdate] = ()) -> None:
@@ -149,9 +172,9 @@ class TieredOptimizer(OffloadableOptimizer):
             step = self._step_of(update.stored.parameter)
             work += [functools.partial(setattr, update.stored, "deferred", update), functools.partial(step.add_, 1)]
         for state in self._tiered.values():
-            if not _is_deferred(state):
-                work += _step_ended(state)
-        uninterrupted(work)
+            if not is_deferred(state):
+                work += state.step_ended()
+        uninterrupted([*work, functools.partial(setattr, self, "_under_way", False)])
 
     def _slices(self, group: dict[str, Any], later: list[DeferredUpdate]) -> list[Slice]:
         slices: list[Slice] = []
@@ -169,7 +192,7 @@ class TieredOptimizer(OffloadableOptimizer):
     def _put_off(self, stored: StoredParameter, group: dict[str, Any], options: dict[str, Any]) -> DeferredUpdate:
         assert stored.gradient is not None
         elements = stored.gradient.elements()
-        _check(stored.parameter, elements)
+        require_updatable(stored.parameter, True, elements)
         self._state_of(stored.parameter, group)
         stored.changed()
         step = copied(self._step_of(stored.parameter))
@@ -214,7 +237,7 @@ class TieredOptimizer(OffloadableOptimizer):
         """Its slices. ``of`` is the gradient as an object, by which a step that is continued is known. ``step`` counts
         instead of the state's own."""
         gradient_object = gradient if of is None else of
-        _check(parameter, gradient)
+        require_updatable(parameter, stored_of(parameter) is not None, gradient)
         tiered = self._state_of(parameter, group)
         if tiered.done and tiered.gradient is not gradient_object:
             raise Invalid(
@@ -234,7 +257,8 @@ class TieredOptimizer(OffloadableOptimizer):
         tiered = self._tiered.get(parameter)
         if tiered is None:
             hold_name(self._client, self._name, self)
-            tiered = self._tiered[parameter] = self._new_state(parameter, group, len(self._tiered))
+            number = self._unused_numbers + len(self._tiered)
+            tiered = self._tiered[parameter] = self._new_state(parameter, group, number)
         elif missing := [kind for kind in self._kinds(group) if kind not in tiered.keys]:
             raise Invalid(f"an option was turned on after the first step: the state has no {missing[0]}")
         if tiered.keys:
@@ -296,7 +320,7 @@ class TieredOptimizer(OffloadableOptimizer):
         """Returns the whole state in plain torch's format, as a copy: it takes as much memory as the state of the
         optimizer in ``torch.optim``. Later steps do not change it."""
         self.settle()
-        self._require_whole("state_dict()")
+        self._require_savable("state_dict()")
 
         def fetch(optimizer: torch.optim.Optimizer, packed: dict[str, Any]) -> None:
             self._fetch_state(packed)
@@ -328,11 +352,11 @@ class TieredOptimizer(OffloadableOptimizer):
         self.settle()
         if any(tiered.finished for tiered in self._tiered.values()):
             raise Invalid("the last step() failed half-way: call step() again before persist()")
-        self._require_whole("persist()")
+        self._require_savable("persist()")
         numbers = {
-            index: self._tiered[parameter].number
+            index: tiered.number
             for index, parameter in enumerate(self._parameters())
-            if parameter in self._tiered
+            if (tiered := self._tiered.get(parameter)) is not None and tiered.created
         }
         return {"packed": super().state_dict(), "numbers": numbers, "arithmetic": self._arithmetic.record()}
 
@@ -344,6 +368,7 @@ class TieredOptimizer(OffloadableOptimizer):
         hold_name(self._client, self._name, self)
         found = list(self._adoptable(light["packed"], light["numbers"]))
         super().load_state_dict(light["packed"])
+        self._unused_numbers = max(light["numbers"].values(), default=-1) + 1 - len(found)
         for parameter, tiered in found:
             self._tiered[parameter] = tiered
             self._keys.update({key: self._client.tensor_id(key) for key in tiered.keys.values()})
@@ -421,6 +446,7 @@ class TieredOptimizer(OffloadableOptimizer):
         states = dict(loaded)
         try:
             self._drop_state()
+            self._discarded = DiscardedUpdate()
             for group in self.param_groups:
                 if "fused" in group:
                     group["fused"], group["foreach"] = True, None
@@ -472,28 +498,3 @@ class TieredOptimizer(OffloadableOptimizer):
 
     def __reduce__(self) -> str:
         raise Invalid("an optimizer with state in tierd cannot be pickled or deep-copied: use its state_dict()")
-
-
-def _check(parameter: torch.Tensor, gradient: Elements) -> None:
-    in_process = [each for each in (parameter, gradient) if isinstance(each, torch.Tensor)]
-    if isinstance(gradient, torch.Tensor) and gradient.layout is not torch.strided:
-        raise Invalid("sparse gradients are not supported, as in torch's fused kernels: make them dense first")
-    if parameter.device.type != "cpu":
-        raise Invalid(f"parameters on {parameter.device} are not supported: the state lies in host memory")
-    if stored_of(parameter) is None and parameter.numel() > 0 and 0 in [each.data_ptr() for each in in_process]:
-        raise Invalid(
-            f"parameters of type {type(parameter).__name__} are not supported: they have no bytes of their own"
-        )
-    if not parameter.is_floating_point():
-        raise Invalid(f"parameters of dtype {parameter.dtype} are not supported: use a real floating-point one")
-    if gradient.dtype != parameter.dtype:
-        raise Invalid(f"a gradient of dtype {gradient.dtype} for a parameter of {parameter.dtype}")
-
-
-def _step_ended(state: ParameterState) -> list[functools.partial[None]]:
-    return [functools.partial(setattr, state, "finished", False), functools.partial(setattr, state, "gradient", None)]
-
-
-def _is_deferred(state: ParameterState) -> bool:
-    stored = stored_of(state.parameter)
-    return stored is not None and stored.deferred is not None
