@@ -212,8 +212,11 @@ def test_what_cannot_be_offloaded_is_refused(more: dict[str, Any], sentence: str
 
 def test_several_devices_and_wrong_arguments_are_refused_by_name(tmp_path: pathlib.Path, monkeypatch: Any) -> None:
     trainer = trainer_of(llama(), tmp_path)
-    with pytest.raises(tierd.Invalid, match="leave out resume"):
-        tierd.transformers.offload(trainer, resume=True)
+    for options in ({"resume": True}, {"persist_steps": 2}, {"persist_steps": 2, "client": new_client()[0]}):
+        with pytest.raises(tierd.Invalid, match="need client=, of a named job, and name="):
+            tierd.transformers.offload(trainer, **options)
+    with pytest.raises(tierd.Invalid, match="persist_steps is -1"):
+        tierd.transformers.offload(trainer, persist_steps=-1, client=new_client()[0], name="net")
     with pytest.raises(TypeError, match="pass a transformers.Trainer"):
         tierd.transformers.offload(trainer.model)
     with monkeypatch.context() as patched:

@@ -29,7 +29,9 @@ import torch
 
 from .torch.accelerated_ranks import follow_handler, group_options, require_supported, take_ranks_over
 from .torch.checkpoint_file import load_optimizer, load_weights, save_optimizer
+from .torch.offload import resumed
 from .torch.offloaded_optimizer import OffloadableOptimizer
+from .torch.persisted_run import PersistedRun
 from .torch.plain_optimizer import follow, offload_as
 from .torch.runtime import runtime_of
 from .torch.stand_ins import StandIns
@@ -39,7 +41,7 @@ __all__ = ["offload"]
 _WEIGHTS, _OPTIMIZER, _SCHEDULER = "model.safetensors", "optimizer.pt", "scheduler.pt"
 
 
-def offload(trainer: Any, **options: Any) -> Any:
+def offload(trainer: Any, *, persist_steps: int = 0, resume: bool = False, **options: Any) -> Any:
     """Moves what ``trainer`` trains into tierd, and returns the same trainer, whose class is now a subclass of the one
     that it had. With ``model_init=``, each model goes into tierd when its training begins.
 
@@ -47,6 +49,12 @@ def offload(trainer: Any, **options: Any) -> Any:
     ``parameters``, ``gradients``, ``activations``, ``min_bytes``, ``update``. ``exact_norm`` is on, since the Trainer
     computes a norm in each step. ``update="backward"`` is for ``max_grad_norm=0`` without accumulation; the log has no
     ``grad_norm`` then.
+
+    With ``persist_steps``, the whole run is persisted after every so many steps, as by :func:`tierd.torch.persist`: in
+    one atomic step, without a file. It needs a ``client`` of a named job, and a ``name``. With ``resume`` and a client
+    that was connected with ``mode="resume"``, ``train()`` goes on from there, bit for bit, also after ``kill -9``.
+    Checkpoints are written beside that, if the arguments say so. For logged losses with the same bits, make
+    ``persist_steps`` a multiple of ``logging_steps``.
 
     The trainer may be of any subclass. Of several ranks (torchrun, on the CPU), each calls this; gradients are averaged
     as by :func:`tierd.torch.offload` with a ``process_group``. Checkpoints are written by the rank that writes them in
@@ -59,17 +67,25 @@ def offload(trainer: Any, **options: Any) -> Any:
         raise TypeError(f"trainer is a {type(trainer).__name__}: pass a transformers.Trainer")
     if isinstance(trainer, _Offloaded):
         raise Invalid("this trainer is offloaded already")
-    for option in ("resume", "groups", "process_group"):
+    for option in ("groups", "process_group"):
         if option in options:
-            raise Invalid(f"leave out {option}: the Trainer has it (resume_from_checkpoint, its groups and ranks)")
+            raise Invalid(f"leave out {option}: the Trainer has it")
+    if (persist_steps or resume) and (None in (options.get("client"), options.get("name")) or trainer.model_init):
+        raise Invalid(
+            "persist_steps and resume need client=, of a named job, and name=, by which the run is found again; and a "
+            "model that exists, not model_init"
+        )
     _check(trainer, options.get("update", "deferred"))
-    plain = type(trainer)
+    run, plain = PersistedRun(persist_steps), type(trainer)
     trainer.__class__ = type(plain.__name__, (_Offloaded, plain), {"__module__": plain.__module__})
     take_ranks_over(trainer.accelerator)
-    trainer._tierd_options = {"exact_norm": options.get("update") != "backward", **options}
+    trainer._tierd_options = {"exact_norm": options.get("update") != "backward", "resume": resume, **options}
+    trainer._tierd_run = run
     if trainer.model_init is None:
         try:
             trainer.create_optimizer()
+            if resume:
+                trainer._tierd_run.take(trainer)
         except BaseException:
             trainer.__class__ = plain
             raise
@@ -108,6 +124,7 @@ class _Offloaded:
     optimizer: Any
     lr_scheduler: Any
     _tierd_options: dict[str, Any]
+    _tierd_run: PersistedRun
     _issue_warnings_after_load: Any
 
     def create_optimizer(self, *given: Any, **more: Any) -> Any:
@@ -130,6 +147,36 @@ class _Offloaded:
             return grad_norm
         return plain._get_grad_norm(model, grad_norm=grad_norm)
 
+    # ---- Persisted runs ----
+
+    def train(self, resume_from_checkpoint: Any = None, *given: Any, **more: Any) -> Any:
+        plain: Any = super()
+        if resume_from_checkpoint:
+            return plain.train(resume_from_checkpoint, *given, **more)
+        with self._tierd_run.as_checkpoint() as folder:
+            return plain.train(folder, *given, **more)
+
+    def _maybe_log_save_evaluate(self, *given: Any, **more: Any) -> None:
+        plain: Any = super()
+        plain._maybe_log_save_evaluate(*given, **more)
+        if self._tierd_run.is_due(self):
+            with self._tierd_run.persisting(self):
+                plain._save_checkpoint(self.model, None)
+
+    def _get_output_dir(self, trial: Any) -> Any:
+        plain: Any = super()
+        return self._tierd_run.collecting or plain._get_output_dir(trial)
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        plain: Any = super()
+        if not self._tierd_run.collecting:
+            plain._push_from_checkpoint(checkpoint_folder)
+
+    def save_model(self, *given: Any, **more: Any) -> None:
+        plain: Any = super()
+        if not self._tierd_run.collecting:
+            plain.save_model(*given, **more)
+
     # ---- Checkpoints ----
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
@@ -143,12 +190,15 @@ class _Offloaded:
             stand_ins.fill(self.args.output_dir if output_dir is None else output_dir)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        if self.args.should_save:
+        if self.args.should_save and not self._tierd_run.collecting:
             save_optimizer(_unwrapped(self.optimizer), os.path.join(output_dir, _OPTIMIZER))
             torch.save(self.lr_scheduler.state_dict(), os.path.join(output_dir, _SCHEDULER))
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         plain: Any = super()
+        if self._tierd_run.is_loaded(checkpoint):
+            resumed(self.model, self.lr_scheduler)
+            return
         files = [] if checkpoint is None else [os.path.join(checkpoint, name) for name in (_OPTIMIZER, _SCHEDULER)]
         if not files or not all(os.path.isfile(file) for file in files):
             plain._load_optimizer_and_scheduler(checkpoint)
@@ -168,7 +218,10 @@ class _Offloaded:
             plain._load_best_model()
 
     def _loads(self, folder: str) -> bool:
-        """Loads a checkpoint of the whole model, if ``folder`` has one and the model is in tierd."""
+        """Loads a checkpoint of the whole model, if ``folder`` has one and the model is in tierd; true too where tierd
+        has brought it back."""
+        if self._tierd_run.is_loaded(folder):
+            return True
         path = os.path.join(folder, _WEIGHTS)
         if runtime_of(self.model) is None or not os.path.isfile(path):
             return False
