@@ -11,6 +11,8 @@ gradient of the same parameter is added in place, slice by slice, with the bits 
 from __future__ import annotations
 
 import collections
+import contextlib
+import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -144,17 +146,25 @@ class StoredGradient:
         self._sum_of_squares = math.inf if non_finite else sum_of_squares
 
 
+@dataclasses.dataclass(slots=True)
+class _OnItsWay:
+    """A gradient in the process: being stored, or to be stored again where that has failed."""
+
+    values: torch.Tensor  # Flat.
+    pending: PendingPut | None
+
+
 class GradientWindow:
-    """The gradients that are on their way into tierd: at most ``bytes_max`` bytes, or one."""
+    """The gradients that are on their way into tierd: at most ``bytes_max`` bytes, or one. One that could not be stored
+    stays in the window, and the call that needs it next stores it again: so a step is continued once there is room."""
 
     def __init__(self, client: Client, bytes_max: int, exact_norm: bool) -> None:
         self.client = client
         self.slice_bytes = 2 * BLOCK
         self._bytes_max = bytes_max
         self._exact_norm = exact_norm
-        self._under_way: collections.OrderedDict[StoredGradient, PendingPut] = collections.OrderedDict()
+        self._under_way: collections.OrderedDict[StoredGradient, _OnItsWay] = collections.OrderedDict()
         self._bytes = 0
-        self._failures: dict[StoredGradient, Error] = {}
 
     def take(self, stored: StoredParameter, gradient: torch.Tensor) -> None:
         """Stores a gradient that autograd has finished, or adds it to the one there is."""
@@ -173,33 +183,32 @@ class GradientWindow:
             stored.gradient = None
             raise
         if pending is not None:
-            self._under_way[taken] = pending
-            self._bytes += pending.nbytes
+            self._under_way[taken] = _OnItsWay(flat, pending)
+            self._bytes += flat.nbytes
 
     def finish(self, gradient: StoredGradient) -> None:
-        """Returns when the gradient is in tierd. Raises what kept it from it, each time."""
-        pending = self._under_way.pop(gradient, None)
-        if pending is not None:
-            self._bytes -= pending.nbytes
-            try:
-                figures = pending.wait()
-            except Error as error:
-                self._failures[gradient] = error
-            else:
-                gradient.arrived(figures.non_finite, figures.sum_of_squares)
-        failure = self._failures.get(gradient)
-        if failure is not None:
-            raise failure
+        """Returns when the gradient is in tierd. Raises what keeps it from it; the next call tries again."""
+        on_its_way = self._under_way.get(gradient)
+        if on_its_way is None:
+            return
+        pending, on_its_way.pending = on_its_way.pending or gradient.put(on_its_way.values), None
+        assert pending is not None  # Of such a type: the first one was.
+        figures = pending.wait()
+        gradient.arrived(figures.non_finite, figures.sum_of_squares)
+        self._take_out(gradient)
 
     def drop(self, gradient: StoredGradient) -> None:
-        try:
-            self.finish(gradient)
-        except Error:
-            self._failures.pop(gradient, None)
-        try:
+        on_its_way = self._take_out(gradient)
+        if on_its_way is not None and on_its_way.pending is not None:
+            with contextlib.suppress(Error):
+                on_its_way.pending.wait()
+        with contextlib.suppress(NotFound):
             self.client.delete(gradient.key)
-        except NotFound:
-            pass
+
+    def _take_out(self, gradient: StoredGradient) -> _OnItsWay | None:
+        on_its_way = self._under_way.pop(gradient, None)
+        self._bytes = sum(each.values.nbytes for each in self._under_way.values())
+        return on_its_way
 
     def _make_room(self, nbytes: int) -> None:
         while self._under_way and self._bytes + nbytes > self._bytes_max:
