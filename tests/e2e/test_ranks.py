@@ -191,3 +191,46 @@ def test_frozen_weights_are_stored_once_and_a_killed_creator_is_replaced(own_dae
         for rank in ranks:
             rank.kill()
             rank.communicate()
+
+
+GROUPS = """
+    import os, sys
+    sys.path[:0] = {places}
+    import torch, torch.distributed as distributed, tierd, tierd.torch
+    from torch import nn
+    torch.set_num_threads(1)
+    rank = int(os.environ["RANK"])
+    distributed.init_process_group("gloo", store=distributed.FileStore({store!r}, 2), rank=rank, world_size=2)
+    group = [distributed.new_group([0]), distributed.new_group([1])][rank]
+    client = tierd.connect(socket={socket!r})
+    def offload(**options):
+        model = nn.Sequential(nn.Linear(256, 256).requires_grad_(False), nn.Linear(256, 256))
+        before = model[0].weight.detach().clone()
+        distributed.barrier()
+        model, optimizer = tierd.torch.offload(
+            model, tierd.torch.AdamW, client=client, lr=1e-3, process_group=group, **options
+        )
+        with tierd.torch.gathered(model):
+            print(torch.equal(model[0].weight, before), flush=True)
+        return model, optimizer
+    torch.manual_seed(rank)
+    kept = [offload() for _ in range(3)]
+    try:
+        kept.append(offload(name="net"))
+    except tierd.AlreadyExists as error:
+        print("refused:", error, flush=True)
+    distributed.barrier()
+"""
+
+
+def test_two_groups_of_one_launch_have_frozen_weights_of_their_own(
+    own_daemon: launcher.Running, tmp_path: pathlib.Path
+) -> None:
+    """Also where both begin at once; of one name, only the first has it."""
+    program = GROUPS.format(places=PLACES, store=str(tmp_path / "store"), socket=own_daemon.socket)
+    ranks = run_ranks(program, TORCHELASTIC_RUN_ID="groups")
+    assert [rank.returncode for rank in ranks] == [0, 0], ranks[0].stderr + ranks[1].stderr
+    lines = [rank.stdout.splitlines() for rank in ranks]
+    assert [each[:3] for each in lines] == [["True"] * 3] * 2
+    last = sorted(each[3] for each in lines)
+    assert last[0] == "True" and last[1].startswith("refused: ") and "another" in last[1], last

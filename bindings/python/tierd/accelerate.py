@@ -115,6 +115,7 @@ class _Offloaded(AcceleratedRanks):
             self._tierd_stand_ins = None
         for number, optimizer in enumerate(optimizers if self._writes() else []):
             save_optimizer(optimizer.optimizer, os.path.join(folder, _numbered("optimizer", number, "bin")))
+        plain.wait_for_everyone()  # What one rank has written, all may load.
         return folder
 
     def _writes(self) -> bool:

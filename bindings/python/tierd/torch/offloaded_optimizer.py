@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -22,10 +22,27 @@ class NotTrained(Exception):
     """The parameter is in no group of the optimizer."""
 
 
+class Agreement:
+    """What the ranks that train one model agree on before and behind a step (``reduction``). Of one rank: nothing."""
+
+    def before_step(self, stepped: Sequence[torch.Tensor]) -> None:
+        """The parameters ``stepped`` are about to be updated. Raises, on all ranks, where one of them is not to be."""
+
+    def after_step(self) -> None:
+        """They are updated, or certain to be."""
+
+    def after_discard(self, consistent: bool) -> None:
+        """What was left of the last update was dropped."""
+
+    def after_load(self) -> None:
+        """The state is another one."""
+
+
 class OffloadableOptimizer(torch.optim.Optimizer):
     """An optimizer that can update parameters in tierd."""
 
     _client: Client
+    agreement = Agreement()
     # That of the offloaded model which it trains.
     model_report: weakref.WeakMethod[Callable[[], MemoryReport]] | None = None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import secrets
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -64,6 +65,7 @@ class Offloading:
         self._created: list[tuple[str, StoredParameter]] = []
         self._chosen: list[tuple[str, torch.nn.Parameter]] = []  # Those that move.
         self._record: dict[str, Any] | None = None  # Of the run that is resumed.
+        self._group = ""  # Identifies the ranks of this call, if there are several.
 
     def take_created(self, of_ranks: bool, sized: bool) -> None:
         """Finds what ``creating`` has put into tierd. ``Invalid`` where the other arguments do not go with it."""
@@ -87,8 +89,10 @@ class Offloading:
         self._ranks = ranks
         self._prefix = self._name = name or f"offload-{next(_numbers)}"
         if ranks is not None:
-            self._prefix = ranks.chosen_by_first(self._name, _WHAT)
+            # Groups of one launch have one job, and each process counts for itself.
+            self._prefix = ranks.chosen_by_first(name or f"{self._name}-{secrets.token_hex(4)}", _WHAT)
             self._name = f"{self._prefix}/rank{ranks.number}"
+            self._group = ranks.chosen_by_first(secrets.token_hex(8), _WHAT)
             same = [dataclasses.astuple(self._placement), self._update, self._min_bytes, self._resume]
             ranks.require_same_model(self._model, same)
         shares = ranks is not None or load_frozen is not None
@@ -111,6 +115,8 @@ class Offloading:
                 self._ranks.spread_values(self._model, self._weights)
         except BaseException:
             self._weights.undo()
+            if self._ranks is not None and self._client is not None:
+                self._weights.free_made(self._client)
             if given is None and self._client is not None:
                 self._client.close()
             raise
@@ -157,8 +163,8 @@ class Offloading:
         client, ranks = self._client, self._ranks
         assert client is not None
         make: Any = self._optimizer
-        parameters = self._model.parameters() if groups is None else groups(self._model)
         with together(ranks, _WHAT):
+            parameters = self._model.parameters() if groups is None else groups(self._model)
             made: OffloadableOptimizer = make(parameters, client=client, name=f"{self._name}/state", **options)
             if ranks is None or ranks.leads_job:  # For all ranks of the job.
                 need.check(client, self._with_present(run, client), made, f"{self._name}/needed", self._resume)
@@ -174,6 +180,8 @@ class Offloading:
             raise AlreadyExists(
                 f"an earlier run has left {left!r} in this job: pass resume=True to go on with it, or another name"
             )
+        if self._ranks is not None and self._weights.shared_of(self._in_tierd()):
+            self._weights.claim_name(client, self._prefix, self._group)
         return dataclasses.replace(run, present=_ids(present))
 
     def _move(self, made: OffloadableOptimizer) -> OffloadableOptimizer:
@@ -193,6 +201,8 @@ class Offloading:
         except BaseException:
             runtime.unloaded = self._weights.undo()
             runtime.detach(resumed=self._resume)
+            if self._ranks is not None:  # All of which have failed: none uses what this one has made.
+                self._weights.free_made(self._client)
             raise
         runtime.serve(made)
         return made

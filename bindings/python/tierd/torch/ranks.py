@@ -55,8 +55,22 @@ class Ranks:
 
     # ---- What each rank tells the others ----
 
+    def agree(self, doing: Sequence[str], what: str, device: torch.device | str | None = None) -> None:
+        """Tells the other ranks in a few bytes what this one is about to do: an action, and to what. ``Invalid`` on all
+        of them unless all do the same."""
+        digest = int.from_bytes(hashlib.blake2b("\n".join(doing).encode(), digest_size=7).digest(), "big")
+        ours = torch.tensor([digest], dtype=torch.int64, device=device or _device_of(self.group))
+        with self.naming(what):
+            heard = self.gather_flat(ours)
+        if len(set(heard.tolist())) > 1:
+            raise Invalid(_difference(self._gather(list(doing), what)))
+
     def gather(self, told: Any, what: str) -> list[Any]:
-        """What every rank tells, in the order of the ranks. ``what`` names it in an error."""
+        """What every rank tells, in the order of the ranks. ``what`` names the call that all of them are in."""
+        self.agree([f"take part in {what}"], what)
+        return self._gather(told, what)
+
+    def _gather(self, told: Any, what: str) -> list[Any]:
         answers: list[Any] = [None] * self.count
         with self.naming(what):
             distributed.all_gather_object(answers, told, group=self.group)
@@ -67,9 +81,9 @@ class Ranks:
         return self.gather(value if self.number == 0 else None, what)[0]
 
     def broadcast(self, value: torch.Tensor, what: str) -> None:
-        """Replaces ``value`` by the first rank's. It is contiguous."""
+        """Replaces ``value`` by the first rank's. It is contiguous, of any type."""
         with self.naming(what), torch.no_grad():
-            distributed.broadcast(value, src=self._first, group=self.group)
+            distributed.broadcast(value.reshape(-1).view(torch.uint8), src=self._first, group=self.group)
 
     def gather_flat(self, values: torch.Tensor) -> torch.Tensor:
         """The flat tensors of all ranks, one after the other."""
@@ -102,7 +116,8 @@ class Ranks:
             yield
         except Exception as error:
             failure = error
-        told = None if failure is None else (getattr(failure, "code", Invalid.code), str(failure))
+        code = failure.code if isinstance(failure, Error) else Invalid.code
+        told = None if failure is None else (code, str(failure))
         answers = self.gather(told, what)
         if failure is not None:
             raise failure
@@ -193,3 +208,26 @@ class Ranks:
         """The same on all ranks, and never given twice."""
         mark: str = self.chosen_by_first(secrets.token_hex(8), "persist()")
         return mark
+
+
+def _difference(told: list[list[str]]) -> str:
+    """A sentence on the first rank that differs from rank 0. Each tells what it is about to do, and to which."""
+    other = next(number for number, each in enumerate(told) if each != told[0])
+    place = next(
+        (place for place, pair in enumerate(zip(told[0][1:], told[other][1:], strict=False), 1) if pair[0] != pair[1]),
+        min(len(told[0]), len(told[other])),
+    )
+    sides = [
+        " ".join([f"rank {number} is about to {told[number][0]}", *told[number][place : place + 1]])
+        for number in (0, other)
+    ]
+    return (
+        f"the ranks of the process group differ: {' and '.join(sides)}. All ranks must use the same parameters, in the "
+        "same order, in each step, and call backward, step() and no_sync() alike"
+    )
+
+
+def _device_of(group: Any) -> torch.device | str:
+    """Where a tensor must lie that the group is to move."""
+    device: torch.device | str = distributed.distributed_c10d._get_object_coll_device(group)
+    return device

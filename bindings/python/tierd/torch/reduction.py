@@ -19,19 +19,20 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from ..errors import Invalid
+from ..errors import Error, Invalid
 from . import parameter_state
+from .offloaded_optimizer import Agreement
 from .placeholder import Placeholder, raw_gradient
 from .ranks import Ranks
-from .stored_parameter import model_of, stored_of
+from .stored_parameter import model_of, stored_in, stored_of
 
 BUCKET_BYTES = 4 << 20
+_INCONSISTENT = -(1 << 30)  # For the number of updates: no rank may go on beside it.
 
 
 class _Bucket:
@@ -40,7 +41,7 @@ class _Bucket:
         self.nbytes = 0
 
 
-class Reduction:
+class Reduction(Agreement):
     """What an offloaded model's gradients and buffers go through where there are several ranks."""
 
     def __init__(self, model: torch.nn.Module, ranks: Ranks) -> None:
@@ -58,6 +59,8 @@ class Reduction:
         self._changed = False  # Some gradient has come since the ranks last agreed that a step ends.
         self._buffers_next = True  # As DDP: the next forward begins with the first rank's buffers.
         self.spreads_buffers = True
+        self._updates = 0  # Since all ranks had the same state.
+        self._repeats = False  # The next forward of the model repeats one that failed.
         self._is_early: Callable[[], bool] | None = None  # Of the micro-batch that runs, in `micro_batches`.
         self._buffers_of_last = False  # `_buffers_next` for the micro-batch that is not early.
 
@@ -127,17 +130,19 @@ class Reduction:
 
     def _reduce_bucket(self) -> None:
         bucket, self._bucket = self._bucket, _Bucket()
-        numbers = list(bucket.deliveries)
+        # Without those that are gone: by a hook of the caller's, or with a backward that failed.
+        numbers = [number for number in bucket.deliveries if raw_gradient(self._parameter(number)) is not None]
+        self._local -= bucket.deliveries.keys() - set(numbers)
         if not numbers:
             return
         self._announce("reduce the gradient of", numbers)
         with torch.no_grad():
             gradients = {number: self._accumulated(number) for number in numbers}
             self._reduce(gradients)
-            for number, deliver in bucket.deliveries.items():
+            for number in numbers:
                 self._replace(number, gradients[number])
                 self._local.discard(number)
-                deliver()
+                bucket.deliveries[number]()
 
     def _accumulated(self, number: int) -> torch.Tensor:
         """The gradient in the process, with what tierd has of it added: flat, in the parameter's order."""
@@ -179,14 +184,35 @@ class Reduction:
 
     # ---- What the ranks agree on ----
 
-    def before_step(self, *_: object) -> None:
-        """The optimizer is about to update. ``Invalid`` on all ranks unless every gradient was reduced, and all ranks
-        have come to the step. A step that is continued says nothing: one rank may do so alone."""
-        if not self._changed:
-            return
-        unreduced = self._local | (set(range(len(self._paths))) - self._trained)  # As those unfrozen since offload().
-        left = [number for number in sorted(unreduced) if self._has_gradient(number)]
-        self._announce("update, with gradients not reduced:" if left else "update", left)
+    def before_step(self, stepped: Sequence[torch.Tensor]) -> None:
+        """The optimizer is about to update these, which have gradients. ``Invalid`` on all ranks unless each gradient
+        was reduced, and all ranks have come to the step behind the same updates. An error that keeps one rank from the
+        update is raised there, and the others raise ``Invalid``. A step that is continued says nothing: one rank may do
+        so alone."""
+        numbers = [self._number_of(parameter) for parameter in stepped]
+        left = sorted(
+            each for each in numbers if each is not None and (each in self._local or each not in self._trained)
+        )
+        outside = numbers.count(None)
+        if self._changed:
+            failure = _failure_of(stepped)
+            doing = f"update for the {self._updates + 1}. time"
+            if failure is not None:
+                doing = f"raise {type(failure).__name__} in step()"
+            elif left or outside:
+                doing = "update, with gradients not reduced:"
+            try:
+                self._announce(doing, left)
+            except Invalid:
+                if failure is None:
+                    raise
+            if failure is not None:
+                raise failure
+        if outside:
+            raise Invalid(
+                f"the optimizer has {outside} parameters with gradients that were not in the model when it was "
+                "offloaded, and are not reduced over the ranks: offload the model as it is to be trained"
+            )
         if left:
             raise Invalid(
                 f"the gradient of {self._some(left)} was not reduced: the last backward of a step must be outside of "
@@ -195,6 +221,27 @@ class Reduction:
             )
         self._local.clear()
         self._changed = False
+
+    def after_step(self) -> None:
+        """It has updated them, or is certain to."""
+        self._updates += 1
+
+    def after_discard(self, consistent: bool) -> None:
+        """This rank has dropped what was left of an update. All ranks are to do so, and to go on only if it is
+        ``consistent`` on each of them."""
+        self._updates = 0 if consistent else _INCONSISTENT
+
+    def after_load(self) -> None:
+        """This rank has another state, as all ranks are to have."""
+        self._updates = 0
+
+    def _number_of(self, parameter: torch.Tensor) -> int | None:
+        number = self._numbers.get(id(parameter))
+        return number if number is not None and self._parameters[number]() is parameter else None
+
+    def repeat_forward(self) -> None:
+        """A forward that tierd has failed may be run again, by this rank alone: with the buffers that it has."""
+        self._repeats = True
 
     def begin_forward(self) -> None:
         """The model's forward begins. In training its buffers get the first rank's values, where DDP would do so."""
@@ -206,9 +253,10 @@ class Reduction:
         model = self._model()
         if (self._buffers_of_last if of_last else self._buffers_next) and model is not None:
             buffers = [buffer for buffer in model.buffers() if buffer.numel()]
-            if buffers and self.spreads_buffers:
+            if buffers and self.spreads_buffers and not self._repeats:
                 self._announce("give the buffers of a forward", [])
                 self._spread(buffers)
+        self._repeats = False
         if of_last:
             self._buffers_of_last = not self.pauses
         else:
@@ -236,19 +284,8 @@ class Reduction:
     def _announce(self, what: str, numbers: list[int]) -> None:
         """Tells the other ranks what this one is about to do. ``Invalid`` on all of them unless all do the same."""
         told = [what, *(self._described(number) for number in numbers)]
-        digest = int.from_bytes(hashlib.blake2b("\n".join(told).encode(), digest_size=7).digest(), "big")
         name = f"{what} {self._some(numbers)}" if numbers else what
-        device = self._parameter(0).device
-        ours = torch.tensor([digest], dtype=torch.int64, device=device)
-        with self.ranks.naming(f"about to {name}"):
-            heard = self.ranks.gather_flat(ours)
-        if len(set(heard.tolist())) > 1:
-            raise Invalid(_difference(self.ranks.gather(told, name)))
-
-    def _has_gradient(self, number: int) -> bool:
-        parameter = self._parameter(number)
-        stored = stored_of(parameter)
-        return raw_gradient(parameter) is not None or (stored is not None and stored.gradient is not None)
+        self.ranks.agree(told, f"about to {name}", self._parameter(0).device)
 
     def _parameter(self, number: int) -> torch.Tensor:
         parameter = self._parameters[number]()
@@ -265,21 +302,16 @@ class Reduction:
         return f"{self._paths[numbers[0]]!r}{more}"
 
 
-def _difference(told: list[list[str]]) -> str:
-    """A sentence on the first rank that differs from rank 0. Each tells what it is about to do, and to which."""
-    other = next(number for number, each in enumerate(told) if each != told[0])
-    place = next(
-        (place for place, pair in enumerate(zip(told[0][1:], told[other][1:], strict=False), 1) if pair[0] != pair[1]),
-        min(len(told[0]), len(told[other])),
-    )
-    sides = [
-        " ".join([f"rank {number} is about to {told[number][0]}", *told[number][place : place + 1]])
-        for number in (0, other)
-    ]
-    return (
-        f"the ranks of the process group differ: {' and '.join(sides)}. All ranks must use the same parameters, in the "
-        "same order, in each step, and call backward, step() and no_sync() alike"
-    )
+def _failure_of(stepped: Sequence[torch.Tensor]) -> Error | None:
+    """What keeps their update from beginning: a gradient that cannot be stored, or a view that is still alive."""
+    try:
+        for stored in stored_in(stepped):
+            stored.require_changeable()
+            if stored.gradient is not None:
+                stored.gradient.elements()
+    except Error as error:
+        return error
+    return None
 
 
 def _nothing() -> None:

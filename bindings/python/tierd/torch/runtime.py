@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..errors import Invalid
+from ..errors import Error, Invalid
 from .activations import Kept, offload_activations
 from .dynamo import opaque, tracer
 from .look_ahead import LookAhead
@@ -142,7 +142,7 @@ class Runtime:
         optimizer.follow(self.store.training_order, self._deferred)
         optimizer.model_report = weakref.WeakMethod(self.memory_report)
         if self.reduction is not None:
-            optimizer.register_step_pre_hook(self.reduction.before_step)
+            optimizer.agreement = self.reduction
         optimizer.register_step_post_hook(self._after_step)
 
     def end_thread(self) -> None:
@@ -201,6 +201,10 @@ class Runtime:
                 if self.reduction is not None:
                     self.reduction.begin_forward()
                 return forward(*args, **kwargs)
+            except Error:
+                if self.reduction is not None:
+                    self.reduction.repeat_forward()
+                raise
             except Exception:
                 raise
             except BaseException:

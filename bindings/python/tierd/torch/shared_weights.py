@@ -116,6 +116,7 @@ class FrozenWeights:
         self._shares = shares
         self._replaced: list[tuple[torch.nn.Parameter, torch.nn.Parameter]] = []  # Each by which.
         self._awaited: dict[int, torch.nn.Parameter] = {}  # By the id of what is in its place.
+        self._made: list[str] = []  # Keys of what this process has put into the job.
 
     def __contains__(self, parameter: object) -> bool:
         """Whether the parameter awaits its values."""
@@ -153,6 +154,7 @@ class FrozenWeights:
         for path, parameter in frozen:
             key, values = f"{prefix}/{path}", functools.partial(self._flat, path, parameter)
             if create_unless_claimed(store.client, key, parameter.nbytes, values):
+                self._made.append(key)
                 self._become(path, parameter, store, key)
                 advance(parameter.nbytes)
             else:
@@ -170,6 +172,26 @@ class FrozenWeights:
             if size != parameter.nbytes:
                 raise Invalid(f"{key!r} has {size} bytes, the parameter {parameter.nbytes}: the model is another one")
             self._become(path, parameter, store, key)
+
+    def claim_name(self, client: Client, prefix: str, group: str) -> None:
+        """``AlreadyExists`` where the name is that of another group of ranks of this job, whose weights it would be
+        given. ``group`` is this one's own."""
+        key, ours = f"{prefix}/group", torch.frombuffer(bytearray(group.encode()), dtype=torch.uint8)
+        if create_unless_claimed(client, key, ours.nbytes, lambda: ours):
+            self._made.append(key)
+            return
+        require_once(client, key, ours.nbytes, lambda: ours)
+        if not torch.equal(client.get(key, torch.uint8, ours.shape, shared=True), ours):
+            raise AlreadyExists(
+                f"another group of ranks of this job has frozen weights under {prefix!r}: pass another name"
+            )
+
+    def free_made(self, client: Client) -> None:
+        """Frees what this process has put into the job, of which no rank makes use."""
+        made, self._made = self._made, []
+        for key in made:
+            with contextlib.suppress(Error):
+                client.delete(key, shared=True)
 
     def undo(self) -> set[int]:
         """Puts the parameters back that were on the meta device. Returns the ids of those that were in their place."""

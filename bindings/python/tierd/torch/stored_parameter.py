@@ -194,21 +194,28 @@ class StoredParameter:
         if values.shape != self.shape:
             raise Invalid(f"values of shape {tuple(values.shape)} for {self.name!r}, of shape {tuple(self.shape)}")
         with self.store.lock, torch.no_grad():
+            ours = parameter_state.flat(self.empty_like().copy_(values))
+            if self.shared:
+                self._require_equal(ours)
+                return
             self.settle()
             self.changed()
-            ours = self.empty_like().copy_(values)
-            self.store.client.put(self.key, parameter_state.flat(ours), replace=True)
+            self.store.client.put(self.key, ours, replace=True)
 
     def write_back(self) -> None:
         """Replaces the values by those that the parameter has in the process."""
         with self.store.lock, torch.no_grad():
             values = parameter_state.flat(self.parameter.detach())
             if self.shared:
-                if not torch.equal(values.view(torch.uint8), parameter_state.flat(self.copy()).view(torch.uint8)):
-                    self.changed()
+                self._require_equal(values)
                 return
             self.version += 1
             self.store.client.put(self.key, values, replace=True)
+
+    def _require_equal(self, values: torch.Tensor) -> None:
+        """``Invalid`` unless they are, flat and bit for bit, those that the ranks share: no change then."""
+        if not torch.equal(values.view(torch.uint8), parameter_state.flat(self.copy()).view(torch.uint8)):
+            self.changed()
 
 
 class Packed(NamedTuple):

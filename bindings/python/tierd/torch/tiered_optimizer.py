@@ -2,13 +2,10 @@
 
 The idea: each kind of a parameter's state (such as Adam's ``exp_avg``) is a tensor of tierd. ``step()`` processes all
 parameters in slices of whole blocks. For each slice it takes write leases, runs the kernel on the leased memory, and
-releases the leases, while tierd reads the next slices. So only a few slices are in RAM at once, whatever the size of
-the model.
+releases the leases, while tierd reads the next slices. So only a few slices are in RAM at once.
 
 Which kinds of state there are, and the kernel, are the subclass's (``adam``); the rest is here: slices, a step that is
-continued, state in plain torch's format and from an earlier run.
-
-An optimizer is not thread-safe, like those of torch.
+continued, state in plain torch's format and from an earlier run. Not thread-safe, like those of torch.
 """
 
 from __future__ import annotations
@@ -115,6 +112,7 @@ class TieredOptimizer(OffloadableOptimizer):
             loss = None if closure is None else closure()
         self.settle()
         stepped = [parameter for parameter in self._parameters() if parameter.grad is not None]
+        self.agreement.before_step(stepped)
         for stored in stored_in(stepped):
             stored.require_changeable()  # All, before the first has another version.
         later: list[DeferredUpdate] = []
@@ -124,6 +122,7 @@ class TieredOptimizer(OffloadableOptimizer):
             self._update_group(group, slices)
             self._update_empty(group)
         self._end_step(later)
+        self.agreement.after_step()
         return loss
 
     def settle(self) -> None:
@@ -146,15 +145,15 @@ class TieredOptimizer(OffloadableOptimizer):
         super().zero_grad(set_to_none)
 
     def discard_update(self, accept: bool = False) -> DiscardedUpdate:
-        """Drops what is left of the last step, where its update keeps failing, and its gradients, and says for each
-        parameter what became of it. The next forward runs. If ``is_consistent``, the model is what it was before the
-        step. If not, load what was saved last into model and optimizer, or have the next process resume what was
-        persisted: until :meth:`load_state_dict` the optimizer is not saved or persisted, unless you ``accept`` the
-        mixture. Of several ranks each calls it, and all go on only if all of them are consistent."""
+        """Drops what is left of the last step, where its update keeps failing, and its gradients, and says what became
+        of each parameter. If ``is_consistent``, the model is what it was before the step; else load what was saved last
+        into model and optimizer: until :meth:`load_state_dict` it is not saved or persisted, unless you ``accept`` it
+        as it is. Of several ranks each calls it; they go on together only if all of them are consistent."""
         found = discard(self, self._stepped, self._under_way)
         self._stepped, self._under_way = [], False
         super().zero_grad()
         self._discarded = found.unless(accept, self._discarded)
+        self.agreement.after_discard(accept or found.is_consistent)
         return found
 
     def _require_savable(self, what: str) -> None:
@@ -447,6 +446,7 @@ class TieredOptimizer(OffloadableOptimizer):
         try:
             self._drop_state()
             self._discarded = DiscardedUpdate()
+            self.agreement.after_load()
             for group in self.param_groups:
                 if "fused" in group:
                     group["fused"], group["foreach"] = True, None
