@@ -264,6 +264,14 @@ uint32_t BlockPool::longest_hole() const { return state_->slots.longest_hole(); 
 
 uint64_t BlockPool::bound_free_pages() const { return state_->slots.bound_free_pages(); }
 
+uint32_t BlockPool::longest_free_run() const {
+  uint32_t longest = 0;
+  for (const FreeBlockMap& map : state_->maps) longest = std::max(longest, map.longest_run());
+  return longest;
+}
+
+uint64_t BlockPool::block_count(RegionUse use) const { return state_->Of(use).member_count(); }
+
 void BlockPool::CheckInvariants() const {
   const State& s = *state_;
   for (const FreeBlockMap& map : s.maps) map.CheckInvariants();

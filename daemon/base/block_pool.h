@@ -65,6 +65,9 @@ class BlockPool {
   uint64_t bound_free_pages() const;  // Free pages of blocks that hold a bound slot.
   void CheckInvariants() const;       // Aborts with figures if the books do not balance. O(blocks).
 
+  uint32_t longest_free_run() const;          // Blocks of the longest run of wholly free ones of one use.
+  uint64_t block_count(RegionUse use) const;  // Blocks of the regions of this use.
+
  private:
   struct State;
   std::unique_ptr<State> state_;

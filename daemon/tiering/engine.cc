@@ -15,6 +15,7 @@
 #include "daemon/tiering/durability/quarantine.h"
 #include "daemon/tiering/inspection/figures.h"
 #include "daemon/tiering/inspection/invariants.h"
+#include "daemon/tiering/inspection/pool.h"
 #include "daemon/tiering/jobs/teardown.h"
 #include "daemon/tiering/leases/abandon.h"
 #include "daemon/tiering/memory/hand_over.h"
@@ -423,6 +424,7 @@ Status Engine::RetryDevice(uint16_t device) {
 EngineSnapshot Engine::Snapshot() const { return TakeSnapshot(state_->tables); }
 uint64_t Engine::HeldMetadata() const { return tiering::HeldMetadata(state_->tables); }
 JobCounters Engine::Counters(JobId job) const { return CountersOf(state_->tables, job); }
+PoolView Engine::Pool() const { return ViewPool(state_->tables); }
 TensorPage Engine::Tensors(JobId job, uint32_t from, size_t max) const {
   return ListTensors(state_->tables, job, from, max);
 }

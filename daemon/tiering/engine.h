@@ -50,6 +50,7 @@ class Engine final : public EnginePort {
   Status RetryDevice(uint16_t device) override;
   EngineSnapshot Snapshot() const override;
   JobCounters Counters(JobId job) const override;
+  PoolView Pool() const override;
   TensorPage Tensors(JobId job, uint32_t from, size_t max) const override;
   std::vector<StoredManifest> StoredManifests(const std::string& prefix, size_t max) const override;
   Status DeleteStoredManifest(const std::string& key) override;

@@ -86,6 +86,7 @@ class DaemonSide final : public EnginePort, public ReplySink, private session::S
   Status RetryDevice(uint16_t device) override { return engine_->RetryDevice(device); }
   EngineSnapshot Snapshot() const override { return engine_->Snapshot(); }
   JobCounters Counters(JobId job) const override { return engine_->Counters(job); }
+  PoolView Pool() const override { return engine_->Pool(); }
   TensorPage Tensors(JobId job, uint32_t from, size_t max) const override { return engine_->Tensors(job, from, max); }
   std::vector<StoredManifest> StoredManifests(const std::string& prefix, size_t max) const override {
     return engine_->StoredManifests(prefix, max);

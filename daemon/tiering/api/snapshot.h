@@ -12,6 +12,7 @@
 #include "daemon/storage/device_health.h"
 #include "daemon/storage/extent_store.h"
 #include "daemon/storage/transfer.h"
+#include "daemon/tiering/api/pool_view.h"
 #include "daemon/tiering/api/request.h"
 
 namespace tier::tiering {
@@ -34,6 +35,7 @@ struct JobCounters {
   uint64_t share_bytes = 0;      // What the job may hold in RAM now.
   uint64_t window_count = 0;     // Ready windows.
   uint64_t held_bytes = 0;       // Size of its windows, ready or being made.
+  PoolFigures pool;              // The same, and what lies in them.
   uint64_t session_count = 0;
   uint64_t tensor_count = 0;
   uint64_t torn_count = 0;
@@ -142,6 +144,7 @@ struct EngineSnapshot {
   uint64_t window_count = 0;          // Of both kinds.
   uint64_t slot_window_count = 0;     // Windows for small tensors and tails.
   uint64_t window_hugetlb_count = 0;  // In 2 MiB pages: all are block windows.
+  std::array<uint64_t, kPoolConditions> windows_by_condition{};
   uint64_t session_count = 0;
   uint64_t tensor_count = 0;
   uint64_t torn_count = 0;

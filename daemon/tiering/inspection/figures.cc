@@ -8,8 +8,12 @@
 
 #include "daemon/base/format_bytes.h"
 #include "daemon/tiering/durability/manifests.h"
+#include "daemon/tiering/inspection/pool.h"
 
 namespace tier::tiering {
+
+static_assert(kWindowsMax <= kRecordsPerPage, "a look at each window is no more work than a page of tensors");
+
 namespace {
 
 JobView ViewOf(const Tables& tables, const JobState& job) {
@@ -28,6 +32,7 @@ JobView ViewOf(const Tables& tables, const JobState& job) {
   counters.share_bytes = tables.ledger.AllowedTo(job.entitlement);
   counters.window_count = job.windows.ready().size();
   counters.held_bytes = tables.ledger.HeldBy(job.entitlement);
+  counters.pool = PoolOf(tables, job);
   counters.session_count = job.sessions.size();
   return view;
 }
@@ -116,6 +121,7 @@ EngineSnapshot TakeSnapshot(const Tables& tables) {
   snapshot.arena_max_bytes = tables.ports.windows.arena_max_bytes();
   snapshot.window_size = tables.windows.window_size(WindowKind::kBlock);
   snapshot.slot_window_size = tables.windows.window_size(WindowKind::kSlot);
+  snapshot.windows_by_condition = CountConditions(tables);
   snapshot.session_count = tables.sessions.size();
   snapshot.tensor_count = tables.tensors.used();
   snapshot.lease_count = tables.leases.used();

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "daemon/tiering/inspection/pool.h"
 #include "daemon/tiering/leases/conflicts.h"
 #include "daemon/tiering/pieces/residency.h"
 #include "daemon/tiering/requests/reserve.h"
@@ -439,6 +440,7 @@ void CheckInvariants(const Tables& tables) {
   tables.jobs.CheckInvariants();
   tables.jobs.ForEach([&](const JobState& job) { CheckJob(tables, job, count.jobs[job.index], count.uses); });
   CheckLeavingWindows(tables);
+  CheckPool(tables);
   tables.ledger.CheckInvariants();
   tables.storage.CheckInvariants();
   CheckUnused(tables);

@@ -94,6 +94,8 @@ bool StartWindow(Tables& tables, JobState& job, WindowKind kind) {
   WindowEntry& entry = tables.windows.Edit(*window);
   TIER_CHECK(entry.condition == WindowCondition::kNone, "window {} given out twice", tier::Value(*window));
   entry.job = job.index;
+  entry.owner = job.record.owner;
+  entry.shape.kind = kind;
   entry.condition = WindowCondition::kMaking;
   job.windows.StartMaking(kind);
   tables.ledger.AddHeld(job.entitlement, tables.windows.window_size(kind));

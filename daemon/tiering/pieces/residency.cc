@@ -24,6 +24,23 @@ void EndLeased(Tables& tables, const JobState& job, uint64_t bytes) {
   tables.waits.OnRoom(job);  // Its requests may wait for less to be leased, and not every end is that of a lease.
 }
 
+// In its window and in its job, by its class.
+void CountClass(Tables& tables, const Piece& piece, int32_t change) {
+  const Tensor& tensor = tables.tensors[piece.tensor];
+  const RamClass its = ClassOf(tensor, piece.ram);
+  WindowEntry& window = tables.windows.Edit(tables.windows.WindowOf(piece.ram));
+  uint32_t& pages = window.pages[static_cast<size_t>(its)];
+  TIER_CHECK(change > 0 || pages >= piece.ram.pages, "{} pages of {} {}", piece.ram.pages, pages, RamClassName(its));
+  JobRequested& requested = tables.JobOf(tensor).requested;
+  if (change > 0) {
+    pages += piece.ram.pages;
+    requested.Add(its, tensor.piece_length(piece.number));
+  } else {
+    pages -= piece.ram.pages;
+    requested.Remove(its, tensor.piece_length(piece.number));
+  }
+}
+
 // The piece was given its run (+1), or is about to lose it (-1).
 void CountUse(Tables& tables, const Piece& piece, int32_t change) {
   if (!piece.ram) return;
@@ -38,6 +55,7 @@ void CountUse(Tables& tables, const Piece& piece, int32_t change) {
   uint32_t& count = tables.windows.Edit(tables.windows.WindowOf(piece.ram)).pieces[static_cast<size_t>(UseOf(piece))];
   TIER_CHECK(change > 0 || count != 0, "piece {} of tensor {} is not counted", piece.number, Value(piece.tensor));
   count += static_cast<uint32_t>(change);
+  CountClass(tables, piece, change);
 }
 
 // Among the pieces of its window it counts as `now`, no longer as `before`.

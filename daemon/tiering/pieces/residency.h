@@ -15,6 +15,10 @@ inline WindowUse UseOf(const Piece& piece) {
   if (idle && piece.copies == Copies::kRamSsd) return WindowUse::kClean;
   return idle && piece.copies == Copies::kRam ? WindowUse::kDirty : WindowUse::kBound;
 }
+inline RamClass ClassOf(const Tensor& tensor, base::PageRun run) {
+  if (run.whole_block()) return RamClass::kBlock;
+  return tensor.size > kBlockSize ? RamClass::kTail : RamClass::kSlot;
+}
 // It is under a write lease and has a copy on SSD, of the content before.
 inline bool IsRewriting(PieceState state) {
   return state.copies == Copies::kRamSsd && state.activity == Activity::kLeasedWrite;

@@ -15,6 +15,7 @@
 
 #include "daemon/base/check.h"
 #include "daemon/memory/window_source.h"
+#include "daemon/tiering/api/pool_view.h"
 #include "daemon/tiering/api/request.h"
 #include "daemon/tiering/tables/read_priority.h"
 #include "daemon/tiering/tables/tensor.h"
@@ -198,6 +199,21 @@ class WriteFailures {
   uint32_t in_a_row_ = 0;
   uint64_t last_turn_ = 0;  // Of a failure.
   WriteFailure last_;
+};
+
+// Bytes of its pieces that have RAM, to the byte.
+class JobRequested {
+ public:
+  const ByRamClass<uint64_t>& bytes() const { return bytes_; }
+  void Add(RamClass piece, uint64_t bytes) { bytes_[static_cast<size_t>(piece)] += bytes; }
+  void Remove(RamClass piece, uint64_t bytes) {
+    uint64_t& sum = bytes_[static_cast<size_t>(piece)];
+    TIER_CHECK(sum >= bytes, "{} of {} bytes in RAM", bytes, sum);
+    sum -= bytes;
+  }
+
+ private:
+  ByRamClass<uint64_t> bytes_{};
 };
 
 // Pages of its tensors: of their sizes, rounded up to pages for each piece, and of what is where.

@@ -80,6 +80,7 @@ struct JobState {
   JobTransfers transfers;
   WriteFailures failures;
   TensorPages pages;
+  JobRequested requested;
   PendingFrees frees;
   PrefetchQueue prefetches;
   PrefetchAge prefetch_age;

@@ -145,6 +145,7 @@ class Ledger {
   uint64_t HeldBy(EntitlementIndex job) const { return At(job).held; }
   uint64_t LeasedBy(EntitlementIndex job) const { return At(job).leased; }
   uint64_t ReturningBy(EntitlementIndex job) const { return At(job).returning; }
+  uint64_t OwedTo(EntitlementIndex job) const { return At(job).claimed; }
   uint64_t Deficit(EntitlementIndex job) const;
   uint64_t Surplus(EntitlementIndex job) const;
   // All that the job may ever lease: the memory that no other job is guaranteed. UINT64_MAX: no other job has a

@@ -17,6 +17,7 @@
 #include "daemon/base/page_run.h"
 #include "daemon/base/time.h"
 #include "daemon/memory/window_source.h"
+#include "daemon/tiering/api/pool_view.h"
 #include "daemon/tiering/tables/tensor.h"
 #include "proto/units.h"
 
@@ -43,6 +44,8 @@ struct WindowEntry {
   bool overdue = false;                           // Returning, and the deadline has passed.
   base::TimePoint asked_back_at;                  // While it is returning.
   std::array<uint32_t, kWindowUses> pieces = {};  // Pieces with RAM in it, by WindowUse.
+  ByRamClass<uint32_t> pages = {};                // Of these pieces, by RamClass.
+  memory::OwnerId owner{};                        // Of `job`; no other job ever has it.
 
   uint32_t count(WindowUse use) const { return pieces[static_cast<size_t>(use)]; }
 };
@@ -74,6 +77,7 @@ class WindowLedger {
     return entries_[tier::Value(window)];
   }
   bool Contains(WindowIndex window) const { return tier::Value(window) < entries_.size(); }
+  uint32_t capacity() const { return static_cast<uint32_t>(entries_.size()); }  // Indices of windows lie below it.
 
   // The window has come, at the place in its shape. REQUIRES: no other window lies there.
   void Put(const memory::WindowShape& shape, std::byte* address);

@@ -86,6 +86,9 @@ class FakeEngine final : public tiering::EnginePort {
   std::vector<tiering::StoredManifest> kept;
   mutable uint64_t snapshots = 0;     // Taken.
   std::function<void()> on_snapshot;  // While one is taken.
+  tiering::PoolView pool;
+  mutable uint64_t pools = 0;     // Views of it that were taken.
+  std::function<void()> on_pool;  // While one is taken.
 
   Status OpenJob(tiering::JobId job, const tiering::JobOptions& options) override {
     if (!open_job_answer) return std::exchange(open_job_answer, Status{});
@@ -211,6 +214,11 @@ class FakeEngine final : public tiering::EnginePort {
     ++snapshots;
     if (on_snapshot) on_snapshot();
     return snapshot;
+  }
+  tiering::PoolView Pool() const override {
+    ++pools;
+    if (on_pool) on_pool();
+    return pool;
   }
   tiering::JobCounters Counters(tiering::JobId job) const override {
     const tiering::JobOptions& options = jobs.at(static_cast<uint64_t>(job));

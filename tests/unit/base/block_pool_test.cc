@@ -258,6 +258,25 @@ TEST(BlockPool, SixteenTebibytesOfBlocksAreHandledWithoutScans) {
   EXPECT_EQ(pool.free_block_count(), 1000U);
 }
 
+TEST(BlockPool, TheLongestFreeRunIsThatOfTheBestUse) {
+  BlockPool pool;
+  EXPECT_EQ(pool.longest_free_run(), 0U);
+  pool.AddRegion(0, 4, RegionUse::kSlotsFirst);
+  pool.AddRegion(100, 8, RegionUse::kBlocksOnly);
+  pool.AddRegion(108, 2, RegionUse::kBlocksOnly);  // Right behind it: their free blocks are one run.
+  EXPECT_EQ(pool.longest_free_run(), 10U);
+  EXPECT_EQ(pool.block_count(RegionUse::kBlocksOnly), 10U);
+  EXPECT_EQ(pool.block_count(RegionUse::kBlocksFirst), 0U);
+  EXPECT_EQ(pool.block_count(RegionUse::kSlotsFirst), 4U);
+  ASSERT_TRUE(pool.TryTake({105, 0, kWhole}));
+  EXPECT_EQ(pool.longest_free_run(), 5U);
+  ASSERT_TRUE(pool.TryTake({102, 0, kWhole}));
+  EXPECT_EQ(pool.longest_free_run(), 4U);
+  ASSERT_TRUE(pool.TryTake({0, 0, 1}));
+  EXPECT_EQ(pool.longest_free_run(), 4U) << "blocks 106 to 109";
+  EXPECT_EQ(pool.block_count(RegionUse::kSlotsFirst), 4U) << "one of them holds a slot";
+}
+
 TEST(BlockPoolDeathTest, RefusesWhatOnlyABugCouldAsk) {
   BlockPool pool;
   pool.AddRegion(0, 4, RegionUse::kSlotsFirst);

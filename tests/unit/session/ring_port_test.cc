@@ -384,6 +384,7 @@ TEST_F(RingPortTest, SteadyStateAllocatesNothing) {
     Status RetryDevice(uint16_t) override { return {}; }
     tiering::EngineSnapshot Snapshot() const override { return {}; }
     tiering::JobCounters Counters(tiering::JobId) const override { return {}; }
+    tiering::PoolView Pool() const override { return {}; }
     tiering::TensorPage Tensors(tiering::JobId, uint32_t, size_t) const override { return {}; }
     std::vector<tiering::StoredManifest> StoredManifests(const std::string&, size_t) const override { return {}; }
     Status DeleteStoredManifest(const std::string&) override { return {}; }
