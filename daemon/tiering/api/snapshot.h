@@ -13,6 +13,7 @@
 #include "daemon/storage/extent_store.h"
 #include "daemon/storage/transfer.h"
 #include "daemon/tiering/api/pool_view.h"
+#include "daemon/tiering/api/refusal_reason.h"
 #include "daemon/tiering/api/request.h"
 
 namespace tier::tiering {
@@ -151,6 +152,7 @@ struct EngineSnapshot {
   uint64_t lease_count = 0;
   uint64_t waiting_count = 0;  // Requests waiting for RAM, SSD or a lease.
   std::array<std::array<uint64_t, kCodeCount>, proto::kOpCount> requests{};  // [op][code]
+  std::array<uint64_t, kRefusalReasons> refusals{};                          // Of these. Counters.
   std::array<uint64_t, kWaitBucketsSeconds.size() + 1> wait_histogram{};     // Of acquires and creates; last: longer.
   uint64_t wait_sum_ns = 0;
   MetadataFigures metadata;

@@ -17,6 +17,7 @@ void AnswerRefusal(Tables& tables, SessionState& session, const Answered& to, Re
   session.requests.End();
   const bool known = static_cast<size_t>(to.op) < proto::kOpCount;
   tables.figures.CountAnswer(known ? to.op : proto::Op::kNone, refusal.code);
+  tables.figures.CountRefusal(refusal.reason.value_or(ReasonOfCode(refusal.code)));
   tables.replies.Refuse({session.id, to.sequence}, to.value, std::move(refusal));
 }
 

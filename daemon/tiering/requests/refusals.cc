@@ -115,9 +115,18 @@ const char* Advice(const Tables& tables, const JobState& job, uint64_t requested
   return "release leases, or raise the job's limit or the arena";
 }
 
+// Why so many bytes cannot be had, in the order in which an operator would look.
+RefusalReason MemoryReason(const Tables& tables, const JobState& job, uint64_t requested_bytes) {
+  if (requested_bytes > tables.ledger.LeaseMax(job.entitlement)) return RefusalReason::kLimit;
+  if (tables.ledger.returning_bytes() != 0) return RefusalReason::kNotReturned;
+  const uint64_t reachable = tables.ports.windows.arena_max_bytes();
+  const bool short_of_host = reachable < tables.ledger.arena_bytes() && tables.ports.windows.arena_bytes() >= reachable;
+  return short_of_host ? RefusalReason::kHostMemory : RefusalReason::kArena;
+}
+
 // Other jobs lease so much beyond their guarantees that these leases would reach into what is guaranteed.
 Refusal OtherLeasesRefusal(const Tables& tables, const JobState& job, uint64_t requested_bytes) {
-  Refusal refusal{.code = Code::kNoMemory};
+  Refusal refusal{.code = Code::kNoMemory, .detail = {}, .reason = RefusalReason::kOtherLeases};
   refusal.record = Figures(tables, job, requested_bytes);
   const uint64_t most = tables.ledger.NotGuaranteed();
   refusal.record.available = most - std::min(most, tables.ledger.leased_beyond());
@@ -202,7 +211,7 @@ Refusal OwnLeasesRefusal(const Tables& tables, const SessionState& session, uint
 Refusal BlockedRefusal(const Tables& tables, const Ask& ask, const ConflictCheck& at) {
   const WaitItem& item = ask.items[at.item];
   const Tensor& tensor = tables.tensors[item.tensor.index];
-  Refusal refusal{.code = Code::kTimeout};
+  Refusal refusal{.code = Code::kTimeout, .detail = {}, .reason = RefusalReason::kConflict};
   refusal.record = {.tensor = tensor.id, .requested = item.length, .limit = tensor.size};
   const char* what = ask.exclusive() ? "writing" : "reading";
   switch (at.cause) {
@@ -240,7 +249,7 @@ Refusal BlockedRefusal(const Tables& tables, const Ask& ask, const ConflictCheck
 }
 
 Refusal NoMemoryRefusal(const Tables& tables, const JobState& job, uint64_t requested_bytes) {
-  Refusal refusal{.code = Code::kNoMemory};
+  Refusal refusal{.code = Code::kNoMemory, .detail = {}, .reason = MemoryReason(tables, job, requested_bytes)};
   refusal.record = Figures(tables, job, requested_bytes);
   const std::string others = OtherHolders(tables, job);
   refusal.detail = fmt::format(
@@ -315,6 +324,7 @@ Refusal DeadlineRefusal(const Tables& tables, const Waiter& waiter) {
     return refusal;
   }
   refusal.code = Code::kTimeout;
+  refusal.reason = RefusalReason::kDeadline;
   const std::string unfinished = Unfinished(tables, storage::Direction::kRead);
   refusal.detail = "its bytes were still being read when the deadline passed; " +
                    (unfinished.empty() ? refusal.detail : unfinished + "see 'tierctl device list', and ask again");

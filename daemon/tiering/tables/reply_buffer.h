@@ -7,11 +7,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "daemon/tiering/api/refusal_reason.h"
 #include "daemon/tiering/api/request.h"
 #include "proto/result.h"
 
@@ -21,6 +23,7 @@ struct Refusal {
   Code code = Code::kInvalid;
   std::string detail;
   proto::ErrorRecord record{};
+  std::optional<RefusalReason> reason{};  // None: that of the code.
 };
 
 class ReplyBuffer {
