@@ -99,6 +99,11 @@ void AddArena(Builder& out, const session::DaemonDescription& daemon) {
   out.Gauge("tier_windows_slot", "Windows for small tensors and tails, always in 4 KiB pages.")
       .Add(Number(engine.slot_window_count));
   out.Gauge("tier_windows_hugetlb", "Windows in 2 MiB pages.").Add(Number(engine.window_hugetlb_count));
+  out.Gauge("tier_windows_by_condition", "Windows by what becomes of them now.");
+  for (size_t condition = 0; condition < tiering::kPoolConditions; ++condition) {
+    out.Add(Number(engine.windows_by_condition[condition]),
+            {{"condition", tiering::PoolConditionName(static_cast<tiering::PoolCondition>(condition))}});
+  }
   out.Gauge("tier_sessions", "Attached client processes.").Add(Number(engine.session_count));
   out.Gauge("tier_leases", "Leases held by clients.").Add(Number(engine.lease_count));
   out.Gauge("tier_requests_waiting", "Requests waiting for RAM, SSD or a lease.").Add(Number(engine.waiting_count));
@@ -133,6 +138,11 @@ void AddRequests(Builder& out, const tiering::EngineSnapshot& engine) {
               {{"op", kOpNames[op]}, {"code", std::string(CodeName(static_cast<Code>(code)))}});
     }
   }
+  out.Counter("tier_refusal_total", "Requests refused, by what would have to change for them to be granted.");
+  for (size_t reason = 0; reason < engine.refusals.size(); ++reason) {
+    out.Add(Number(engine.refusals[reason]),
+            {{"reason", tiering::RefusalReasonName(static_cast<tiering::RefusalReason>(reason))}});
+  }
   out.Histogram("tier_acquire_wait_seconds", "How long creates and acquires waited.");
   ClientMetric& metric = out.NewMetric({});
   uint64_t cumulative = 0;
@@ -165,8 +175,52 @@ std::vector<std::pair<std::string, tiering::JobCounters>> LabelledJobs(std::vect
     tiering::JobCounters& other = rows.back().second;
     for (const JobField& field : kJobFields) other.*field.member += jobs[i].counters.*field.member;
     other.stall_ns += jobs[i].counters.stall_ns;
+    tiering::AddPool(jobs[i].counters.pool, &other.pool);
   }
   return rows;
+}
+
+struct PoolField {
+  const char* name;
+  const char* help;
+  uint64_t (*figure)(const tiering::PoolFigures&);
+};
+
+constexpr PoolField kPoolFields[] = {
+    {"tier_job_waste_bytes", "Bytes of the job's windows that hold no byte of a tensor.",
+     [](const tiering::PoolFigures& pool) { return pool.waste(); }},
+    {"tier_job_free_bytes", "Free pages in the job's windows.",
+     [](const tiering::PoolFigures& pool) { return pool.free_bytes; }},
+    {"tier_job_largest_run_bytes", "The job's longest run of free blocks; without one, of pages in a block.",
+     [](const tiering::PoolFigures& pool) { return pool.largest_run_bytes; }},
+    {"tier_job_borrowed_bytes", "Bytes of windows beyond what the job is promised.",
+     [](const tiering::PoolFigures& pool) { return pool.borrowed_bytes; }},
+    {"tier_job_owed_bytes", "Bytes of windows that the job asked for within its promise and has not got yet.",
+     [](const tiering::PoolFigures& pool) { return pool.owed_bytes; }},
+    {"tier_job_returning_bytes", "Bytes of windows that the job's processes were asked to unmap.",
+     [](const tiering::PoolFigures& pool) { return pool.returning_bytes; }},
+};
+
+// `rows` as LabelledJobs makes them.
+void AddPool(Builder& out, const std::vector<std::pair<std::string, tiering::JobCounters>>& rows) {
+  out.Gauge("tier_job_held_bytes", "Bytes of the job's windows, ready or being made, by kind of window.");
+  for (const auto& [name, counters] : rows) {
+    for (const WindowKind kind : {WindowKind::kBlock, WindowKind::kSlot}) {
+      out.Add(Number(counters.pool.held_bytes[static_cast<size_t>(kind)]),
+              {{"job", name}, {"kind", tiering::WindowKindName(kind)}});
+    }
+  }
+  out.Gauge("tier_job_requested_bytes", "Bytes of the job's tensors in RAM, by what they take of a window.");
+  for (const auto& [name, counters] : rows) {
+    for (size_t i = 0; i < tiering::kRamClasses; ++i) {
+      out.Add(Number(counters.pool.requested_bytes[i]),
+              {{"job", name}, {"class", tiering::RamClassName(static_cast<tiering::RamClass>(i))}});
+    }
+  }
+  for (const PoolField& field : kPoolFields) {
+    out.Gauge(field.name, field.help);
+    for (const auto& [name, counters] : rows) out.Add(Number(field.figure(counters.pool)), {{"job", name}});
+  }
 }
 
 // Sums over all jobs there ever were: a counter that fell when a job closed would be read as a restart.
@@ -188,6 +242,7 @@ void AddJobs(Builder& out, std::vector<session::JobDescription> jobs) {
     field.counter ? out.Counter(field.name, field.help) : out.Gauge(field.name, field.help);
     for (const auto& [name, counters] : rows) out.Add(Number(counters.*field.member), {{"job", name}});
   }
+  AddPool(out, rows);
   out.Counter("tier_stall_seconds_total", "Time that the job's requests waited.");
   for (const auto& [name, counters] : rows) out.Add(Number(counters.stall_ns) * 1e-9, {{"job", name}});
 }

@@ -97,7 +97,8 @@ TEST(Families, NoJobNameCollidesWithALabelOfOurs) {
     std::set<std::string> seen;
     for (const auto& metric : family.metric) {
       const std::string job = LabelOf(metric, "job");
-      EXPECT_TRUE(job.empty() || seen.insert(job).second) << family.name << " has " << job << " twice";
+      const std::string series = job + LabelOf(metric, "kind") + LabelOf(metric, "class");
+      EXPECT_TRUE(job.empty() || seen.insert(series).second) << family.name << " has " << job << " twice";
     }
   }
 }
@@ -129,6 +130,63 @@ TEST(Families, RefusalsAreShownOnceTheyHappened) {
       refused[LabelOf(metric, "op") + "/" + LabelOf(metric, "code")] = metric.counter.value;
   }
   EXPECT_EQ(refused, (std::map<std::string, double>{{"create/NO_MEMORY", 4.0}}));
+}
+
+std::map<std::string, double> ByLabel(const std::vector<prometheus::MetricFamily>& families, const std::string& name,
+                                      const std::string& label, const std::string& job = {}) {
+  std::map<std::string, double> values;
+  for (const auto& metric : Find(families, name)->metric) {
+    if (LabelOf(metric, "job") != job) continue;
+    values[LabelOf(metric, label)] = metric.counter.value + metric.gauge.value;
+  }
+  return values;
+}
+
+TEST(Families, RefusalsAreCountedByEveryReason) {
+  session::DaemonDescription daemon;
+  daemon.engine.refusals[static_cast<size_t>(tiering::RefusalReason::kArena)] = 3;
+  const auto refused = ByLabel(BuildFamilies(daemon, {}), "tier_refusal_total", "reason");
+  EXPECT_EQ(refused.size(), tiering::kRefusalReasons) << "a rate exists before the first refusal";
+  EXPECT_DOUBLE_EQ(refused.at("arena"), 3);
+  EXPECT_DOUBLE_EQ(refused.at("host_memory"), 0);
+}
+
+TEST(Families, WindowsAreCountedByCondition) {
+  session::DaemonDescription daemon;
+  daemon.engine.windows_by_condition = {1, 2, 3, 4, 5, 6};
+  EXPECT_EQ(ByLabel(BuildFamilies(daemon, {}), "tier_windows_by_condition", "condition"),
+            (std::map<std::string, double>{
+                {"making", 1}, {"ready", 2}, {"emptying", 3}, {"returning", 4}, {"overdue", 5}, {"closing", 6}}));
+}
+
+TEST(Families, AJobsPoolIsShownByKindAndClass) {
+  auto jobs = Jobs(1);
+  jobs[0].counters.pool = {.requested_bytes = {10, 20, 30},
+                           .held_bytes = {100, 50},
+                           .free_bytes = 60,
+                           .largest_run_bytes = 40,
+                           .borrowed_bytes = 7,
+                           .owed_bytes = 8,
+                           .returning_bytes = 9};
+  const auto families = BuildFamilies({}, jobs);
+  EXPECT_EQ(ByLabel(families, "tier_job_held_bytes", "kind", "job0"),
+            (std::map<std::string, double>{{"block", 100}, {"slot", 50}}));
+  EXPECT_EQ(ByLabel(families, "tier_job_requested_bytes", "class", "job0"),
+            (std::map<std::string, double>{{"block", 10}, {"tail", 20}, {"slot", 30}}));
+  const std::map<std::string, double> expected = {{"waste", 90},   {"free", 60}, {"largest_run", 40},
+                                                  {"borrowed", 7}, {"owed", 8},  {"returning", 9}};
+  for (const auto& [figure, value] : expected) {
+    EXPECT_DOUBLE_EQ(Find(families, "tier_job_" + figure + "_bytes")->metric.at(0).gauge.value, value) << figure;
+  }
+}
+
+TEST(Families, ThePoolOfJobsWithoutALabelIsSummedAndItsLargestRunIsNot) {
+  auto jobs = Jobs(kJobLabelsMax + 2);
+  for (auto& job : jobs) job.counters.pool = {.held_bytes = {10, 1}, .largest_run_bytes = job.counters.ram_bytes};
+  const auto families = BuildFamilies({}, jobs);
+  EXPECT_EQ(ByLabel(families, "tier_job_held_bytes", "kind", "(other)"),
+            (std::map<std::string, double>{{"block", 20}, {"slot", 2}}));
+  EXPECT_DOUBLE_EQ(Find(families, "tier_job_largest_run_bytes")->metric.back().gauge.value, 2);
 }
 
 TEST(Families, FiguresLandUnderTheirNames) {
