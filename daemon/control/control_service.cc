@@ -90,6 +90,14 @@ grpc::Status ControlService::ListDevices(grpc::ServerContext* context, const v1:
   return grpc::Status::OK;
 }
 
+grpc::Status ControlService::GetPoolMap(grpc::ServerContext* context, const v1::GetPoolMapRequest*,
+                                        v1::GetPoolMapResponse* response) {
+  const auto pool = api_.DescribePool(CallerOf(*context));
+  if (!pool) return ToStatus(pool.error(), context);
+  ToMessage(*pool, response);
+  return grpc::Status::OK;
+}
+
 grpc::Status ControlService::Drain(grpc::ServerContext* context, const v1::DrainRequest* request, v1::DrainResponse*) {
   const uint32_t asked = request->timeout_ms() == 0 ? kDrainTimeoutDefaultMs : request->timeout_ms();
   const std::chrono::milliseconds timeout(std::min(asked, kDrainTimeoutMaxMs));

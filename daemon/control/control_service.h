@@ -36,6 +36,8 @@ class ControlService final : public v1::Control::WithCallbackMethod_Watch<v1::Co
                            v1::ListTensorsResponse* response) override;
   grpc::Status ListDevices(grpc::ServerContext* context, const v1::ListDevicesRequest* request,
                            v1::ListDevicesResponse* response) override;
+  grpc::Status GetPoolMap(grpc::ServerContext* context, const v1::GetPoolMapRequest* request,
+                          v1::GetPoolMapResponse* response) override;
   grpc::Status Drain(grpc::ServerContext* context, const v1::DrainRequest* request,
                      v1::DrainResponse* response) override;
   grpc::Status DrainDevice(grpc::ServerContext* context, const v1::DrainDeviceRequest* request,

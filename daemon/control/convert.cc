@@ -145,6 +145,67 @@ void ToMessage(const session::DeviceDescription& device, v1::Device* message) {
   message->set_failing(device.now.failing);
 }
 
+namespace {
+
+void ToMessage(const session::PoolOwner& owner, v1::PoolOwner* message) {
+  switch (owner.kind) {
+    case session::PoolOwnerKind::kJob: message->set_kind(v1::POOL_OWNER_KIND_JOB); break;
+    case session::PoolOwnerKind::kOtherUsers: message->set_kind(v1::POOL_OWNER_KIND_OTHER_USERS); break;
+    case session::PoolOwnerKind::kEnded: message->set_kind(v1::POOL_OWNER_KIND_ENDED); break;
+  }
+  message->set_job(owner.job);
+  message->set_uid(owner.uid);
+  const tiering::PoolFigures& has = owner.figures;
+  message->set_held_bytes(has.held());
+  message->set_requested_bytes(has.requested());
+  message->set_waste_bytes(has.waste());
+  message->set_free_bytes(has.free_bytes);
+  message->set_largest_run_bytes(has.largest_run_bytes);
+  message->set_borrowed_bytes(has.borrowed_bytes);
+  message->set_owed_bytes(has.owed_bytes);
+  message->set_returning_bytes(has.returning_bytes);
+  message->set_held_block_bytes(has.held_bytes[static_cast<size_t>(WindowKind::kBlock)]);
+  message->set_held_slot_bytes(has.held_bytes[static_cast<size_t>(WindowKind::kSlot)]);
+  message->set_requested_block_bytes(has.requested_bytes[static_cast<size_t>(tiering::RamClass::kBlock)]);
+  message->set_requested_tail_bytes(has.requested_bytes[static_cast<size_t>(tiering::RamClass::kTail)]);
+  message->set_requested_slot_bytes(has.requested_bytes[static_cast<size_t>(tiering::RamClass::kSlot)]);
+}
+
+v1::PoolWindowCondition ConditionOf(tiering::PoolCondition condition) {
+  switch (condition) {
+    case tiering::PoolCondition::kMaking: return v1::POOL_WINDOW_CONDITION_MAKING;
+    case tiering::PoolCondition::kReady: return v1::POOL_WINDOW_CONDITION_READY;
+    case tiering::PoolCondition::kEmptying: return v1::POOL_WINDOW_CONDITION_EMPTYING;
+    case tiering::PoolCondition::kReturning: return v1::POOL_WINDOW_CONDITION_RETURNING;
+    case tiering::PoolCondition::kOverdue: return v1::POOL_WINDOW_CONDITION_OVERDUE;
+    case tiering::PoolCondition::kClosing: return v1::POOL_WINDOW_CONDITION_CLOSING;
+  }
+  return v1::POOL_WINDOW_CONDITION_UNSPECIFIED;
+}
+
+void ToMessage(const session::PoolWindow& window, v1::PoolWindow* message) {
+  const tiering::WindowView& now = window.now;
+  const auto used = [&](tiering::RamClass piece) { return now.used_pages[static_cast<size_t>(piece)] * kPageSize; };
+  message->set_index(Value(now.index));
+  message->set_owner(window.owner);
+  message->set_kind(now.kind == WindowKind::kBlock ? v1::POOL_WINDOW_KIND_BLOCK : v1::POOL_WINDOW_KIND_SLOT);
+  message->set_condition(ConditionOf(now.condition));
+  message->set_size_bytes(now.size);
+  message->set_place_bytes(now.place);
+  message->set_block_bytes(used(tiering::RamClass::kBlock));
+  message->set_tail_bytes(used(tiering::RamClass::kTail));
+  message->set_slot_bytes(used(tiering::RamClass::kSlot));
+}
+
+}  // namespace
+
+void ToMessage(const session::PoolDescription& pool, v1::GetPoolMapResponse* message) {
+  message->set_arena_bytes(pool.arena_bytes);
+  message->set_arena_max_bytes(pool.arena_max_bytes);
+  for (const session::PoolOwner& owner : pool.owners) ToMessage(owner, message->add_owners());
+  for (const session::PoolWindow& window : pool.windows) ToMessage(window, message->add_windows());
+}
+
 void ToMessage(const tiering::TensorView& tensor, v1::Tensor* message) {
   message->set_space(tensor.space);
   message->set_id(tensor.tensor);

@@ -25,6 +25,7 @@ void ToMessage(const session::JobDescription& job, v1::Job* message);
 void ToMessage(const session::StoredManifestDescription& kept, v1::KeptManifest* message);
 void ToMessage(const session::DaemonDescription& daemon, v1::Status* message);
 void ToMessage(const session::DeviceDescription& device, v1::Device* message);
+void ToMessage(const session::PoolDescription& pool, v1::GetPoolMapResponse* message);
 void ToMessage(const tiering::TensorView& tensor, v1::Tensor* message);
 void ToMessage(const session::Event& event, v1::Event* message);
 

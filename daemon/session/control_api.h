@@ -100,6 +100,29 @@ struct DaemonDescription {
   double psi_memory_some_ratio = 0;
 };
 
+// Whose windows are shown together: those of one job that the caller may see, of all other jobs, or of jobs that have
+// ended, which go back to the arena.
+enum class PoolOwnerKind : uint8_t { kJob, kOtherUsers, kEnded };
+
+struct PoolOwner {
+  PoolOwnerKind kind = PoolOwnerKind::kJob;
+  std::string job;  // With kJob alone, as `uid`.
+  uint32_t uid = 0;
+  tiering::PoolFigures figures;
+};
+
+struct PoolWindow {
+  tiering::WindowView now;
+  uint32_t owner = 0;  // Its place in PoolDescription::owners.
+};
+
+struct PoolDescription {
+  uint64_t arena_bytes = 0;
+  uint64_t arena_max_bytes = 0;
+  std::vector<PoolOwner> owners;    // Jobs by name and uid; then the others, and the ended, where there are any.
+  std::vector<PoolWindow> windows;  // By place; those that are being made have none, and come last.
+};
+
 struct Event {
   uint64_t sequence = 0;  // Rises by one; a gap means the watcher was too slow (events dropped).
   int64_t unix_time_ms = 0;
@@ -123,6 +146,9 @@ class ControlApi {
   virtual Result<std::vector<tiering::TensorView>> ListTensors(const Caller& caller, const std::string& job,
                                                                size_t max) = 0;
   virtual Result<DaemonDescription> Describe() = 0;
+  // What each job holds of the arena, and each window. Jobs that the caller may not see are one owner without a name.
+  // Calls that come close together get the same answer.
+  virtual Result<PoolDescription> DescribePool(const Caller& caller) = 0;
   // Blocks until every session of the job has written its dirty pieces to SSD (job empty: the whole daemon stops taking
   // new work and drains).
   virtual Status Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) = 0;

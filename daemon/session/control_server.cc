@@ -209,19 +209,31 @@ Result<std::vector<tiering::TensorView>> ControlServer::ListTensors(const Caller
 
 const tiering::EngineSnapshot& ControlServer::Figures() {
   const base::TimePoint now = parts_.clock.Now();
-  if (now >= tick_ends_) {
-    tick_began_ = now;
-    tick_ends_ = now + kSnapshotTick;
-    snapshot_time_ = {};
-    taken_in_tick_ = 0;
-  }
-  if (taken_in_tick_ < kSnapshotsPerTickMax && kSnapshotTimeShare * snapshot_time_ < kSnapshotTick) {
-    ++taken_in_tick_;
+  if (snapshot_rate_.MayTake(now)) {
     figures_ = parts_.jobs.engine().Snapshot();
-    snapshot_time_ += parts_.clock.Now() - now;
-    tick_ends_ = std::max(tick_ends_, tick_began_ + kSnapshotTimeShare * snapshot_time_);
+    snapshot_rate_.NoteTaken(parts_.clock.Now() - now);
   }
   return figures_;
+}
+
+// Shared, not copied: each caller's part of it is chosen on the caller's thread.
+std::shared_ptr<const PoolSnapshot> ControlServer::Pool() {
+  const base::TimePoint now = parts_.clock.Now();
+  if (pool_rate_.MayTake(now)) {
+    auto taken = std::make_shared<PoolSnapshot>();
+    taken->view = parts_.jobs.engine().Pool();
+    for (const auto& [id, job] : parts_.jobs.registry().jobs()) taken->jobs.push_back(job);
+    pool_ = std::move(taken);
+    pool_rate_.NoteTaken(parts_.clock.Now() - now);
+  }
+  return pool_;
+}
+
+Result<PoolDescription> ControlServer::DescribePool(const Caller& caller) {
+  using Taken = std::shared_ptr<const PoolSnapshot>;
+  const auto taken = Ask<Taken>([this]() -> Result<Taken> { return Pool(); });
+  if (!taken) return std::unexpected(taken.error());
+  return PartOf(**taken, caller);
 }
 
 Result<DaemonDescription> ControlServer::Describe() {

@@ -15,16 +15,18 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/mailbox.h"
 #include "daemon/session/control_api.h"
+#include "daemon/session/pool_description.h"
 #include "daemon/session/session_table.h"
+#include "daemon/session/snapshot_rate.h"
 
 namespace tier::session {
 
 inline constexpr auto kAnswerTimeout = std::chrono::seconds(10);
-// Every caller may ask for figures, and they cost the engine thread time: beyond so many in a tick calls share the
-// last. A tick is so many times as long as its snapshots took, at least: slow ones are taken as much less often.
-inline constexpr auto kSnapshotTick = std::chrono::milliseconds(50);
+// Of figures of the engine (SnapshotRate), and of views of its pool.
 inline constexpr uint32_t kSnapshotsPerTickMax = 4;
 inline constexpr int kSnapshotTimeShare = 10;
+inline constexpr uint32_t kPoolViewsPerTickMax = 4;
+inline constexpr int kPoolViewTimeShare = 50;
 inline constexpr auto kDrainSlack = std::chrono::seconds(2);  // The engine's own timeout comes first.
 
 struct HostFigures {
@@ -73,6 +75,7 @@ class ControlServer final : public ControlApi {
   Result<std::vector<tiering::TensorView>> ListTensors(const Caller& caller, const std::string& job,
                                                        size_t max) override;
   Result<DaemonDescription> Describe() override;
+  Result<PoolDescription> DescribePool(const Caller& caller) override;
   Status Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) override;
   Status DrainDevice(const Caller& caller, uint16_t device, bool draining) override;
   Status RetryDevice(const Caller& caller, uint16_t device) override;
@@ -99,7 +102,8 @@ class ControlServer final : public ControlApi {
   Status CheckPurge(const Job& job, const std::string& name, const std::vector<StoredManifestDescription>& stored);
   Status RemoveStored(const Caller& caller, const std::string& name,
                       const std::vector<StoredManifestDescription>& stored, bool purge);
-  const tiering::EngineSnapshot& Figures();  // Engine thread; until its next call.
+  const tiering::EngineSnapshot& Figures();    // Engine thread; until its next call.
+  std::shared_ptr<const PoolSnapshot> Pool();  // Engine thread.
   void EmitDevice(size_t device, const tiering::DeviceView& now);
   static JobDescription Describe(const Job& job, const tiering::JobCounters& counters);
   void StartDrain(const Caller& caller, const std::string& job, uint32_t timeout_ms, SessionFlush::Done done);
@@ -109,10 +113,9 @@ class ControlServer final : public ControlApi {
   const base::TimePoint started_;
   std::atomic<bool> draining_{false};
   tiering::EngineSnapshot figures_;  // Engine thread, as those below.
-  base::TimePoint tick_began_{};
-  base::TimePoint tick_ends_{};
-  base::Duration snapshot_time_{};  // Taken by the snapshots of this tick.
-  uint32_t taken_in_tick_ = 0;
+  SnapshotRate snapshot_rate_{kSnapshotsPerTickMax, kSnapshotTimeShare};
+  std::shared_ptr<const PoolSnapshot> pool_;  // Null: none was taken.
+  SnapshotRate pool_rate_{kPoolViewsPerTickMax, kPoolViewTimeShare};
   uint64_t torn_seen_ = 0;
   uint64_t waiting_seen_ = 0;
   std::vector<tiering::DeviceView> devices_seen_;

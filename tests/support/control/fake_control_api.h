@@ -73,6 +73,12 @@ class FakeControlApi final : public session::ControlApi {
     const std::lock_guard lock(mutex_);
     return description;
   }
+  Result<session::PoolDescription> DescribePool(const session::Caller& caller) override {
+    const std::lock_guard lock(mutex_);
+    callers.push_back(caller);
+    if (refusal.code != Code::kOk) return std::unexpected(refusal);
+    return pool;
+  }
   Status Drain(const session::Caller& caller, const std::string& job, std::chrono::milliseconds timeout) override {
     if (on_drain) on_drain();
     const std::lock_guard lock(mutex_);
@@ -113,6 +119,7 @@ class FakeControlApi final : public session::ControlApi {
   std::function<void()> on_drain;
   Error refusal{Code::kOk, {}};
   session::DaemonDescription description;
+  session::PoolDescription pool;
   std::vector<session::JobDescription> jobs;
   std::vector<session::StoredManifestDescription> kept;
   std::vector<tiering::TensorView> tensors;

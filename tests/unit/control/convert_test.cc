@@ -64,6 +64,67 @@ TEST(Convert, JobCarriesCountersAndRanks) {
   EXPECT_DOUBLE_EQ(message.stall_seconds_total(), 1.5);
 }
 
+TEST(Convert, PoolKeepsEveryFigureInBytes) {
+  session::PoolDescription pool;
+  pool.arena_bytes = 1;
+  pool.arena_max_bytes = 2;
+  pool.owners = {{.job = "train",
+                  .uid = 1000,
+                  .figures = {.requested_bytes = {10, 20, 30},
+                              .held_bytes = {100, 50},
+                              .free_bytes = 60,
+                              .largest_run_bytes = 40,
+                              .borrowed_bytes = 7,
+                              .owed_bytes = 8,
+                              .returning_bytes = 9}},
+                 {.kind = session::PoolOwnerKind::kOtherUsers, .job = {}, .figures = {}},
+                 {.kind = session::PoolOwnerKind::kEnded, .job = {}, .figures = {}}};
+  for (size_t condition = 0; condition < tiering::kPoolConditions; ++condition) {
+    pool.windows.push_back({.now = {.index = WindowIndex{3},
+                                    .kind = WindowKind::kSlot,
+                                    .condition = static_cast<tiering::PoolCondition>(condition),
+                                    .size = 1 << 21,
+                                    .place = 1 << 22,
+                                    .used_pages = {512, 2, 3}},
+                            .owner = 1});
+  }
+  v1::GetPoolMapResponse message;
+  ToMessage(pool, &message);
+  EXPECT_EQ(message.arena_bytes(), 1u);
+  EXPECT_EQ(message.arena_max_bytes(), 2u);
+  const v1::PoolOwner& owner = message.owners(0);
+  EXPECT_EQ(owner.kind(), v1::POOL_OWNER_KIND_JOB);
+  EXPECT_EQ(owner.job(), "train");
+  EXPECT_EQ(owner.uid(), 1000u);
+  EXPECT_EQ(owner.held_bytes(), 150u);
+  EXPECT_EQ(owner.requested_bytes(), 60u);
+  EXPECT_EQ(owner.waste_bytes(), 90u);
+  EXPECT_EQ(owner.free_bytes(), 60u);
+  EXPECT_EQ(owner.largest_run_bytes(), 40u);
+  EXPECT_EQ(owner.borrowed_bytes(), 7u);
+  EXPECT_EQ(owner.owed_bytes(), 8u);
+  EXPECT_EQ(owner.returning_bytes(), 9u);
+  EXPECT_EQ(owner.held_block_bytes(), 100u);
+  EXPECT_EQ(owner.held_slot_bytes(), 50u);
+  EXPECT_EQ(owner.requested_block_bytes(), 10u);
+  EXPECT_EQ(owner.requested_tail_bytes(), 20u);
+  EXPECT_EQ(owner.requested_slot_bytes(), 30u);
+  EXPECT_EQ(message.owners(1).kind(), v1::POOL_OWNER_KIND_OTHER_USERS);
+  EXPECT_EQ(message.owners(2).kind(), v1::POOL_OWNER_KIND_ENDED);
+  for (int i = 0; i < message.windows_size(); ++i) {
+    EXPECT_EQ(message.windows(i).condition(), i + 1) << "in the order of the engine's, none unspecified";
+  }
+  const v1::PoolWindow& window = message.windows(0);
+  EXPECT_EQ(window.index(), 3u);
+  EXPECT_EQ(window.owner(), 1u);
+  EXPECT_EQ(window.kind(), v1::POOL_WINDOW_KIND_SLOT);
+  EXPECT_EQ(window.size_bytes(), 1u << 21);
+  EXPECT_EQ(window.place_bytes(), 1u << 22);
+  EXPECT_EQ(window.block_bytes(), 512u * 4096);
+  EXPECT_EQ(window.tail_bytes(), 2u * 4096);
+  EXPECT_EQ(window.slot_bytes(), 3u * 4096);
+}
+
 TEST(Convert, DeviceKeepsEveryFigureOfItsTraffic) {
   session::DeviceDescription device;
   device.index = 3;

@@ -95,6 +95,27 @@ TEST_F(GrpcServerTest, TellsTheDaemonWhoCalls) {
   }
 }
 
+TEST_F(GrpcServerTest, TheLargestPoolFitsInOneMessage) {
+  for (uint32_t i = 0; i < 8192; ++i) {
+    api_.pool.owners.push_back({.job = std::string(64, 'j'), .uid = UINT32_MAX, .figures = {}});
+    api_.pool.windows.push_back({.now = {.index = WindowIndex{i}, .size = 1 << 30, .place = uint64_t{i} << 30},
+                                 .owner = i});
+  }
+  grpc::ClientContext context;
+  SetDeadline(&context);
+  v1::GetPoolMapResponse pool;
+  const auto rpc = Stub(options_.control_socket)->GetPoolMap(&context, {}, &pool);
+  ASSERT_TRUE(rpc.ok()) << rpc.error_message();
+  EXPECT_EQ(pool.windows_size(), 8192);
+  EXPECT_EQ(pool.owners_size(), 8192);
+  EXPECT_EQ(api_.callers.back().uid, ::geteuid());
+  api_.refusal = {Code::kTimeout, "the engine did not answer"};
+  grpc::ClientContext again;
+  SetDeadline(&again);
+  EXPECT_EQ(Stub(options_.control_socket)->GetPoolMap(&again, {}, &pool).error_code(),
+            grpc::StatusCode::DEADLINE_EXCEEDED);
+}
+
 TEST_F(GrpcServerTest, CutsAnEndlessToken) {
   grpc::ClientContext context;
   SetDeadline(&context);
