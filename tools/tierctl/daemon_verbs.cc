@@ -8,7 +8,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tools/tierctl/ask.h"
 #include "tools/tierctl/connection.h"
+#include "tools/tierctl/message_json.h"
 
 #ifndef TIER_VERSION
 #error "TIER_VERSION comes from the build"
@@ -17,57 +19,7 @@
 namespace tier::tierctl {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Stub = v1::Control::Stub;
-
-// Field names as in control.proto, 64-bit numbers as numbers.
-Json ToJson(const google::protobuf::Message& message);
-
-Json FieldToJson(const google::protobuf::Message& message, const google::protobuf::FieldDescriptor& field) {
-  using Field = google::protobuf::FieldDescriptor;
-  const google::protobuf::Reflection& reflection = *message.GetReflection();
-  if (field.is_repeated()) {
-    Json array = Json::array();
-    for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
-      array.push_back(field.cpp_type() == Field::CPPTYPE_MESSAGE
-                          ? ToJson(reflection.GetRepeatedMessage(message, &field, i))
-                          : Json(reflection.GetRepeatedInt32(message, &field, i)));
-    }
-    return array;
-  }
-  switch (field.cpp_type()) {
-    case Field::CPPTYPE_BOOL: return reflection.GetBool(message, &field);
-    case Field::CPPTYPE_INT32: return reflection.GetInt32(message, &field);
-    case Field::CPPTYPE_UINT32: return reflection.GetUInt32(message, &field);
-    case Field::CPPTYPE_INT64: return reflection.GetInt64(message, &field);
-    case Field::CPPTYPE_UINT64: return reflection.GetUInt64(message, &field);
-    case Field::CPPTYPE_DOUBLE: return reflection.GetDouble(message, &field);
-    case Field::CPPTYPE_STRING: return reflection.GetString(message, &field);
-    case Field::CPPTYPE_MESSAGE: return ToJson(reflection.GetMessage(message, &field));
-    default: return nullptr;
-  }
-}
-
-Json ToJson(const google::protobuf::Message& message) {
-  Json object = Json::object();
-  const google::protobuf::Descriptor& type = *message.GetDescriptor();
-  for (int i = 0; i < type.field_count(); ++i) object[type.field(i)->name()] = FieldToJson(message, *type.field(i));
-  return object;
-}
-
-void PrintJson(const Json& document) { fmt::print("{}\n", document.dump(2)); }
-
-// Connects, calls, and hands the response to `show`; or explains what went wrong.
-template <typename ResponseMessage, typename Method, typename RequestMessage, typename Show>
-int Ask(const DaemonOptions& options, Method method, const RequestMessage& request, Show&& show,
-        std::chrono::milliseconds timeout = control_client::kCallTimeout) {
-  const auto channel = Connect(options);
-  if (!channel) return Explain(channel.error());
-  ResponseMessage response;
-  const auto status = (*channel)->Call(method, request, &response, timeout);
-  if (!status) return Explain(status.error());
-  return show(response);
-}
 
 void PrintFields(const std::vector<std::pair<std::string, std::string>>& fields) {
   size_t width = 0;

@@ -15,6 +15,7 @@
 #include "tools/tierctl/daemon_verbs.h"
 #include "tools/tierctl/device_verbs.h"
 #include "tools/tierctl/doctor.h"
+#include "tools/tierctl/pool_verbs.h"
 #include "tools/tierctl/words.h"
 
 namespace tier::tierctl {
@@ -27,6 +28,7 @@ struct Arguments {
   std::string tensor;
   std::string path;
   std::string shell;
+  std::string svg;
   std::string guarantee;
   std::string limit;
   std::string ssd_guarantee;
@@ -64,6 +66,7 @@ class CommandLine {
     AddJobVerbs();
     AddTensorVerbs();
     AddDeviceVerbs();
+    AddPoolVerbs();
   }
 
   int Run(std::vector<std::string> arguments) {
@@ -179,6 +182,20 @@ class CommandLine {
     for (CLI::App* verb : {drain, retry}) {
       verb->add_option("device", args_.device, "Number of the device (tierctl device list)")->required();
     }
+  }
+
+  void AddPoolVerbs() {
+    CLI::App* noun = Noun("pool", "The memory that jobs share");
+    CLI::App* map = Verb(noun, "map", "A picture of the arena: whose each window is, how full, and what comes and goes",
+                         [this] { return ShowPoolMap(args_.daemon, args_.svg); });
+    map->add_option("--svg", args_.svg, "Write the picture to this file too, as SVG")->type_name("FILE");
+    map->footer(
+        "A cell is one window, or several where there are more than fit: its owner's letter, large for\n"
+        "windows of whole blocks and small for windows of slots, and how far it is filled. Windows of jobs\n"
+        "that you may not see are those of \"other users\". RUN is the longest run of free blocks, or of free\n"
+        "pages where no block is free; BORROWED lies beyond what the job is promised; OWED is asked for\n"
+        "within that and has not come yet.\n\n" +
+        app_.get_footer());
   }
 
   int WithChange(const std::function<int(const JobChange&)>& body) {

@@ -1,0 +1,24 @@
+// One call of a running daemon, from the connection to the answer in the hands of the verb.
+#pragma once
+
+#include <chrono>
+#include <utility>
+
+#include "tools/tierctl/connection.h"
+#include "tools/tierctl/daemon_options.h"
+
+namespace tier::tierctl {
+
+// Connects, calls, and hands the response to `show`; or explains what went wrong. Returns an exit code.
+template <typename ResponseMessage, typename Method, typename RequestMessage, typename Show>
+int Ask(const DaemonOptions& options, Method method, const RequestMessage& request, Show&& show,
+        std::chrono::milliseconds timeout = control_client::kCallTimeout) {
+  const auto channel = Connect(options);
+  if (!channel) return Explain(channel.error());
+  ResponseMessage response;
+  const auto status = (*channel)->Call(method, request, &response, timeout);
+  if (!status) return Explain(status.error());
+  return show(response);
+}
+
+}  // namespace tier::tierctl
