@@ -72,6 +72,7 @@ struct JobsConfig {
   uint64_t max_leases = 0;
   uint64_t max_metadata = 0;     // Bytes.
   uint64_t max_ssd_per_uid = 0;  // Bytes; 0: no quota.
+  base::Duration reclaim_deadline{};
   friend bool operator==(const JobsConfig&, const JobsConfig&) = default;
 };
 

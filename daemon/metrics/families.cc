@@ -95,6 +95,13 @@ void AddArena(Builder& out, const session::DaemonDescription& daemon) {
   out.Gauge("tier_arena_free_bytes", "Free pages in windows.").Add(Number(engine.arena_free_bytes));
   out.Gauge("tier_lease_bound_bytes", "Free pages in blocks that hold a leased slot.")
       .Add(Number(engine.lease_bound_bytes));
+  out.Gauge("tier_owed_bytes", "Memory that jobs below their promise have asked for and not got yet.")
+      .Add(Number(engine.owed_bytes));
+  out.Counter("tier_forced_return_total", "Memory taken back from clients that did not give it, by kind.");
+  for (size_t kind = 0; kind < tiering::kForcedReturnKinds; ++kind) {
+    out.Add(Number(engine.forced_returns[kind]),
+            {{"kind", tiering::ForcedReturnKindName(static_cast<tiering::ForcedReturnKind>(kind))}});
+  }
   out.Gauge("tier_windows", "Windows of the arena.").Add(Number(engine.window_count));
   out.Gauge("tier_windows_slot", "Windows for small tensors and tails, always in 4 KiB pages.")
       .Add(Number(engine.slot_window_count));

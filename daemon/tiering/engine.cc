@@ -16,6 +16,7 @@
 #include "daemon/tiering/inspection/figures.h"
 #include "daemon/tiering/inspection/invariants.h"
 #include "daemon/tiering/inspection/pool.h"
+#include "daemon/tiering/jobs/forced_return.h"
 #include "daemon/tiering/jobs/teardown.h"
 #include "daemon/tiering/leases/abandon.h"
 #include "daemon/tiering/memory/hand_over.h"
@@ -182,6 +183,7 @@ void WorkOnJobs(Tables& tables) {
     tables.hand_over.SetNextAt(tables.turn.now() + kHandOverInterval);
     HandOver(tables);
   }
+  ForceReturns(tables);
   EmptyDevices(tables);
 }
 

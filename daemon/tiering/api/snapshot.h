@@ -81,6 +81,17 @@ struct MetadataFigures {
   uint64_t refusals = 0;  // Requests refused, and sessions ended, at that limit. Counter.
 };
 
+// What was taken back from clients that did not give it (jobs/forced_return.h).
+enum class ForcedReturnKind : uint8_t {
+  kSession,  // A session with too many leases was ended.
+};
+inline constexpr size_t kForcedReturnKinds = 1;
+using ForcedReturnCounts = std::array<uint64_t, kForcedReturnKinds>;
+constexpr const char* ForcedReturnKindName(ForcedReturnKind kind) {
+  constexpr std::array<const char*, kForcedReturnKinds> kNames = {"session"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
 struct JobView {
   JobId id{};
   JobCounters counters;
@@ -140,6 +151,8 @@ struct EngineSnapshot {
   uint64_t arena_max_bytes = 0;
   uint64_t arena_free_bytes = 0;   // Free pages in windows.
   uint64_t lease_bound_bytes = 0;  // Free pages in blocks that hold a leased slot.
+  uint64_t owed_bytes = 0;         // Claimed by jobs below their promise, and not there yet.
+  ForcedReturnCounts forced_returns{};
   uint64_t window_size = 0;        // Of block windows.
   uint64_t slot_window_size = 0;
   uint64_t window_count = 0;          // Of both kinds.

@@ -12,6 +12,7 @@
 #include "daemon/tiering/tables/device_table.h"
 #include "daemon/tiering/tables/drain_state.h"
 #include "daemon/tiering/tables/flight_table.h"
+#include "daemon/tiering/tables/forced_return_state.h"
 #include "daemon/tiering/tables/hand_over_state.h"
 #include "daemon/tiering/tables/job_state.h"
 #include "daemon/tiering/tables/job_table.h"
@@ -78,6 +79,7 @@ struct Tables {
 
   WaitTable waits;
   HandOverState hand_over;
+  ForcedReturnState forced_returns;
   Serving serving;
   DrainState drain;
   MoveState move;

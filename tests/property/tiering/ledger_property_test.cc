@@ -65,7 +65,10 @@ class Model {
     for (const auto& [id, job] : jobs_) promised += PromisedTo(job);
     RC_ASSERT(promised + PartForNobody() <= arena_);
     for (const auto& [id, job] : jobs_) CheckJob(job, promised);
-    RC_ASSERT(ledger_.anybody_owed() == (Claimed() != 0));
+    RC_ASSERT(ledger_.anybody_owed() == (Claimed() != 0) && ledger_.claimed_bytes() == Claimed());
+    for (const EntitlementIndex claim : ledger_.claims()) {
+      RC_ASSERT(jobs_.at(static_cast<uint64_t>(ledger_.IdOf(claim))).claimed != 0);
+    }
     RC_ASSERT(ledger_.BytesToAskBack() == BytesToAskBack());
     const bool owed =
         std::any_of(jobs_.begin(), jobs_.end(), [](const auto& job) { return OwedOfGuarantee(job.second); });
@@ -106,6 +109,9 @@ class Model {
     RC_ASSERT(ledger_.Deficit(job.index) == deficit && ledger_.Surplus(job.index) == surplus);
     RC_ASSERT(ledger_.HeldBy(job.index) == held && ledger_.LeasedBy(job.index) == job.leased);
     RC_ASSERT(ledger_.ReturningBy(job.index) == Sum(job.returning, job.returning.size()));
+    RC_ASSERT(ledger_.ClaimedBy(job.index) == job.claimed);
+    RC_ASSERT(ledger_.LacksWindow(job.index) == (deficit != 0 && (held == 0 || held + kSlotWindow <= mine)));
+    RC_ASSERT(ledger_.LeasesBeyondPromise(job.index) == (job.leased > AlignUp(mine, kSlotWindow)));
     CheckLeases(job);
     RC_ASSERT(ledger_.BytesToGive(job.index) == (Claimed() == 0 ? 0 : surplus));
     CheckGrowth(job, WindowKind::kBlock, block_window_);

@@ -132,6 +132,7 @@ TEST(Config, MistakesAreToldWithLineAndRemedy) {
       {"[ssd]\ndevices = [1]\n", "must be a text"},
       {"[ssd]\ndevices = [\"\"]\n", "empty path"},
       {"[ssd]\ndevices = [\"none\", \"/dev/x\"]\n", "tierd.toml:2: option ssd.devices: \"none\" stands alone"},
+      {"[jobs]\nreclaim_deadline = \"500ms\"\n", "option jobs.reclaim_deadline"},
       {"[ssd]\nqueue_depth = 0\n", "allowed are 1 to 256"},
       {"[ssd]\nqueue_depth = \"8\"\n", "without a unit"},
       {"[engine]\ndeadline = \"60\"\n", "no unit; write it like \"250ms\""},

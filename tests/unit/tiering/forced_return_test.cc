@@ -1,0 +1,161 @@
+// Forced return: when a session is ended because its job leases what others are promised, and which one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/tiering/jobs/forced_return.h"
+#include "tests/support/tiering/world.h"
+
+namespace tier::tiering::testing {
+namespace {
+
+using proto::Op;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+constexpr uint64_t kArena = 32 * kMiB;
+constexpr uint64_t kWindow = 2 * kMiB;
+constexpr base::Duration kReclaimDeadline = seconds(10);
+constexpr base::Duration kPace = milliseconds(10);
+
+class ForcedReturn : public ::testing::Test {
+ protected:
+  explicit ForcedReturn(base::Duration request_deadline = seconds(300)) : world_(Options(request_deadline)) {}
+  static WorldOptions Options(base::Duration request_deadline) {
+    WorldOptions options{.windows = {.window_size = kWindow, .arena_max_bytes = kArena}, .device_blocks = 256};
+    options.engine.deadline_default = request_deadline;
+    options.engine.reclaim_deadline = kReclaimDeadline;
+    return options;
+  }
+  // Clients return what they are asked for, until the request is answered. 0: until the time has passed.
+  void Run(base::Duration longest, SessionId session = {}, uint64_t asked = 0) {
+    for (const base::TimePoint end = world_.now + longest; world_.now < end;) {
+      if (asked != 0 && world_.Answered(session, asked)) return;
+      world_.Turn();
+      world_.ReturnWindows();
+      world_.Advance(kPace);
+    }
+  }
+  // A lease on so many bytes.
+  void Lease(SessionId session, uint64_t tensor, uint64_t bytes) {
+    const Answer created = world_.Create(session, tensor, bytes);
+    ASSERT_EQ(created.code, Code::kOk) << created.detail;
+  }
+  uint64_t Ask(SessionId session, uint64_t bytes) { return world_.Send(session, Op::kCreate, {{1, 0, 0, bytes}}); }
+  bool Ended(SessionId session) const { return world_.sink.ended.contains(static_cast<uint64_t>(session)); }
+  uint64_t ForcedSessions() const {
+    return world_.engine->Snapshot().forced_returns[static_cast<size_t>(ForcedReturnKind::kSession)];
+  }
+
+  World world_;
+};
+
+TEST_F(ForcedReturn, EndsTheSessionThatLeasesWhatAnotherJobIsPromised) {
+  const SessionId hog = world_.Open({.key = "1/hog", .uid = 1});
+  Lease(hog, 1, 28 * kMiB);
+  const SessionId late = world_.Open({.key = "2/late", .uid = 2});
+  const uint64_t asked = Ask(late, 12 * kMiB);
+  Run(kReclaimDeadline - kPace, late, asked);
+  EXPECT_FALSE(Ended(hog)) << "it has until the deadline";
+  EXPECT_EQ(world_.engine->Snapshot().owed_bytes, 8 * kMiB) << "of 12 MiB, 4 were free";
+  Run(milliseconds(200), late, asked);
+  ASSERT_TRUE(Ended(hog));
+  const auto& [code, reason] = world_.sink.ended.at(static_cast<uint64_t>(hog));
+  EXPECT_EQ(code, Code::kRevoked);
+  EXPECT_THAT(reason, HasSubstr("job 2/late has been owed 8 MiB for 10.0 s (jobs.reclaim_deadline is 10.0 s): it is "
+                                "promised 15 MiB and holds 4 MiB; job 1/hog leases 28 MiB and is promised 15 MiB"));
+  ASSERT_TRUE(world_.Answered(late, asked).has_value());
+  EXPECT_EQ(world_.Answered(late, asked)->code, Code::kOk);
+  EXPECT_EQ(ForcedSessions(), 1u);
+  EXPECT_EQ(world_.engine->Snapshot().owed_bytes, 0u);
+}
+
+TEST_F(ForcedReturn, EndsNoSessionOfAJobWithinItsPromise) {
+  const SessionId within = world_.Open({.key = "1/within", .uid = 1, .guarantee_bytes = 16 * kMiB});
+  Lease(within, 1, 16 * kMiB);
+  const SessionId late = world_.Open({.key = "2/late", .uid = 2, .guarantee_bytes = 8 * kMiB});
+  world_.windows.SetArenaMax(18 * kMiB);  // The host has no more.
+  const uint64_t asked = Ask(late, 8 * kMiB);
+  Run(3 * kReclaimDeadline, late, asked);
+  EXPECT_FALSE(world_.Answered(late, asked).has_value());
+  EXPECT_TRUE(world_.sink.ended.empty());
+  EXPECT_EQ(ForcedSessions(), 0u);
+}
+
+TEST_F(ForcedReturn, EndsTheSessionWithMostBeyondItsPartAndThenChecksAgain) {
+  const JobId hog = world_.OpenJob({.key = "1/hog", .uid = 1, .guarantee_bytes = 8 * kMiB});
+  const SessionId small = world_.OpenSession(hog);
+  const SessionId large = world_.OpenSession(hog);
+  const SessionId middle = world_.OpenSession(hog);
+  Lease(small, 1, 6 * kMiB);
+  Lease(large, 1, 12 * kMiB);
+  Lease(middle, 1, 10 * kMiB);
+  const SessionId late = world_.Open({.key = "2/late", .uid = 2, .guarantee_bytes = 22 * kMiB});
+  const uint64_t asked = Ask(late, 20 * kMiB);
+  Run(kReclaimDeadline + milliseconds(100), late, asked);
+  EXPECT_TRUE(Ended(large) && !Ended(middle) && !Ended(small));
+  EXPECT_FALSE(world_.Answered(late, asked).has_value()) << "16 MiB of 20 are there";
+  Run(kNextReturnAfter + milliseconds(100), late, asked);
+  EXPECT_TRUE(Ended(middle) && !Ended(small)) << "the job is within its guarantee now";
+  ASSERT_TRUE(world_.Answered(late, asked).has_value());
+  EXPECT_EQ(world_.Answered(late, asked)->code, Code::kOk);
+  Run(2 * kReclaimDeadline);
+  EXPECT_FALSE(Ended(small));
+  EXPECT_EQ(ForcedSessions(), 2u);
+}
+
+class ForcedReturnOfRefused : public ForcedReturn {
+ protected:
+  static constexpr base::Duration kRequestDeadline = seconds(4);
+  ForcedReturnOfRefused() : ForcedReturn(kRequestDeadline) {}
+};
+
+TEST_F(ForcedReturnOfRefused, TheTimeGoesOnWhenTheJobAsksAgain) {
+  const SessionId hog = world_.Open({.key = "1/hog", .uid = 1});
+  Lease(hog, 1, 28 * kMiB);
+  const SessionId late = world_.Open({.key = "2/late", .uid = 2});
+  for (uint32_t tries = 0; tries < 2; ++tries) {
+    const uint64_t asked = Ask(late, 12 * kMiB);
+    Run(kRequestDeadline + kPace, late, asked);
+    ASSERT_TRUE(world_.Answered(late, asked).has_value());
+    EXPECT_EQ(world_.Answered(late, asked)->code, Code::kNoMemory);
+    Run(milliseconds(500));
+  }
+  EXPECT_FALSE(Ended(hog));
+  const uint64_t asked = Ask(late, 12 * kMiB);
+  Run(seconds(2), late, asked);
+  EXPECT_TRUE(Ended(hog));
+  ASSERT_TRUE(world_.Answered(late, asked).has_value());
+  EXPECT_EQ(world_.Answered(late, asked)->code, Code::kOk);
+}
+
+TEST_F(ForcedReturnOfRefused, TheTimeBeginsAgainWhenTheJobHasPaused) {
+  const SessionId hog = world_.Open({.key = "1/hog", .uid = 1});
+  Lease(hog, 1, 28 * kMiB);
+  const SessionId late = world_.Open({.key = "2/late", .uid = 2});
+  for (uint32_t tries = 0; tries < 4; ++tries) {
+    Run(kRequestDeadline + kPace, late, Ask(late, 12 * kMiB));
+    Run(kOwedGapMax + milliseconds(200));
+  }
+  EXPECT_FALSE(Ended(hog));
+}
+
+TEST_F(ForcedReturn, AJobThatIsServedEachTimeIsNotOwedAllTheTime) {
+  const SessionId hog = world_.Open({.key = "1/hog", .uid = 1});
+  Lease(hog, 1, 16 * kMiB);
+  std::vector<Answer> held;
+  for (uint64_t tensor = 2; tensor <= 7; ++tensor) held.push_back(world_.Create(hog, tensor, kWindow));
+  const SessionId late = world_.Open({.key = "2/late", .uid = 2});
+  Lease(late, 100, 2 * kWindow);
+  for (size_t i = 0; i < 5; ++i) {
+    const uint64_t asked = world_.Send(late, Op::kCreate, {{i + 1, 0, 0, kWindow}});
+    Run(seconds(4), late, asked);
+    ASSERT_FALSE(world_.Answered(late, asked).has_value()) << i;
+    ASSERT_EQ(world_.Release(hog, World::LeaseOf(held[i])).code, Code::kOk);
+    Run(seconds(1), late, asked);
+    ASSERT_TRUE(world_.Answered(late, asked).has_value()) << i;
+  }
+  EXPECT_FALSE(Ended(hog));
+}
+
+}  // namespace
+}  // namespace tier::tiering::testing
