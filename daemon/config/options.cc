@@ -114,7 +114,8 @@ constexpr auto kOptions = std::to_array<Option>({
      0, 1024 * kTiB},
     {"jobs.reclaim_deadline", Kind::kDuration, TIER_FIELD(jobs.reclaim_deadline), "\"60s\"",
      "How long a job waits for memory that it is promised while others lease more than they are promised. Then the\n"
-     "session that leases most beyond its part is closed (REVOKED), and so on until the job has what it is promised.",
+     "session that leases most beyond its part is closed (REVOKED), and so on until the job has what it is promised.\n"
+     "Empty windows that a process is asked for and does not return for so long are taken without its answer.",
      kSecond, 24 * kHour},
     {"metrics.listen", Kind::kAddress, TIER_FIELD(metrics.listen), "\"127.0.0.1:9464\"",
      "Where Prometheus scrapes /metrics, ADDRESS:PORT; port 0 takes a free one (it is written to metrics.port in\n"

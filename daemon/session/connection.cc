@@ -157,7 +157,6 @@ bool Connection::Send(std::span<const std::byte> bytes, std::vector<proto::FileD
 
 bool Connection::SendWindow(const memory::WindowShape& window, SharedDescriptor descriptor) {
   TIER_CHECK(descriptor != nullptr && *descriptor, "no descriptor to share");
-  asked_back_.erase(Value(window.index));  // What may still come is about the window that had this index before.
   const auto packet = MakeWindowPacket(window);
   const auto bytes = BytesOf(packet);
   return Enqueue({{bytes.begin(), bytes.end()}, {}, std::move(descriptor), std::nullopt});
@@ -179,6 +178,13 @@ bool Connection::Enqueue(Queued packet) {
   return true;
 }
 
+bool Connection::TakeReturn(WindowIndex window) {
+  const auto asked = asked_back_.find(Value(window));
+  if (asked == asked_back_.end()) return false;
+  if (--asked->second == 0) asked_back_.erase(asked);
+  return true;
+}
+
 void Connection::Resume() {
   if (state_ != State::kClosed && (blocked_ == Blocked::kUser || blocked_ == Blocked::kSystem)) FlushQueue();
 }
@@ -191,7 +197,7 @@ SocketOutcome Connection::SendFront() {
   if (count > 0 && !owner_.MaySendDescriptors(*this, count)) return SocketOutcome::kDescriptors;
   const auto outcome = SendPacket(native_, packet.bytes, descriptors);
   if (outcome != SocketOutcome::kDone) return outcome;
-  if (packet.asks_back) asked_back_.insert(Value(*packet.asks_back));
+  if (packet.asks_back) ++asked_back_[Value(*packet.asks_back)];
   queue_.pop_front();
   if (count > 0) owner_.OnDescriptorsSent(*this, count);
   return outcome;

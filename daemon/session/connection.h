@@ -16,7 +16,7 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_set>
+#include <unordered_map>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
@@ -85,7 +85,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   [[nodiscard]] bool SendWindow(const memory::WindowShape& window, SharedDescriptor descriptor);
   [[nodiscard]] bool SendWindowReturn(WindowIndex window);
   // Once for each SendWindowReturn that has left: whether this client was asked for this window.
-  bool TakeReturn(WindowIndex window) { return asked_back_.erase(Value(window)) > 0; }
+  bool TakeReturn(WindowIndex window);
   // Tries again to send what waits for the owner or the kernel.
   void Resume();
   Blocked blocked() const { return blocked_; }
@@ -140,7 +140,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   State state_ = State::kHello;
   tiering::SessionId session_{};
   std::deque<Queued> queue_;
-  std::unordered_set<uint32_t> asked_back_;  // Windows whose kWindowReturn has left and is not answered.
+  // Windows whose kWindowReturn has left and is not answered, and how often: one that was taken without an answer may
+  // have been made, and asked for, again.
+  std::unordered_map<uint32_t, uint32_t> asked_back_;
   proto::FileDescriptor unproven_pidfd_;     // Until the answer to the challenge.
   uint64_t nonce_ = 0;                       // Of a challenge that is not answered; else 0.
   Blocked blocked_ = Blocked::kNo;

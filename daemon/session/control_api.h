@@ -127,7 +127,7 @@ struct Event {
   uint64_t sequence = 0;  // Rises by one; a gap means the watcher was too slow (events dropped).
   int64_t unix_time_ms = 0;
   std::string kind;     // job_opened job_closed job_changed job_purged session_attached session_ended pressure io_error
-                        // corrupt torn drain prefault …
+                        // corrupt torn drain forced_return prefault …
   std::string job;      // Name, or empty.
   std::string message;  // One sentence.
 };

@@ -146,7 +146,13 @@ void SessionTable::Reclaim(Entry* entry, const std::string& reason) {
 }
 
 void SessionTable::WindowReturned(tiering::SessionId session, WindowIndex window) {
-  if (Find(session) != nullptr) job_service_->engine().WindowReturned(session, window);
+  Entry* entry = Find(session);
+  if (entry == nullptr) return;
+  const auto taken = std::ranges::find(entry->taken, window);
+  if (taken == entry->taken.end()) return job_service_->engine().WindowReturned(session, window);
+  entry->taken.erase(taken);
+  job_service_->engine().TakenWindowReturned(session);
+  if (!std::exchange(entry->answered, true)) answered_.push_back(entry);  // Answers may have waited for this.
 }
 
 uint32_t SessionTable::Receive(base::TimePoint now) {
@@ -189,7 +195,9 @@ bool SessionTable::Publish() {
   TIER_CHECK(answered_.size() <= sessions_.size(), "{} answered of {}", answered_.size(), sessions_.size());
   for (Entry* entry : answered_) {
     entry->answered = false;
-    if (const auto flushed = entry->port.Flush(); !flushed) {
+    if (!entry->taken.empty()) {
+      // Its client may take a window that an answer names for the one that was taken.
+    } else if (const auto flushed = entry->port.Flush(); !flushed) {
       ++violations_;
       EndLater(entry->port.session(), Code::kRevoked, flushed.error().message);
     }
@@ -263,6 +271,15 @@ void SessionTable::OnWindow(tiering::SessionId session, const memory::WindowShap
 void SessionTable::OnWindowReturn(tiering::SessionId session, WindowIndex window) {
   TIER_CHECK(notices_ != nullptr && Value(window) < windows_.windows_max(), "window {}", Value(window));
   notices_->SendWindowReturn(session, window);
+}
+
+void SessionTable::OnWindowTaken(tiering::SessionId session, WindowIndex window) {
+  if (Entry* entry = Find(session); entry != nullptr) entry->taken.push_back(window);
+}
+
+void SessionTable::OnForcedReturn(tiering::JobId job, const std::string& what) {
+  const Job* const known = job_service_->registry().Find(job);
+  if (known != nullptr) job_service_->events().Emit("forced_return", known, what);
 }
 
 void SessionTable::OnSessionEnded(tiering::SessionId session, Code code, const std::string& reason) {

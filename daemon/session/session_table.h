@@ -104,7 +104,9 @@ class SessionTable final : public tiering::ReplySink {
   void OnReply(tiering::SessionId session, const tiering::Reply& reply) override;
   void OnWindow(tiering::SessionId session, const memory::WindowShape& window) override;
   void OnWindowReturn(tiering::SessionId session, WindowIndex window) override;
+  void OnWindowTaken(tiering::SessionId session, WindowIndex window) override;
   void OnJobOpened(tiering::JobId job, const Status& status) override { opened_.emplace_back(job, status); }
+  void OnForcedReturn(tiering::JobId job, const std::string& what) override;
   void OnSessionEnded(tiering::SessionId session, Code code, const std::string& reason) override;
 
  private:
@@ -112,6 +114,8 @@ class SessionTable final : public tiering::ReplySink {
     tiering::JobId job{};
     uint64_t unread_told = 0;        // What the engine was told of unread answers.
     bool answered = false;           // Something to publish.
+    // Taken without its client's answer. Until that comes the client is shown nothing.
+    std::vector<WindowIndex> taken;
     bool backlogged = false;         // In backlogged_.
     bool engine_knows = true;        // Until the engine says that it ended this session.
     using WatchedRing::WatchedRing;  // Its uid holds one of the places.

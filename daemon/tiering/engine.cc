@@ -177,6 +177,7 @@ void WorkOnJobs(Tables& tables) {
   if (tables.waits.any_for_room()) tables.waits.ListShortJobs();
   for (JobState* job : tables.waits.short_jobs()) tables.ledger.RenewClaim(job->entitlement, tables.turn.now());
   if (tables.windows.any_asked_back()) ExpireReturns(tables);
+  if (tables.windows.any_overdue()) TakeUnreturned(tables);
   ServeStalled(tables);
   tables.work.Enter(tables.work.units().move);
   if (HandOverDue(tables) && tables.turn.now() >= tables.hand_over.next_at()) {
@@ -321,6 +322,11 @@ void Engine::WindowReturned(SessionId id, WindowIndex window) {
   OnWindowReturned(state_->tables, *session, window);
 }
 
+void Engine::TakenWindowReturned(SessionId id) {
+  SessionState* session = state_->tables.sessions.Find(id);
+  if (session != nullptr) session->windows.SetSilent(false);
+}
+
 void Engine::Submit(SessionId id, const Request& request) {
   SessionState* session = state_->tables.sessions.Find(id);
   if (session == nullptr) return;  // It ended while its last requests were on their way.
@@ -375,6 +381,7 @@ std::optional<base::TimePoint> Engine::NextDeadline() const {
   if (tables.waits.any_ready()) consider(tables.turn.now());
   if (const auto at = tables.waits.NextDeadline()) consider(*at);
   if (HandOverDue(tables)) consider(tables.hand_over.next_at());
+  if (tables.windows.any_overdue()) consider(tables.windows.oldest_overdue().at + tables.options.reclaim_deadline);
   if (const auto at = tables.jobs.NextWriteRetry()) consider(*at);
   if (tables.drain.any_device()) consider(std::min(tables.drain.next_at(), tables.move.next_at));
   if (const auto at = tables.devices.NextDeadline(tables.turn.now())) consider(*at);

@@ -36,6 +36,7 @@ class Engine final : public EnginePort {
   Status OpenSession(SessionId session, JobId job) override;
   void EndSession(SessionId session, const std::string& reason, std::optional<JobId> ends_job) override;
   void WindowReturned(SessionId session, WindowIndex window) override;
+  void TakenWindowReturned(SessionId session) override;
   void Submit(SessionId session, const Request& request) override;
   bool TakesRequests() const override;
   bool IsReleasing(SessionId session) const override;

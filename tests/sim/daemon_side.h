@@ -68,6 +68,7 @@ class DaemonSide final : public EnginePort, public ReplySink, private session::S
     engine_->EndSession(session, reason, ends_job);
   }
   void WindowReturned(SessionId session, WindowIndex window) override { engine_->WindowReturned(session, window); }
+  void TakenWindowReturned(SessionId session) override { engine_->TakenWindowReturned(session); }
   void Submit(SessionId session, const Request& request) override;
   bool TakesRequests() const override { return engine_->TakesRequests(); }
   bool IsReleasing(tiering::SessionId session) const override { return engine_->IsReleasing(session); }
@@ -97,6 +98,8 @@ class DaemonSide final : public EnginePort, public ReplySink, private session::S
   void OnReply(SessionId session, const Reply& reply) override;
   void OnWindow(SessionId session, const memory::WindowShape& window) override { table_.OnWindow(session, window); }
   void OnWindowReturn(SessionId session, WindowIndex window) override { table_.OnWindowReturn(session, window); }
+  void OnWindowTaken(SessionId session, WindowIndex window) override { table_.OnWindowTaken(session, window); }
+  void OnForcedReturn(JobId job, const std::string& what) override { table_.OnForcedReturn(job, what); }
   void OnSessionEnded(SessionId session, Code code, const std::string& reason) override {
     table_.OnSessionEnded(session, code, reason);
   }

@@ -51,9 +51,14 @@ class ReplySink {
   virtual void OnWindow(SessionId session, const memory::WindowShape& window) = 0;
   // Ask for a window back; the session layer answers with Engine::WindowReturned.
   virtual void OnWindowReturn(SessionId session, WindowIndex window) = 0;
+  // The window that this session was asked for is taken without its answer. Until that has come its client may still
+  // map it, and would take another window of the same index for it: so it is to see no answer before.
+  virtual void OnWindowTaken(SessionId, WindowIndex) {}
   // A job that is resumed is open now, and takes sessions; or it could not be resumed, and is closed. Called once for
   // each resumed job, and not for one that was closed meanwhile.
   virtual void OnJobOpened(JobId, const Status&) {}
+  // Memory was taken from clients that did not return it: a sentence for the log.
+  virtual void OnForcedReturn(JobId, const std::string&) {}
   // The engine has ended this session (REVOKED, for example), and has reclaimed what it held.
   virtual void OnSessionEnded(SessionId session, Code code, const std::string& reason) = 0;
 };

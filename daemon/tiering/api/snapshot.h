@@ -84,11 +84,12 @@ struct MetadataFigures {
 // What was taken back from clients that did not give it (jobs/forced_return.h).
 enum class ForcedReturnKind : uint8_t {
   kSession,  // A session with too many leases was ended.
+  kWindow,   // An empty window was taken without its clients' answer.
 };
-inline constexpr size_t kForcedReturnKinds = 1;
+inline constexpr size_t kForcedReturnKinds = 2;
 using ForcedReturnCounts = std::array<uint64_t, kForcedReturnKinds>;
 constexpr const char* ForcedReturnKindName(ForcedReturnKind kind) {
-  constexpr std::array<const char*, kForcedReturnKinds> kNames = {"session"};
+  constexpr std::array<const char*, kForcedReturnKinds> kNames = {"session", "window"};
   return kNames[static_cast<size_t>(kind)];
 }
 

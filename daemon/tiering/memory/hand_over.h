@@ -3,8 +3,8 @@
 //
 // Only windows without leases are taken: empty windows first, then windows whose pieces can all be evicted (dirty
 // pieces are written out first, and are looked at again later). A window that its client does not return in time no
-// longer counts as coming, and another job is asked (window_ownership.h). Leased memory is taken back elsewhere
-// (jobs/forced_return.h).
+// longer counts as coming, and another job is asked; later it is taken (window_ownership.h). Leased memory is taken
+// elsewhere (jobs/forced_return.h).
 //
 // Work of one call: one pass over the jobs and over the windows of those with a surplus, and as many pieces as the
 // turn's work reaches.

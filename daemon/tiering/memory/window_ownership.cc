@@ -1,6 +1,12 @@
 // See window_ownership.h.
 #include "daemon/tiering/memory/window_ownership.h"
 
+#include <chrono>
+
+#include <fmt/format.h>
+
+#include "daemon/base/format_bytes.h"
+
 namespace tier::tiering {
 namespace {
 
@@ -56,6 +62,19 @@ void Settle(Tables& tables, JobState& job, WindowIndex window) {
 base::RegionUse RegionUseOf(const memory::WindowShape& window) {
   if (window.page_size != kPageSize) return base::RegionUse::kBlocksOnly;
   return window.kind == WindowKind::kSlot ? base::RegionUse::kSlotsFirst : base::RegionUse::kBlocksFirst;
+}
+
+void NoteSilent(Tables& tables, const SessionState& session, base::TimePoint asked_at) {
+  const JobState& job = *session.job;
+  const double seconds = std::chrono::duration<double>(tables.turn.now() - asked_at).count();
+  tables.replies.ForcedReturn(
+      job.id,
+      fmt::format("session {} of job {} has not answered for {:.1f} s: {} in empty windows that the job was asked for "
+                  "are taken without it (jobs.reclaim_deadline is {:.1f} s), and so is what it is asked for until it "
+                  "answers",
+                  static_cast<uint64_t>(session.id), job.key, seconds,
+                  base::FormatBytes(tables.ledger.ReturningBy(job.entitlement)),
+                  std::chrono::duration<double>(tables.options.reclaim_deadline).count()));
 }
 
 void TakeWindow(Tables& tables, const memory::WindowEvent& event) {
@@ -122,14 +141,22 @@ void ReturnWindow(Tables& tables, WindowIndex window) {
   JobState& job = tables.jobs.At(entry.job);
   job.pool.RemoveRegion(tables.windows.FirstBlock(window));
   entry.unreturned = 0;
+  bool forced = false;
   job.windows.StartReturn(window);
   tables.ledger.AskBack(job.entitlement, entry.shape.size, tables.turn.now());
   tables.work.Charge(static_cast<uint32_t>(job.sessions.size()));
   for (SessionState* session : job.sessions) {
     if (!session->windows.maps(window)) continue;
-    ++entry.unreturned;
     tables.replies.WindowReturn(session->id, window);
+    if (session->windows.silent()) {
+      tables.replies.WindowTaken(session->id, window);
+      session->windows.Return(window, false);
+      forced = true;
+    } else {
+      ++entry.unreturned;
+    }
   }
+  if (forced) tables.forced_returns.Count(ForcedReturnKind::kWindow);
   if (entry.unreturned == 0) {
     Settle(tables, job, window);
     return;
@@ -147,10 +174,30 @@ void ExpireReturns(Tables& tables) {
     if (!open || entry.overdue) continue;
     if (tables.turn.now() < asked.at + kWindowReturnDeadline) return;
     entry.overdue = true;
+    tables.windows.NoteOverdue(asked);
     const JobState& job = tables.jobs.At(entry.job);
     tables.ledger.MissDeadline(job.entitlement, entry.shape.size);
     tables.work.Charge(static_cast<uint32_t>(job.sessions.size()));
     for (SessionState* session : job.sessions) session->windows.MissDeadline(asked.window);
+  }
+}
+
+void TakeUnreturned(Tables& tables) {
+  for (; tables.windows.any_overdue(); tables.windows.PopOverdue()) {
+    const AskedBack asked = tables.windows.oldest_overdue();
+    const WindowEntry& entry = tables.windows[asked.window];
+    if (entry.condition != WindowCondition::kReturning || entry.asked_back_at != asked.at) continue;
+    if (tables.turn.now() < asked.at + tables.options.reclaim_deadline) return;
+    JobState& job = tables.jobs.At(entry.job);
+    tables.work.Charge(static_cast<uint32_t>(job.sessions.size()));
+    tables.forced_returns.Count(ForcedReturnKind::kWindow);
+    for (SessionState* session : job.sessions) {
+      if (!session->windows.maps(asked.window)) continue;
+      if (!session->windows.silent()) NoteSilent(tables, *session, asked.at);
+      tables.replies.WindowTaken(session->id, asked.window);
+      OnWindowReturned(tables, *session, asked.window);
+      session->windows.SetSilent(true);
+    }
   }
 }
 
@@ -163,6 +210,7 @@ WindowSet WindowsOfOverdueSessions(const JobState& job) {
 }
 
 void OnWindowReturned(Tables& tables, SessionState& session, WindowIndex window) {
+  session.windows.SetSilent(false);
   // A client may name any window: that is no error of the daemon.
   if (!tables.windows.Contains(window) || !session.windows.maps(window)) return;
   WindowEntry& entry = tables.windows.Edit(window);

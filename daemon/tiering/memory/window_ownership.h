@@ -26,6 +26,10 @@ bool TakeWindows(Tables& tables);
 void ReturnWindow(Tables& tables, WindowIndex window);
 // Counts the windows that were not returned in time as overdue.
 void ExpireReturns(Tables& tables);
+// Takes the windows that were not returned within EngineOptions::reclaim_deadline as if they had been. They are empty,
+// so their clients lose nothing; their bytes are punched out when they are retired. Windows that such a client is asked
+// for from then on, until it answers, are not waited for.
+void TakeUnreturned(Tables& tables);
 // Windows that are mapped by sessions with overdue windows: asking for these would bring nothing.
 WindowSet WindowsOfOverdueSessions(const JobState& job);
 void OnWindowReturned(Tables& tables, SessionState& session, WindowIndex window);

@@ -14,8 +14,10 @@ void ReplyBuffer::Batch::Clear() {
   tensors.clear();
   windows.clear();
   returns.clear();
+  taken.clear();
   openings.clear();
   endings.clear();
+  forced.clear();
 }
 
 void ReplyBuffer::Begin(To to) {
@@ -82,13 +84,14 @@ void ReplyBuffer::Drop(SessionId session) {
     if (entry.session == session) entry.session = {};
   }
   std::erase_if(batch.windows, [session](const Notice& notice) { return notice.session == session; });
+  std::erase_if(batch.taken, [session](const Notice& notice) { return notice.session == session; });
   std::erase_if(batch.returns, [session](const Notice& notice) { return notice.session == session; });
 }
 
 bool ReplyBuffer::empty() const {
   const Batch& batch = batches_[now_];
   return batch.entries.empty() && batch.windows.empty() && batch.returns.empty() && batch.openings.empty() &&
-         batch.endings.empty();
+         batch.endings.empty() && batch.forced.empty() && batch.taken.empty();
 }
 
 void ReplyBuffer::CheckInvariants() const {
@@ -128,7 +131,9 @@ void ReplyBuffer::Publish(ReplySink& sink) {
     if (entry.session != SessionId{}) Tell(told, entry, sink);
   }
   for (const Notice& notice : told.returns) sink.OnWindowReturn(notice.session, notice.window.index);
+  for (const Notice& notice : told.taken) sink.OnWindowTaken(notice.session, notice.window.index);
   for (const Opening& opening : told.openings) sink.OnJobOpened(opening.job, opening.status);
+  for (const Forced& forced : told.forced) sink.OnForcedReturn(forced.job, forced.what);
   for (const Ending& ending : told.endings) sink.OnSessionEnded(ending.session, ending.code, ending.reason);
   told.Clear();
 }

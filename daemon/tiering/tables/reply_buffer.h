@@ -45,7 +45,9 @@ class ReplyBuffer {
   void Refuse(To to, uint64_t value, Refusal refusal);
   void Window(SessionId session, const memory::WindowShape& window);
   void WindowReturn(SessionId session, WindowIndex window);
+  void WindowTaken(SessionId session, WindowIndex window) { current().taken.push_back({session, {.index = window}}); }
   void JobOpened(JobId job, Status status) { current().openings.push_back({job, std::move(status)}); }
+  void ForcedReturn(JobId job, std::string what) { current().forced.push_back({job, std::move(what)}); }
   void SessionEnded(SessionId session, Code code, const std::string& reason);
   // Drops all replies and notices to the session, except that it ended.
   void Drop(SessionId session);
@@ -76,6 +78,10 @@ class ReplyBuffer {
     JobId job{};
     Status status;
   };
+  struct Forced {
+    JobId job{};
+    std::string what;
+  };
   struct Batch {
     std::vector<Entry> entries;
     std::vector<proto::SpanRecord> spans;
@@ -83,8 +89,10 @@ class ReplyBuffer {
     std::vector<proto::TensorRecord> tensors;
     std::vector<Notice> windows;
     std::vector<Notice> returns;
+    std::vector<Notice> taken;
     std::vector<Opening> openings;
     std::vector<Ending> endings;
+    std::vector<Forced> forced;
     void Clear();
   };
   Batch& current() { return batches_[now_]; }

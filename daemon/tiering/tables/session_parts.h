@@ -52,6 +52,9 @@ class SessionWindows {
   const WindowSet& mapped() const { return mapped_; }
   bool maps(WindowIndex window) const { return mapped_.Contains(window); }
   bool any_overdue() const { return overdue_ != 0; }  // Asked back longer ago than the deadline.
+  // Windows were taken without its answer, and it has not answered since: it is not waited for.
+  bool silent() const { return silent_; }
+  void SetSilent(bool silent) { silent_ = silent; }
 
   void Announce(WindowIndex window) {
     TIER_CHECK(!maps(window), "window {} is announced twice", tier::Value(window));
@@ -75,6 +78,7 @@ class SessionWindows {
  private:
   WindowSet mapped_;
   uint32_t overdue_ = 0;
+  bool silent_ = false;
 };
 
 // Shared tensors that it creates. Those that it no longer creates leave the list when they are more than the others:

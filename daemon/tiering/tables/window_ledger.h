@@ -97,6 +97,11 @@ class WindowLedger {
   bool any_asked_back() const { return !asked_back_.empty(); }
   const AskedBack& oldest_asked_back() const { return asked_back_.front(); }
   void PopAskedBack() { asked_back_.pop_front(); }
+  // Those that were not returned in time, oldest first.
+  void NoteOverdue(const AskedBack& asked) { overdue_.push_back(asked); }
+  bool any_overdue() const { return !overdue_.empty(); }
+  const AskedBack& oldest_overdue() const { return overdue_.front(); }
+  void PopOverdue() { overdue_.pop_front(); }
 
   uint64_t SizeOf(WindowIndex window) const { return entries_[tier::Value(window)].shape.size; }
   uint64_t window_size(WindowKind kind) const { return sizes_[static_cast<size_t>(kind)]; }
@@ -128,6 +133,7 @@ class WindowLedger {
   uint64_t arena_max_bytes_ = 0;
   uint64_t memory_gain_ = 1;
   std::deque<AskedBack> asked_back_;
+  std::deque<AskedBack> overdue_;
   std::vector<std::byte*> addresses_;  // Where each window is mapped.
   std::vector<WindowIndex> by_place_;  // By place, in units of the smallest window.
 };

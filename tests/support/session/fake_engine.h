@@ -79,6 +79,7 @@ class FakeEngine final : public tiering::EnginePort {
   std::vector<SubmittedRequest> submitted;
   std::vector<std::string> log;  // "end 3: reason" and so on.
   std::vector<std::pair<uint64_t, uint32_t>> windows_returned;
+  std::vector<uint64_t> taken_returned;  // Sessions, in the order of TakenWindowReturned.
   std::map<uint64_t, uint64_t> unread;  // Bytes, by session.
   bool draining = false;
   uint64_t turns = 0;
@@ -144,6 +145,9 @@ class FakeEngine final : public tiering::EnginePort {
   }
   void WindowReturned(tiering::SessionId session, WindowIndex window) override {
     windows_returned.emplace_back(static_cast<uint64_t>(session), Value(window));
+  }
+  void TakenWindowReturned(tiering::SessionId session) override {
+    taken_returned.push_back(static_cast<uint64_t>(session));
   }
   void Submit(tiering::SessionId session, const tiering::Request& request) override {
     TIER_CHECK(sessions.contains(static_cast<uint64_t>(session)), "session {}", static_cast<uint64_t>(session));

@@ -36,12 +36,14 @@ class RecordingSink final : public ReplySink {
   void OnWindowReturn(SessionId session, WindowIndex window) override;
   void OnSessionEnded(SessionId session, Code code, const std::string& reason) override;
   void OnJobOpened(JobId job, const Status& status) override;
+  void OnForcedReturn(JobId, const std::string& what) override { forced.push_back(what); }
 
   std::map<std::pair<uint64_t, uint64_t>, Answer> answers;  // By session, sequence.
   std::map<uint64_t, std::set<uint32_t>> windows;           // Announced, by session.
   std::map<uint32_t, memory::WindowShape> shapes;           // Of windows, as announced last.
   std::vector<std::pair<uint64_t, uint32_t>> returns;       // Asked back: session, window.
   std::map<uint64_t, std::pair<Code, std::string>> ended;
+  std::vector<std::string> forced;  // OnForcedReturn.
   std::map<uint64_t, Status> opened;  // Resumed jobs.
 };
 

@@ -26,7 +26,7 @@ TEST(EventLogLimiter, AClientThatConnectsInALoopIsCounted) {
 TEST(EventLogLimiter, FaultsAreToldWhateverClientsDo) {
   EventLogLimiter limiter;
   while (limiter.Pass(Of("session_attached"), kStart)) continue;
-  for (const char* kind : {"io_error", "corrupt", "torn", "unpinned"}) {
+  for (const char* kind : {"io_error", "corrupt", "torn", "unpinned", "forced_return"}) {
     const auto line = limiter.Pass(Of(kind), kStart);
     ASSERT_TRUE(line) << kind;
     EXPECT_TRUE(line->fault);

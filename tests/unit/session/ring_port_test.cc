@@ -370,6 +370,7 @@ TEST_F(RingPortTest, SteadyStateAllocatesNothing) {
     Status OpenSession(tiering::SessionId, tiering::JobId) override { return {}; }
     void EndSession(tiering::SessionId, const std::string&, std::optional<tiering::JobId>) override {}
     void WindowReturned(tiering::SessionId, WindowIndex) override {}
+    void TakenWindowReturned(tiering::SessionId) override {}
     void Submit(tiering::SessionId, const tiering::Request& request) override { last = request.sequence; }
     void SetUnread(tiering::SessionId, uint64_t) override {}
     Status FlushJob(tiering::JobId, uint64_t, uint32_t) override { return {}; }

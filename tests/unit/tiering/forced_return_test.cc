@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+#include <vector>
+
 #include "daemon/tiering/jobs/forced_return.h"
 #include "tests/support/tiering/world.h"
 
@@ -155,6 +158,101 @@ TEST_F(ForcedReturn, AJobThatIsServedEachTimeIsNotOwedAllTheTime) {
     ASSERT_TRUE(world_.Answered(late, asked).has_value()) << i;
   }
   EXPECT_FALSE(Ended(hog));
+}
+
+// A client whose process is stopped: it answers nothing, and its session has borrowed all of the arena, unleased.
+class StoppedClient : public ForcedReturn {
+ protected:
+  StoppedClient() {
+    for (uint64_t tensor = 1; tensor <= kArena / kWindow; ++tensor) {
+      world_.Put(stopped_, tensor, kWindow, tensor);
+      EXPECT_EQ(world_.Flush(stopped_, tensor).code, Code::kOk);
+    }
+    EXPECT_EQ(world_.Job(stopped_job_).held_bytes, kArena - kWindow) << "one window is free";
+  }
+  // Turns in which all other clients return what they are asked for.
+  void RunStopped(base::Duration longest, SessionId session, uint64_t asked) {
+    for (const base::TimePoint end = world_.now + longest; world_.now < end && !world_.Answered(session, asked);) {
+      world_.Turn();
+      for (const auto& [owner, window] : std::exchange(world_.sink.returns, {})) {
+        if (owner == static_cast<uint64_t>(stopped_)) {
+          unanswered_.push_back(WindowIndex{window});
+        } else {
+          world_.engine->WindowReturned(SessionId{owner}, WindowIndex{window});
+        }
+      }
+      world_.Advance(kPace);
+    }
+  }
+  // Its process goes on, and answers what it was asked meanwhile.
+  void Continue() {
+    for (const WindowIndex window : std::exchange(unanswered_, {})) world_.engine->WindowReturned(stopped_, window);
+  }
+  uint64_t ForcedWindows() const {
+    return world_.engine->Snapshot().forced_returns[static_cast<size_t>(ForcedReturnKind::kWindow)];
+  }
+
+  JobId stopped_job_ = world_.OpenJob({.key = "1/stopped", .uid = 1, .guarantee_bytes = 8 * kMiB});
+  SessionId stopped_ = world_.OpenSession(stopped_job_);
+  std::vector<WindowIndex> unanswered_;
+};
+
+TEST_F(StoppedClient, EmptyWindowsAreTakenFromItAtTheDeadlineAndItLosesNothing) {
+  const SessionId late = world_.Open({.key = "2/late", .uid = 2, .guarantee_bytes = 14 * kMiB});
+  const uint64_t asked = Ask(late, 8 * kMiB);
+  RunStopped(kReclaimDeadline - milliseconds(100), late, asked);
+  EXPECT_FALSE(world_.Answered(late, asked).has_value());
+  EXPECT_EQ(ForcedWindows(), 0u);
+  RunStopped(milliseconds(300), late, asked);
+  ASSERT_TRUE(world_.Answered(late, asked).has_value());
+  EXPECT_EQ(world_.Answered(late, asked)->code, Code::kOk);
+  EXPECT_EQ(ForcedWindows(), 3u);
+  EXPECT_THAT(world_.sink.forced, ::testing::ElementsAre(HasSubstr(
+                                      "of job 1/stopped has not answered for 10.0 s: 6 MiB in empty windows")));
+  EXPECT_EQ(ForcedSessions(), 0u);
+  EXPECT_FALSE(Ended(stopped_));
+  Continue();
+  for (uint64_t tensor = 1; tensor <= kArena / kWindow; ++tensor) {
+    EXPECT_EQ(world_.Check(stopped_, tensor, tensor), Code::kOk) << tensor;
+  }
+}
+
+TEST_F(StoppedClient, IsNotWaitedForAgainUntilItAnswers) {
+  const JobId late_job = world_.OpenJob({.key = "2/late", .uid = 2, .guarantee_bytes = 22 * kMiB});
+  const SessionId late = world_.OpenSession(late_job);
+  RunStopped(kReclaimDeadline + milliseconds(300), late, Ask(late, 4 * kMiB));
+  const uint64_t again = world_.Send(late, Op::kCreate, {{2, 0, 0, 8 * kMiB}});
+  RunStopped(milliseconds(300), late, again);
+  ASSERT_TRUE(world_.Answered(late, again).has_value()) << "it is known to be stopped";
+  EXPECT_EQ(ForcedWindows(), 5u);
+  Continue();
+  const uint64_t third = world_.Send(late, Op::kCreate, {{3, 0, 0, 4 * kMiB}});
+  RunStopped(kReclaimDeadline - milliseconds(300), late, third);
+  EXPECT_FALSE(world_.Answered(late, third).has_value()) << "it has answered, so it has all of the time again";
+  EXPECT_EQ(ForcedWindows(), 5u);
+}
+
+// What it says of a window that has another owner by now counts for nothing.
+TEST_F(StoppedClient, ItsLateAnswersChangeNothing) {
+  const JobId late_job = world_.OpenJob({.key = "2/late", .uid = 2, .guarantee_bytes = 14 * kMiB});
+  const SessionId late = world_.OpenSession(late_job);
+  RunStopped(kReclaimDeadline + milliseconds(300), late, Ask(late, 8 * kMiB));
+  const uint64_t held = world_.Job(late_job).held_bytes;
+  EXPECT_EQ(held, 8 * kMiB);
+  Continue();
+  world_.Turns(10);
+  EXPECT_EQ(world_.Job(late_job).held_bytes, held);
+  EXPECT_EQ(world_.Release(late, 1).code, Code::kStale);
+}
+
+TEST_F(StoppedClient, WindowsUnderItsLeasesStayUntilItsSessionIsEnded) {
+  for (uint64_t tensor = 1; tensor <= 13; ++tensor) ASSERT_EQ(world_.Acquire(stopped_, tensor).code, Code::kOk);
+  const SessionId late = world_.Open({.key = "2/late", .uid = 2, .guarantee_bytes = 14 * kMiB});
+  const uint64_t asked = Ask(late, 12 * kMiB);
+  RunStopped(2 * kReclaimDeadline, late, asked);
+  ASSERT_TRUE(world_.Answered(late, asked).has_value());
+  EXPECT_EQ(world_.Answered(late, asked)->code, Code::kOk);
+  EXPECT_TRUE(Ended(stopped_)) << "it leases 26 MiB, and 6 were to be had without it";
 }
 
 }  // namespace
