@@ -35,6 +35,7 @@ Arena::Arena(ArenaOptions options, base::Workers* workers)
       places_(2 * options_.sizes.max_bytes, options_.sizes.window_size),
       max_now_bytes_(options_.sizes.max_bytes),
       sampler_(options_.host_root, workers, options_.on_event),
+      retired_(workers),
       maker_(workers, options_.on_event) {
   const ArenaSizes& sizes = options_.sizes;
   TIER_CHECK(sizes.slot_window_size >= kWindowSizeMin && sizes.slot_window_size <= sizes.window_size &&
@@ -214,6 +215,14 @@ Status Arena::StartPrefault(uint64_t bytes) {
   return {};
 }
 
+void Arena::NoteUnreturned(WindowIndex window, uint64_t session) {
+  Entry& entry = At(window);
+  TIER_CHECK(entry.state == State::kReady, "window {} state {}", Value(window), static_cast<int>(entry.state));
+  entry.unreturned.push_back(session);
+}
+
+void Arena::TakeRefills(std::vector<WindowRefill>* refills) { retired_.Poll(refills); }
+
 void Arena::Retire(WindowIndex window) {
   const Entry& entry = At(window);
   TIER_CHECK(entry.state == State::kReady, "window {} state {}", Value(window), static_cast<int>(entry.state));
@@ -250,7 +259,7 @@ void Arena::Poll(std::vector<WindowEvent>* events) {
   maker_.Poll(&made_);
   for (MadeWindow& made : made_) {
     if (made.closed) {
-      OnClosed(made.index);
+      OnClosed(std::move(made));
     } else {
       OnMade(std::move(made), events);
     }
@@ -270,12 +279,16 @@ WindowEvent Arena::EventOf(WindowIndex window) const {
           .address = entry.window.address()};
 }
 
-void Arena::OnClosed(WindowIndex window) {
+void Arena::OnClosed(MadeWindow closed) {
+  const WindowIndex window = closed.index;
   Entry& entry = At(window);
   TIER_CHECK(entry.state == State::kClosing && closing_bytes_ >= entry.size, "window {} state {}", Value(window),
              static_cast<int>(entry.state));
   closing_bytes_ -= entry.size;
   if (entry.closing_huge) closing_huge_bytes_ -= entry.size;
+  if (closed.retired) {
+    retired_.Add({.owner = entry.owner, .sessions = std::move(entry.unreturned), .file = std::move(closed.retired)});
+  }
   entry = {};
   unused_.MarkFree(Value(window));
 }
@@ -323,6 +336,7 @@ uint64_t Arena::HugePageBytesFree() const {
 }
 
 void Arena::StartRefresh() {
+  retired_.Start();
   if (!sampler_.under_way()) sampled_making_bytes_ = making_bytes_;
   sampler_.Start();
 }
@@ -382,6 +396,7 @@ ArenaSnapshot Arena::snapshot() const {
                          .refusals_at_maximum = refusals_at_maximum_,
                          .refusals_by_host = refusals_by_host_,
                          .create_failures = create_failures_,
+                         .retired_windows = retired_.count(),
                          .made = maker_.counters(),
                          .host = host_};
   for (const Entry& entry : entries_) {

@@ -26,6 +26,7 @@
 #include "daemon/memory/host_memory.h"
 #include "daemon/memory/host_sampler.h"
 #include "daemon/memory/place_allocator.h"
+#include "daemon/memory/retired_windows.h"
 #include "daemon/memory/window_maker.h"
 #include "daemon/memory/window_source.h"
 
@@ -62,6 +63,7 @@ struct ArenaSnapshot {       // For metrics, doctor and log. Bytes of windows.
   uint64_t refusals_at_maximum = 0;
   uint64_t refusals_by_host = 0;  // Reserve, cgroup, pressure.
   uint64_t create_failures = 0;   // The kernel would not.
+  uint64_t retired_windows = 0;   // Closed here and still open or mapped in another process.
   MakerCounters made;
   HostReading host;  // The last one.
 };
@@ -86,6 +88,9 @@ class Arena final : public WindowSource {
   uint64_t arena_bytes() const override { return owned_bytes_; }
   bool block_windows_take_slots() const override;
   Result<WindowIndex> StartCreate(OwnerId owner, WindowKind kind) override;
+  void NoteUnreturned(WindowIndex window, uint64_t session) override;
+  void TakeRefills(std::vector<WindowRefill>* refills) override;
+  uint64_t refilled_bytes() const override { return retired_.refilled_bytes(); }
   void Retire(WindowIndex window) override;
   void Poll(std::vector<WindowEvent>* events) override;
   std::shared_ptr<const proto::FileDescriptor> Descriptor(WindowIndex window) const override;
@@ -97,7 +102,7 @@ class Arena final : public WindowSource {
   // reading.
   void SetMetadata(uint64_t bytes) { metadata_bytes_ = bytes; }
   // Asks for the host's memory to be read again. Poll then sets arena_max_bytes() by it; stock windows go first when
-  // the host runs short. To be called every second or so.
+  // the host runs short. Has retired windows looked at too. To be called every second or so.
   void StartRefresh();
   // The same at once, some 100 µs and more: for the start of the daemon.
   void RefreshHost();
@@ -112,6 +117,7 @@ class Arena final : public WindowSource {
     uint64_t size = 0;
     uint64_t place = 0;         // Taken while the window is owned or stock.
     bool closing_huge = false;  // Its huge pages are on their way back.
+    std::vector<uint64_t> unreturned;  // Sessions: NoteUnreturned.
     Window window;
   };
   enum class Growth : uint8_t { kSmall, kHuge, kHugeElseSmall };
@@ -130,7 +136,7 @@ class Arena final : public WindowSource {
   void ExtendCredit();
   void CloseStock();
   void StartClose(WindowIndex window);
-  void OnClosed(WindowIndex window);
+  void OnClosed(MadeWindow closed);
   void OnMade(MadeWindow made, std::vector<WindowEvent>* events);
   void OnFailed(MadeWindow made, std::vector<WindowEvent>* events);
   WindowEvent EventOf(WindowIndex window) const;
@@ -163,6 +169,7 @@ class Arena final : public WindowSource {
   uint64_t create_failures_ = 0;
   std::vector<MadeWindow> made_;  // Poll's, kept for its room.
   HostSampler sampler_;
+  RetiredWindows retired_;
   WindowMaker maker_;  // Last: its tasks end first.
 };
 

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -20,6 +21,7 @@
 
 #include "daemon/base/check.h"
 #include "daemon/base/format_bytes.h"
+#include "daemon/memory/retired_windows.h"
 
 namespace tier::memory {
 namespace {
@@ -40,6 +42,14 @@ std::unexpected<Error> NoMemory(const char* what, const Window::Options& options
   return Fail(Code::kNoMemory, std::move(message));
 }
 
+// The kernel counts who has a file open only for those that opened it by a path (retired_windows.h). Empty: there is no
+// /proc.
+std::optional<proto::FileDescriptor> OpenedAgain(int file) {
+  proto::FileDescriptor again(::open(fmt::format("/proc/self/fd/{}", file).c_str(), O_RDWR | O_CLOEXEC));
+  if (!again) return std::nullopt;
+  return again;
+}
+
 Result<proto::FileDescriptor> MakeFile(const Window::Options& options) {
   unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
   if (options.pages == PageKind::kHuge) flags |= MFD_HUGETLB | HUGETLB_FLAG_ENCODE_2MB;
@@ -51,7 +61,7 @@ Result<proto::FileDescriptor> MakeFile(const Window::Options& options) {
   if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return NoMemory("seal", options);
   }
-  return file;
+  return OpenedAgain(file.get()).value_or(std::move(file));
 }
 
 // Huge pages lie at such a boundary by themselves. They must not be mapped over a reservation: when too few are to be
@@ -154,13 +164,16 @@ bool Window::TryCollapse(uint64_t offset, uint64_t length) const {
   return ::madvise(address() + offset, length, kMadviseCollapse) == 0;
 }
 
-void Window::Close() {
-  if (!file_) return;
+proto::FileDescriptor Window::Close() {
+  if (!file_) return {};
   guarded_ = base::GuardedRange();
   // Best effort: if no other process maps the file, closing gives the pages back as well.
   (void)::fallocate(file_->get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size()));
+  std::optional<proto::FileDescriptor> again = OpenedAgain(file_->get());
   mapping_ = proto::Mapping();
   file_.reset();
+  if (!again || IsUnusedByOthers(again->get())) return {};
+  return std::move(*again);
 }
 
 }  // namespace tier::memory

@@ -41,8 +41,9 @@ class Window {
   // False: the kernel would not, for some of them. To be done before the window is registered anywhere: later ones
   // would leave the registration with the old pages.
   bool TryCollapse(uint64_t offset, uint64_t length) const;
-  // Gives every page back, even where other processes still map the file, and closes it.
-  void Close();
+  // Gives every page back, even where other processes still map the file, and closes it. The file of one that another
+  // process may still use (retired_windows.h), or an empty descriptor.
+  proto::FileDescriptor Close();
 
   explicit operator bool() const { return file_ != nullptr; }
   std::byte* address() const { return mapping_.data(); }

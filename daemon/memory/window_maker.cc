@@ -18,6 +18,7 @@ struct Job {
   WindowOrder order;
   Window window;
   bool close = false;
+  proto::FileDescriptor retired;  // Of one that was closed.
   uint32_t steps_left = 0;     // Under the mutex.
   Error error{Code::kOk, {}};  // Under the mutex; the first one stays.
 };
@@ -115,7 +116,7 @@ void WindowMaker::Shared::RunTask() {
 
 void WindowMaker::Shared::Do(const Step& step) {
   switch (step.kind) {
-    case Step::Kind::kClose: step.job->window.Close(); return Finish(step.job);
+    case Step::Kind::kClose: step.job->retired = step.job->window.Close(); return Finish(step.job);
     case Step::Kind::kOpen: return Open(step.job);
     case Step::Kind::kPopulate: return Populate(step);
   }
@@ -183,7 +184,7 @@ void WindowMaker::Shared::EndStep(const std::shared_ptr<Job>& job, Status status
   }
   // The last step: the job is this thread's alone.
   if (job->error.code != Code::kOk) {
-    job->window.Close();
+    (void)job->window.Close();  // No client has had it.
     if (TryFallBack(job)) return;
     job->window = Window();
   }
@@ -204,7 +205,8 @@ void WindowMaker::Shared::Finish(const std::shared_ptr<Job>& job) {
   {
     const MutexLock lock(mutex);
     if (stopping) return;
-    finished.push_back({job->order.window.index, std::move(job->window), std::move(job->error), job->close});
+    finished.push_back({job->order.window.index, std::move(job->window), std::move(job->error), job->close,
+                        std::move(job->retired)});
     finished_count.store(static_cast<uint32_t>(finished.size()), std::memory_order_release);
   }
   if (on_finished) on_finished();

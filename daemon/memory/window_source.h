@@ -36,6 +36,13 @@ struct WindowEvent {
   std::byte* address = nullptr;  // In the daemon.
 };
 
+// A client has put bytes again into a window that it was asked for, and that was retired without its answer.
+struct WindowRefill {
+  OwnerId owner{};
+  std::vector<uint64_t> sessions;  // Those that have not returned the window.
+  uint64_t bytes = 0;              // They were punched out.
+};
+
 class WindowSource {
  public:
   virtual ~WindowSource() = default;
@@ -54,8 +61,13 @@ class WindowSource {
   // Starts making a window; the event comes by Poll. NO_MEMORY with figures at the arena's maximum or host reserve.
   virtual Result<WindowIndex> StartCreate(OwnerId owner, WindowKind kind) = 0;
   // Closes a window; its place may be given to another at once. REQUIRES: ready, no I/O in flight on it, unregistered
-  // from every device, mapped by no session.
+  // from every device, mapped by no session but those of NoteUnreturned.
   virtual void Retire(WindowIndex window) = 0;
+  // A session has not returned this window, which is going to be retired all the same. REQUIRES: ready.
+  virtual void NoteUnreturned(WindowIndex, uint64_t) {}
+  // Appends what clients did to retired windows since the last call. A source whose windows no client maps has none.
+  virtual void TakeRefills(std::vector<WindowRefill>*) {}
+  virtual uint64_t refilled_bytes() const { return 0; }  // In retired windows, as found last.
   // Appends what has finished since the last call; never blocks.
   virtual void Poll(std::vector<WindowEvent>* events) = 0;
   // The memfd to hand to clients: shared with the packets that carry it, so that handing it over needs no further

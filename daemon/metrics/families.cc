@@ -102,6 +102,8 @@ void AddArena(Builder& out, const session::DaemonDescription& daemon) {
     out.Add(Number(engine.forced_returns[kind]),
             {{"kind", tiering::ForcedReturnKindName(static_cast<tiering::ForcedReturnKind>(kind))}});
   }
+  out.Gauge("tier_refilled_bytes", "Bytes that clients put into windows that they no longer have, found last.")
+      .Add(Number(engine.refilled_bytes));
   out.Gauge("tier_windows", "Windows of the arena.").Add(Number(engine.window_count));
   out.Gauge("tier_windows_slot", "Windows for small tensors and tails, always in 4 KiB pages.")
       .Add(Number(engine.slot_window_count));

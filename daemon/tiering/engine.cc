@@ -95,6 +95,7 @@ void FinishOpenings(Tables& tables) {
 // Takes what the world has finished since the last turn.
 void TakeEvents(Tables& tables) {
   tables.turn.NoteProgress(TakeWindows(tables));
+  EndRefilling(tables);
   tables.turn.NoteProgress(TakeResults(tables));
   if (!tables.reports.empty()) {
     RefuseFailedReads(tables);

@@ -85,11 +85,12 @@ struct MetadataFigures {
 enum class ForcedReturnKind : uint8_t {
   kSession,  // A session with too many leases was ended.
   kWindow,   // An empty window was taken without its clients' answer.
+  kRefill,   // A session that put bytes into such a window again was ended.
 };
-inline constexpr size_t kForcedReturnKinds = 2;
+inline constexpr size_t kForcedReturnKinds = 3;
 using ForcedReturnCounts = std::array<uint64_t, kForcedReturnKinds>;
 constexpr const char* ForcedReturnKindName(ForcedReturnKind kind) {
-  constexpr std::array<const char*, kForcedReturnKinds> kNames = {"session", "window"};
+  constexpr std::array<const char*, kForcedReturnKinds> kNames = {"session", "window", "refill"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -154,6 +155,7 @@ struct EngineSnapshot {
   uint64_t lease_bound_bytes = 0;  // Free pages in blocks that hold a leased slot.
   uint64_t owed_bytes = 0;         // Claimed by jobs below their promise, and not there yet.
   ForcedReturnCounts forced_returns{};
+  uint64_t refilled_bytes = 0;     // Put by clients into windows that they no longer have, found in the last look.
   uint64_t window_size = 0;        // Of block windows.
   uint64_t slot_window_size = 0;
   uint64_t window_count = 0;          // Of both kinds.

@@ -121,6 +121,7 @@ EngineSnapshot TakeSnapshot(const Tables& tables) {
   snapshot.arena_max_bytes = tables.ports.windows.arena_max_bytes();
   snapshot.owed_bytes = tables.ledger.claimed_bytes();
   snapshot.forced_returns = tables.forced_returns.counts();
+  snapshot.refilled_bytes = tables.ports.windows.refilled_bytes();
   snapshot.window_size = tables.windows.window_size(WindowKind::kBlock);
   snapshot.slot_window_size = tables.windows.window_size(WindowKind::kSlot);
   snapshot.windows_by_condition = CountConditions(tables);

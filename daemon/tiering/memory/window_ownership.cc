@@ -149,6 +149,7 @@ void ReturnWindow(Tables& tables, WindowIndex window) {
     if (!session->windows.maps(window)) continue;
     tables.replies.WindowReturn(session->id, window);
     if (session->windows.silent()) {
+      tables.ports.windows.NoteUnreturned(window, static_cast<uint64_t>(session->id));
       tables.replies.WindowTaken(session->id, window);
       session->windows.Return(window, false);
       forced = true;
@@ -194,6 +195,7 @@ void TakeUnreturned(Tables& tables) {
     for (SessionState* session : job.sessions) {
       if (!session->windows.maps(asked.window)) continue;
       if (!session->windows.silent()) NoteSilent(tables, *session, asked.at);
+      tables.ports.windows.NoteUnreturned(asked.window, static_cast<uint64_t>(session->id));
       tables.replies.WindowTaken(session->id, asked.window);
       OnWindowReturned(tables, *session, asked.window);
       session->windows.SetSilent(true);

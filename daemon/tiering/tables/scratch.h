@@ -26,6 +26,7 @@ struct Scratch {
   std::vector<storage::TransferResult> results;
   std::vector<storage::ProbeResult> probed;
   std::vector<memory::WindowEvent> events;
+  std::vector<memory::WindowRefill> refills;
   std::vector<WindowIndex> removed_windows;
   std::vector<storage::ManifestResult> manifest_results;
   std::vector<ManifestHolds::Dropped> dropped;

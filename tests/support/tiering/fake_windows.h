@@ -43,6 +43,11 @@ class FakeWindowSource final : public WindowSource {
   bool block_windows_take_slots() const override { return options_.page_size == kPageSize; }
   Result<WindowIndex> StartCreate(OwnerId owner, WindowKind kind) override;
   void Retire(WindowIndex window) override;
+  void NoteUnreturned(WindowIndex window, uint64_t session) override { unreturned_.emplace(Value(window), session); }
+  void TakeRefills(std::vector<WindowRefill>* refills) override {
+    refills->insert(refills->end(), refills_.begin(), refills_.end());
+    refills_.clear();
+  }
   void Poll(std::vector<WindowEvent>* events) override;
   std::shared_ptr<const proto::FileDescriptor> Descriptor(WindowIndex window) const override;
 
@@ -51,6 +56,10 @@ class FakeWindowSource final : public WindowSource {
   void SetArenaMax(uint64_t bytes) { options_.arena_max_bytes = bytes; }
   void SetPageSize(uint32_t page_size) { options_.page_size = page_size; }
   void FailNext(uint32_t count) { failures_ += count; }  // The next windows under way cannot be made.
+  // A client puts bytes into a window that was retired without its answer.
+  void Refill(uint64_t session, uint64_t bytes) { refills_.push_back({OwnerId{}, {session}, bytes}); }
+  // Windows and sessions of NoteUnreturned.
+  const std::multimap<uint32_t, uint64_t>& unreturned() const { return unreturned_; }
   void RefuseSlotWindows(bool refuse) { refuses_slot_windows_ = refuse; }
   std::byte* address(WindowIndex window) const { return windows_.at(Value(window)).address; }
   bool ready(WindowIndex window) const { return windows_.contains(Value(window)) && windows_.at(Value(window)).ready; }
@@ -77,6 +86,8 @@ class FakeWindowSource final : public WindowSource {
   FakeWindowOptions options_;
   PlaceAllocator places_;
   std::map<uint32_t, Window> windows_;
+  std::multimap<uint32_t, uint64_t> unreturned_;
+  std::vector<WindowRefill> refills_;
   bool refuses_slot_windows_ = false;
   uint32_t failures_ = 0;
   uint64_t turn_ = 0;

@@ -255,5 +255,21 @@ TEST_F(StoppedClient, WindowsUnderItsLeasesStayUntilItsSessionIsEnded) {
   EXPECT_TRUE(Ended(stopped_)) << "it leases 26 MiB, and 6 were to be had without it";
 }
 
+TEST_F(StoppedClient, OneThatFillsWindowsThatWereTakenFromItIsEnded) {
+  const SessionId late = world_.Open({.key = "2/late", .uid = 2, .guarantee_bytes = 14 * kMiB});
+  RunStopped(kReclaimDeadline + milliseconds(300), late, Ask(late, 8 * kMiB));
+  EXPECT_EQ(world_.windows.unreturned().size(), 3u);
+  for (const auto& [window, session] : world_.windows.unreturned()) EXPECT_EQ(SessionId{session}, stopped_);
+  world_.windows.Refill(99, kMiB);  // Of a session that is gone.
+  world_.windows.Refill(static_cast<uint64_t>(stopped_), kMiB);
+  world_.windows.Refill(static_cast<uint64_t>(stopped_), kMiB);
+  world_.Turns(2);
+  ASSERT_TRUE(Ended(stopped_));
+  const auto& [code, reason] = world_.sink.ended.at(static_cast<uint64_t>(stopped_));
+  EXPECT_EQ(code, Code::kRevoked);
+  EXPECT_THAT(reason, HasSubstr("1 MiB were found in an empty window that this session was asked to return"));
+  EXPECT_EQ(world_.engine->Snapshot().forced_returns[static_cast<size_t>(ForcedReturnKind::kRefill)], 1u);
+}
+
 }  // namespace
 }  // namespace tier::tiering::testing

@@ -1,0 +1,99 @@
+// See retired_windows.h.
+#include "daemon/memory/retired_windows.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "proto/mutex.h"
+
+namespace tier::memory {
+namespace {
+
+constexpr uint64_t kStatBlock = 512;
+
+// False: no other process has it, and it can be closed.
+bool Look(RetiredFile& retired) {
+  retired.refilled_bytes = 0;
+  const int file = retired.file.get();
+  if (IsUnusedByOthers(file)) return false;
+  struct stat status{};
+  if (::fstat(file, &status) != 0 || status.st_blocks == 0) return true;
+  retired.refilled_bytes = static_cast<uint64_t>(status.st_blocks) * kStatBlock;
+  ++retired.refills;
+  // Best effort: the next look tries again.
+  (void)::fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, status.st_size);
+  return true;
+}
+
+}  // namespace
+
+bool IsUnusedByOthers(int file) { return ::fcntl(file, F_SETLEASE, F_WRLCK) == 0; }
+
+struct RetiredWindows::Shared {
+  Mutex mutex;
+  std::vector<RetiredFile> files TIER_GUARDED_BY(mutex);  // To be looked at, then those that stay.
+  bool done TIER_GUARDED_BY(mutex) = false;
+
+  void LookAtAll() {
+    std::vector<RetiredFile> looked;
+    {
+      const MutexLock lock(mutex);
+      looked.swap(files);
+    }
+    std::erase_if(looked, [](RetiredFile& retired) { return !Look(retired); });
+    const MutexLock lock(mutex);
+    files = std::move(looked);
+    done = true;
+  }
+};
+
+RetiredWindows::RetiredWindows(base::Workers* workers) : workers_(workers), shared_(std::make_shared<Shared>()) {}
+
+RetiredWindows::~RetiredWindows() = default;
+
+void RetiredWindows::Add(RetiredFile file) {
+  if (files_.size() == kFilesMax) files_.erase(files_.begin());
+  files_.push_back(std::move(file));
+  count_ = std::min(count_ + 1, kFilesMax);
+}
+
+void RetiredWindows::Start() {
+  if (under_way_ || files_.empty()) return;
+  {
+    const MutexLock lock(shared_->mutex);
+    shared_->files = std::exchange(files_, {});
+    shared_->done = false;
+  }
+  under_way_ = workers_->TryPost([shared = shared_] { shared->LookAtAll(); });
+  if (under_way_) return;
+  const MutexLock lock(shared_->mutex);
+  files_ = std::exchange(shared_->files, {});
+}
+
+void RetiredWindows::Poll(std::vector<WindowRefill>* refills) {
+  if (!under_way_) return;
+  std::vector<RetiredFile> looked;
+  {
+    const MutexLock lock(shared_->mutex);
+    if (!shared_->done) return;
+    looked = std::exchange(shared_->files, {});
+  }
+  under_way_ = false;
+  refilled_bytes_ = 0;
+  for (const RetiredFile& retired : looked) {
+    refilled_bytes_ += retired.refilled_bytes;
+    if (retired.refilled_bytes == 0 || retired.refills < kRefillsReported) continue;
+    refills->push_back({retired.owner, retired.sessions, retired.refilled_bytes});
+  }
+  looked.insert(looked.end(), std::make_move_iterator(files_.begin()), std::make_move_iterator(files_.end()));
+  if (looked.size() > kFilesMax) looked.erase(looked.begin(), looked.end() - kFilesMax);
+  files_ = std::move(looked);
+  count_ = files_.size();
+}
+
+}  // namespace tier::memory

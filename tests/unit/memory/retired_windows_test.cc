@@ -1,0 +1,133 @@
+#include "daemon/memory/retired_windows.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <semaphore>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/memory/window.h"
+#include "tests/unit/memory/arena_fixture.h"
+
+namespace tier::memory {
+namespace {
+
+constexpr uint64_t kSize = 4 * kMiB;
+
+// A window as a client has it: its descriptor, mapped.
+class RetiredWindowsTest : public testing::Test {
+ protected:
+  RetiredWindowsTest() {
+    auto window = Window::Open({.size = kSize});
+    EXPECT_TRUE(window) << window.error().message;
+    window_ = std::move(*window);
+    EXPECT_TRUE(window_.Populate(0, kSize));
+  }
+  void MapAsClient() {
+    client_ = proto::FileDescriptor(::dup(window_.descriptor()->get()));
+    auto mapping = proto::Mapping::Map(client_.get(), 0, kSize, proto::Access::kReadWrite);
+    ASSERT_TRUE(mapping);
+    mapping_ = std::move(*mapping);
+  }
+  void Retire() {
+    proto::FileDescriptor file = window_.Close();
+    ASSERT_TRUE(file);
+    retired_.Add({.owner = OwnerId{5}, .sessions = {3}, .file = std::move(file)});
+  }
+  // One look, from its start to its end.
+  std::vector<WindowRefill> Look() {
+    std::vector<WindowRefill> refills;
+    retired_.Start();
+    // The only other thread does what was posted in order: behind the look.
+    std::binary_semaphore done{0};
+    EXPECT_TRUE(workers_->TryPost([&] { done.release(); }));
+    done.acquire();
+    retired_.Poll(&refills);
+    return refills;
+  }
+
+  const std::unique_ptr<base::Workers> workers_ = base::Workers::Start(1, "retired").value();
+  RetiredWindows retired_{workers_.get()};
+  Window window_;
+  proto::FileDescriptor client_;
+  proto::Mapping mapping_;
+};
+
+TEST_F(RetiredWindowsTest, AWindowThatNobodyElseHasIsNotWatched) {
+  MapAsClient();
+  mapping_ = proto::Mapping();
+  client_ = proto::FileDescriptor();
+  EXPECT_FALSE(window_.Close());
+}
+
+TEST_F(RetiredWindowsTest, AMappingAloneKeepsAFileWatchedAndItsEndEndsThat) {
+  MapAsClient();
+  client_ = proto::FileDescriptor();
+  Retire();
+  EXPECT_TRUE(Look().empty());
+  EXPECT_EQ(retired_.count(), 1U);
+  mapping_ = proto::Mapping();
+  EXPECT_TRUE(Look().empty());
+  EXPECT_EQ(retired_.count(), 0U);
+}
+
+TEST_F(RetiredWindowsTest, ADescriptorForReadingAloneKeepsItWatched) {
+  MapAsClient();
+  const std::string path = "/proc/self/fd/" + std::to_string(client_.get());
+  const proto::FileDescriptor reader(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  ASSERT_TRUE(reader);
+  mapping_ = proto::Mapping();
+  client_ = proto::FileDescriptor();
+  Retire();
+  Look();
+  EXPECT_EQ(retired_.count(), 1U);
+}
+
+TEST_F(RetiredWindowsTest, WhatIsFilledAgainIsPunchedAndToldTheSecondTime) {
+  MapAsClient();
+  Retire();
+  EXPECT_EQ(mapping_.data()[0], std::byte{0}) << "it was punched when it was retired";
+  std::memset(mapping_.data(), 7, kMiB);
+  EXPECT_TRUE(Look().empty()) << "a client that goes on may map what it is about to return";
+  EXPECT_EQ(retired_.refilled_bytes(), kMiB);
+  EXPECT_EQ(mapping_.data()[0], std::byte{0});
+  std::memset(mapping_.data(), 8, kMiB);
+  const auto refills = Look();
+  ASSERT_EQ(refills.size(), 1U);
+  EXPECT_EQ(refills[0].owner, OwnerId{5});
+  EXPECT_THAT(refills[0].sessions, testing::ElementsAre(3));
+  EXPECT_EQ(refills[0].bytes, kMiB);
+  EXPECT_TRUE(Look().empty());
+  EXPECT_EQ(retired_.refilled_bytes(), 0U);
+}
+
+TEST_F(RetiredWindowsTest, ThereIsAMaximumOfFiles) {
+  const auto file = window_.descriptor();
+  const std::string path = "/proc/self/fd/" + std::to_string(file->get());
+  const proto::FileDescriptor reader(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  ASSERT_TRUE(reader);
+  for (size_t i = 0; i <= RetiredWindows::kFilesMax; ++i) {
+    retired_.Add({.file = proto::FileDescriptor(::dup(file->get()))});
+  }
+  Look();
+  EXPECT_EQ(retired_.count(), RetiredWindows::kFilesMax);
+}
+
+TEST_F(ArenaTest, AWindowThatAClientKeepsIsWatchedUntilTheClientLetsGo) {
+  Start(Options(1));
+  const WindowEvent event = Create();
+  proto::FileDescriptor client(::dup(arena_->Descriptor(event.window.index)->get()));
+  arena_->NoteUnreturned(event.window.index, 3);
+  arena_->Retire(event.window.index);
+  AwaitQuiet();
+  EXPECT_EQ(arena_->snapshot().retired_windows, 1U);
+  const WindowEvent next = Create();
+  EXPECT_EQ(next.window.index, event.window.index) << "its place and index are free";
+}
+
+}  // namespace
+}  // namespace tier::memory
