@@ -75,6 +75,18 @@ std::string Debtors(const Tables& tables) {
   return text;
 }
 
+// Since when the job has been owed memory, and what comes of it.
+std::string OwedSince(const Tables& tables, const JobState& job) {
+  const std::vector<OwedJob>& owed = tables.forced_returns.jobs();
+  const auto entry = std::ranges::find(owed, job.id, &OwedJob::id);
+  if (entry == owed.end()) return {};
+  return fmt::format(
+      "; this job has been owed memory for {:.1f} s: while it asks, sessions that lease what it is promised are ended "
+      "after {:.1f} s (jobs.reclaim_deadline)",
+      std::chrono::duration<double>(tables.turn.now() - entry->since).count(),
+      std::chrono::duration<double>(tables.options.reclaim_deadline).count());
+}
+
 proto::ErrorRecord Figures(const Tables& tables, const JobState& job, uint64_t requested_bytes) {
   return {.requested = requested_bytes,
           .available = job.pool.free_pages() * kPageSize,
@@ -254,11 +266,12 @@ Refusal NoMemoryRefusal(const Tables& tables, const JobState& job, uint64_t requ
   const std::string others = OtherHolders(tables, job);
   refusal.detail = fmt::format(
       "{} of RAM asked for, {} free in the job's windows ({} held, share {}); {}; of the arena of {} all jobs hold "
-      "{}{}{}{}{}; {}",
+      "{}{}{}{}{}; {}{}",
       FormatBytes(requested_bytes), FormatBytes(refusal.record.available),
       FormatBytes(tables.ledger.HeldBy(job.entitlement)), FormatBytes(refusal.record.limit), Holders(job),
       FormatBytes(tables.ledger.arena_bytes()), FormatBytes(tables.ports.windows.arena_bytes()), HostShortage(tables),
-      others.empty() ? "" : ": ", others, Debtors(tables), Advice(tables, job, requested_bytes));
+      others.empty() ? "" : ": ", others, Debtors(tables), Advice(tables, job, requested_bytes),
+      OwedSince(tables, job));
   return refusal;
 }
 

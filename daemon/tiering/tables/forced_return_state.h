@@ -22,6 +22,7 @@ struct OwedJob {
 class ForcedReturnState {
  public:
   std::vector<OwedJob>& jobs() { return jobs_; }  // In no order.
+  const std::vector<OwedJob>& jobs() const { return jobs_; }
   bool any() const { return !jobs_.empty(); }
 
   base::TimePoint next_at() const { return next_at_; }

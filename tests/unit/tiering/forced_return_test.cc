@@ -121,6 +121,7 @@ TEST_F(ForcedReturnOfRefused, TheTimeGoesOnWhenTheJobAsksAgain) {
     Run(kRequestDeadline + kPace, late, asked);
     ASSERT_TRUE(world_.Answered(late, asked).has_value());
     EXPECT_EQ(world_.Answered(late, asked)->code, Code::kNoMemory);
+    EXPECT_THAT(world_.Answered(late, asked)->detail, HasSubstr("this job has been owed memory for "));
     Run(milliseconds(500));
   }
   EXPECT_FALSE(Ended(hog));
