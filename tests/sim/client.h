@@ -112,6 +112,7 @@ class SimClient {
   SessionId session() const { return session_; }
   uint64_t job() const { return job_; }
   // Requests and answers on their way.
+  bool awaits_delivery() const { return !expected_.empty(); }  // Of answers that the engine gave.
   size_t pending_count() const { return pending_.size() + expected_.size() + release_failures_.size(); }
   uint64_t answered() const { return answered_; }
   uint64_t granted() const { return granted_; }

@@ -58,6 +58,8 @@ struct Plan {
   bool guarantees = false;        // Some jobs open with one.
   bool ssd_terms = false;         // Some open with a guarantee of SSD space, a limit, or both.
   uint64_t metadata_bytes = 0;    // Of one user; 0: as much as by default.
+  uint32_t stop_one_in = 0;       // Rounds, until a client stops for a while, and answers nothing; 0: never.
+  uint32_t reclaim_deadline_ms = 60'000;
 };
 
 Plan DrawPlan(uint64_t seed);

@@ -52,7 +52,9 @@ Simulation::Simulation(const Plan& plan)
   transfers_.SetFaultRate({Direction::kRead, TransferOutcome::kDeviceError, 5}, plan.read_errors);
   transfers_.SetFaultRate({Direction::kWrite, TransferOutcome::kNoSpace, 28}, plan.no_space);
   transfers_.SetFaultRate({Direction::kRead, TransferOutcome::kCorrupt, 0}, plan.corruptions);
-  EngineOptions options{.deadline_default = std::chrono::milliseconds(100), .work = plan.work};
+  EngineOptions options{.deadline_default = std::chrono::milliseconds(100),
+                        .reclaim_deadline = std::chrono::milliseconds(plan.reclaim_deadline_ms),
+                        .work = plan.work};
   if (plan.metadata_bytes != 0) options.metadata_bytes_per_uid_max = plan.metadata_bytes;
   engine_ =
       std::make_unique<Engine>(options, EnginePorts{.windows = windows_,
@@ -282,11 +284,27 @@ void Simulation::DeviceMishap() {
   }
 }
 
+// Now and then a client is stopped, perhaps for the rest of the run. It loses nothing by that, unless it holds leases.
+bool Simulation::IsStopped(uint64_t session, SimClient& client) {
+  if (plan_.stop_one_in == 0) return false;
+  const auto stopped = stopped_until_.find(session);
+  if (stopped != stopped_until_.end()) {
+    if (outcome_.turns < stopped->second) return true;
+    client.Listen();
+    // Its answers wait until it has returned what was taken from it.
+    if (!client.awaits_delivery()) stopped_until_.erase(session);
+  } else if (chance_.OneIn(plan_.stop_one_in)) {
+    stopped_until_[session] = outcome_.turns + chance_.Between(1, plan_.turns);
+  }
+  return false;
+}
+
 void Simulation::Round() {
   for (const uint64_t session : IdsOf(clients_)) {
     const auto found = clients_.find(session);
     if (found == clients_.end() || outcome_.finding) continue;
     const std::shared_ptr<SimClient> client = found->second;
+    if (IsStopped(session, *client)) continue;
     if (chance_.OneIn(2)) client->Listen();
     if (chance_.OneIn(2)) client->Act();
   }
@@ -303,7 +321,9 @@ void Simulation::TakeTurn() {
   const bool interrupted = transfers_.inflight() != 0 || transfers_.removing() || transfers_.probing() ||
                            windows_.under_way() || manifests_.under_way();
   daemon_.Pass(interrupted, chance_.OneIn(2));
-  for (const auto& [session, client] : clients_) client->CheckDeadlines();
+  for (const auto& [session, client] : clients_) {
+    if (!stopped_until_.contains(session)) client->CheckDeadlines();  // A stopped one reads no answer.
+  }
 }
 
 void Simulation::WindDown() {
@@ -453,7 +473,8 @@ void Simulation::OnWindowAskedBack(SessionId session, WindowIndex window) {
   if (Link* link = FindLink(session); link != nullptr) link->DeliverReturn(window);
 }
 
-// Only what a client did itself, what became of its windows, or an operator ends its session.
+// Only what a client did itself, what became of its windows, what its job leases of other jobs' promises, or an
+// operator ends its session.
 void Simulation::OnEnd(SessionId session, Code code, const std::string& reason) {
   if (code != Code::kRevoked || reason.empty()) {
     Fail(fmt::format("a session ended with {}, reason '{}'", CodeName(code), reason));
@@ -466,6 +487,7 @@ void Simulation::OnEnd(SessionId session, Code code, const std::string& reason) 
 void Simulation::CheckEnd(SessionId session, const std::string& reason) {
   const auto found = clients_.find(static_cast<uint64_t>(session));
   if (found == clients_.end() || punched_ || found->second->broke_protocol()) return;
+  if (plan_.stop_one_in != 0 && reason.find("has been owed") != std::string::npos) return;
   const auto job =
       std::find_if(jobs_.begin(), jobs_.end(), [&](const Job& each) { return each.id == found->second->job(); });
   if (job != jobs_.end() && job->open)

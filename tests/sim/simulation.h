@@ -61,6 +61,7 @@ class Simulation final : private DaemonEvents {
   void MakeSurroundings();
   // Each client by chance listens and acts.
   void Round();
+  bool IsStopped(uint64_t session, SimClient& client);
   // Time goes on; the engine has a turn unless it sleeps.
   void TakeTurn();
   void Attach();
@@ -102,6 +103,7 @@ class Simulation final : private DaemonEvents {
   std::map<uint64_t, std::unique_ptr<HostileClient>> hostiles_;
   std::string hostile_token_;
   bool punched_ = false;
+  std::map<uint64_t, uint64_t> stopped_until_;  // Turns, by session: clients that are stopped.
   bool somebody_sleeps_ = false;
   uint64_t engine_turns_ = 0;
   uint64_t next_id_ = 1;
