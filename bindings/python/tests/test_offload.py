@@ -484,7 +484,9 @@ def test_gradients_leave_the_process_during_backward(update: str) -> None:
     client, _ = new_client()
     ours, _ = pair_of(lambda: nn.Sequential(*[nn.Linear(64, 64) for _ in range(12)]))
     _, optimizer = offloaded(ours, client, update=update)
+    ours.__dict__["_tierd_runtime"]._window._bytes_max = 1  # One gradient.
     ours(torch.randn(4, 64)).sum().backward()
     gc.collect()
-    assert not [known for known in gc.get_objects() if type(known) is torch.Tensor and known.shape == (64, 64)]
+    left = [known for known in gc.get_objects() if type(known) is torch.Tensor and known.shape == (64, 64)]
+    assert len({each.data_ptr() for each in left}) <= (update != "backward")
     optimizer.step()

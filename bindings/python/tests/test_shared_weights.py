@@ -138,6 +138,7 @@ def test_frozen_weights_are_loaded_once_and_never_written(device: str) -> None:
     assert all(torch.equal(ours.state_dict()[key], value) for key, value in theirs.state_dict().items())
     assert {key: tensor for key, tensor in fake.tensors.items() if key[1] == library.SHARED} == before
     base = ours.get_parameter("0.base.weight")
+    ours.load_state_dict(ours.state_dict())  # The same values: no change.
     for change in (copied_over, loaded_over, gathered_change):
         with pytest.raises((tierd.Invalid, RuntimeError), match="was frozen when|0.base.weight"):
             change(ours)
@@ -160,7 +161,7 @@ def copied_over(model: nn.Module) -> None:
 
 
 def loaded_over(model: nn.Module) -> None:
-    model.load_state_dict(model.state_dict())
+    model.load_state_dict({name: value + 1 for name, value in model.state_dict().items()})
 
 
 def gathered_change(model: nn.Module) -> None:

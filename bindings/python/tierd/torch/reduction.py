@@ -195,7 +195,7 @@ class Reduction(Agreement):
         )
         outside = numbers.count(None)
         if self._changed:
-            failure = _failure_of(stepped)
+            failure = None if left or outside else _failure_of(stepped)
             doing = f"update for the {self._updates + 1}. time"
             if failure is not None:
                 doing = f"raise {type(failure).__name__} in step()"
