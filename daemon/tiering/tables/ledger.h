@@ -25,8 +25,7 @@
 // All figures are bytes. Windows have two sizes (WindowKind); what a job is owed, and what is left over for others, is
 // counted in slot windows, the smaller ones. Whole blocks may lie in them too, so a job gets its promise to within a
 // slot window, however large block windows are.
-//
-// SSD space is not counted here yet; it will be a second set of the same figures in each record.
+// SSD space is counted in storage_ledger.h.
 //
 // Invariants: Σ promised + PartForNobody() <= arena. promised <= allowed, where a guarantee is at most the limit.
 // leased_beyond() is the sum over all jobs. claimed != 0 only while held < promised. overdue <= returning. Promises
