@@ -8,7 +8,6 @@
 
 #include "daemon/base/check.h"
 #include "daemon/base/free_block_map.h"
-#include "daemon/base/slot_blocks.h"
 
 namespace tier::base {
 namespace {
@@ -203,6 +202,14 @@ PageRun BlockPool::TryAllocateRun(uint32_t pages, uint32_t near) {
   TIER_CHECK(pages != 0 && pages <= kPagesPerBlock, "pages {}", pages);
   return pages == kPagesPerBlock ? state_->TryTakeBlock(near) : state_->TryTakeSlot(pages, near);
 }
+
+PageRun BlockPool::TryAllocateBesideSlots(uint32_t pages) { return state_->slots.TryAllocate(pages); }
+
+void BlockPool::ListSparseBlocks(size_t most, std::vector<SparseBlock>* blocks) const {
+  state_->slots.ListSparse(most, blocks);
+}
+
+void BlockPool::ListSlots(uint32_t block, std::vector<PageRun>* slots) const { state_->slots.ListSlots(block, slots); }
 
 bool BlockPool::TryTake(PageRun run) {
   State& s = *state_;

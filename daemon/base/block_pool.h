@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "daemon/base/page_run.h"
+#include "daemon/base/slot_blocks.h"
 
 namespace tier::base {
 
@@ -48,6 +49,8 @@ class BlockPool {
   // One run of 1 … 512 pages. A block that must be broken into is the lowest free one at or after block `near` (else
   // the lowest of all): a stream that passes its last block stays sequential.
   [[nodiscard]] PageRun TryAllocateRun(uint32_t pages, uint32_t near = 0);
+  // One run of 1 … 511 pages in a block that holds slots already. Empty: none of them has such a hole.
+  [[nodiscard]] PageRun TryAllocateBesideSlots(uint32_t pages);
   // Marks a given run used (replaying an index). False if any page of it is outside the regions or already used.
   [[nodiscard]] bool TryTake(PageRun run);
   void Free(PageRun run);  // REQUIRES: exactly a run that was handed out and not freed since.
@@ -55,6 +58,10 @@ class BlockPool {
   // The run cannot be moved, until Unbind: what is free beside it serves slots only. REQUIRES: each run once at a time.
   void Bind(PageRun run);
   void Unbind(PageRun run);
+
+  // Blocks with slots and free pages, and the slots of one (SlotBlocks).
+  void ListSparseBlocks(size_t most, std::vector<SparseBlock>* blocks) const;
+  void ListSlots(uint32_t block, std::vector<PageRun>* slots) const;
 
   uint64_t free_pages() const;             // All of them.
   uint64_t free_block_count() const;       // Wholly free blocks.

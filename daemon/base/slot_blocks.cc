@@ -64,6 +64,31 @@ void SlotBlocks::SetLongest(uint32_t index, unsigned pages) {
   Link(index);
 }
 
+void SlotBlocks::LinkSparse(uint32_t index) {
+  Entry& entry = entries_[index];
+  uint32_t& head = sparse_[entry.free_pages / kSparseStep];
+  entry.previous_sparse = kNone;
+  entry.next_sparse = head;
+  if (head != kNone) entries_[head].previous_sparse = index;
+  head = index;
+}
+
+void SlotBlocks::UnlinkSparse(uint32_t index) {
+  const Entry& entry = entries_[index];
+  if (entry.next_sparse != kNone) entries_[entry.next_sparse].previous_sparse = entry.previous_sparse;
+  uint32_t& link = entry.previous_sparse == kNone ? sparse_[entry.free_pages / kSparseStep]
+                                                  : entries_[entry.previous_sparse].next_sparse;
+  link = entry.next_sparse;
+}
+
+void SlotBlocks::SetFree(uint32_t index, unsigned pages) {
+  Entry& entry = entries_[index];
+  const bool stays = pages / kSparseStep == entry.free_pages / kSparseStep;
+  if (!stays) UnlinkSparse(index);
+  entry.free_pages = static_cast<uint16_t>(pages);
+  if (!stays) LinkSparse(index);
+}
+
 void SlotBlocks::Add(uint32_t block) {
   uint32_t& place = Place(block);
   TIER_CHECK(place == kNone, "block {} entry {}", block, place);
@@ -78,6 +103,7 @@ void SlotBlocks::Add(uint32_t block) {
   entries_[index].free_pages = kPagesPerBlock;
   entries_[index].longest_hole = kPagesPerBlock;
   Link(index);
+  LinkSparse(index);
   place = index;
   ++count_;
   free_pages_ += kPagesPerBlock;
@@ -90,6 +116,7 @@ void SlotBlocks::Remove(uint32_t block) {
   TIER_CHECK(entry.free_pages == kPagesPerBlock, "block {} free pages {}", block, entry.free_pages);
   TIER_CHECK(entry.bound == 0, "block {} has {} bound slots", block, entry.bound);
   Unlink(index);
+  UnlinkSparse(index);
   entry.block = kNone;
   entry.next = unused_;
   unused_ = index;
@@ -106,7 +133,7 @@ void SlotBlocks::Occupy(uint32_t index, unsigned page, unsigned pages) {
   TIER_CHECK(hole_end >= page + pages, "block {} page {} hole ends {}", entry.block, page, hole_end);
   entry.used.Set(page, pages);
   entry.starts.Set(page, 1);
-  entry.free_pages = static_cast<uint16_t>(entry.free_pages - pages);
+  SetFree(index, entry.free_pages - pages);
   free_pages_ -= pages;
   if (entry.bound != 0) bound_free_pages_ -= pages;
   // Only when the longest hole itself was cut can the longest have become shorter.
@@ -146,7 +173,7 @@ bool SlotBlocks::Free(PageRun run) {
              "block {} page {} pages {}: no such slot", run.block, run.page, run.pages);
   entry.used.Clear(run.page, run.pages);
   entry.starts.Clear(run.page, 1);
-  entry.free_pages = static_cast<uint16_t>(entry.free_pages + run.pages);
+  SetFree(index, unsigned{entry.free_pages} + run.pages);
   free_pages_ += run.pages;
   if (entry.bound != 0) bound_free_pages_ += run.pages;
   const unsigned hole = entry.used.NextSet(run.page) - entry.used.HoleStart(run.page);
@@ -164,6 +191,29 @@ void SlotBlocks::Unbind(uint32_t block) {
   const uint32_t index = Find(block);
   TIER_CHECK(index != kNone && entries_[index].bound != 0, "block {} entry {}", block, index);
   if (--entries_[index].bound == 0) bound_free_pages_ -= entries_[index].free_pages;
+}
+
+void SlotBlocks::ListSparse(size_t most, std::vector<SparseBlock>* blocks) const {
+  const size_t end = blocks->size() + most;
+  for (size_t list = sparse_.size(); list-- != 0;) {
+    for (uint32_t index = sparse_[list]; index != kNone; index = entries_[index].next_sparse) {
+      if (blocks->size() == end) return;
+      const Entry& entry = entries_[index];
+      if (entry.free_pages != 0) blocks->push_back({entry.block, entry.free_pages, entry.bound != 0});
+    }
+  }
+}
+
+void SlotBlocks::ListSlots(uint32_t block, std::vector<PageRun>* slots) const {
+  const uint32_t index = Find(block);
+  TIER_CHECK(index != kNone, "block {}", block);
+  const Entry& entry = entries_[index];
+  for (unsigned page = entry.starts.NextSet(0); page < kPagesPerBlock;) {
+    const unsigned next = entry.starts.NextSet(page + 1);
+    const unsigned end = std::min(next, entry.used.NextClear(page));
+    slots->push_back({block, static_cast<uint16_t>(page), static_cast<uint16_t>(end - page)});
+    page = next;
+  }
 }
 
 void SlotBlocks::CheckInvariants() const {
@@ -193,7 +243,13 @@ void SlotBlocks::CheckInvariants() const {
       ++listed;
     }
   }
-  TIER_CHECK(listed == count_, "listed {} of {}", listed, count_);
+  uint64_t sparse = 0;
+  for (unsigned list = 0; list < sparse_.size(); ++list) {
+    for (uint32_t i = sparse_[list]; i != kNone; i = entries_[i].next_sparse, ++sparse) {
+      TIER_CHECK(entries_[i].free_pages / kSparseStep == list, "entry {} is in sparse list {}", i, list);
+    }
+  }
+  TIER_CHECK(listed == count_ && sparse == count_, "listed {} and {} of {}", listed, sparse, count_);
 }
 
 }  // namespace tier::base

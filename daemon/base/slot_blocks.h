@@ -2,12 +2,15 @@
 //
 // The idea: every slot block stands in the list of its longest hole; a request takes the first block of the shortest
 // list that can hold it, so the block with least room to spare fills up first and the others get a chance to empty.
-// 152 bytes a slot block and 4 a block of every started group of 1024; no allocation in steady state.
+// Those that compaction could empty are found by a second list, of the free pages in steps of 64. 160 bytes a slot
+// block and 4 a block of every started group of 1024; no allocation in steady state.
 //
-// Invariant: a block of list n has a longest hole of exactly n pages. Pure bookkeeping; not thread-safe.
+// Invariants: a block of list n has a longest hole of exactly n pages; one of sparse list n has 64n to 64n + 63 free
+// pages. Pure bookkeeping; not thread-safe.
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -16,6 +19,13 @@
 #include "daemon/base/page_run.h"
 
 namespace tier::base {
+
+// A block that holds slots, for who wants to move these elsewhere.
+struct SparseBlock {
+  uint32_t block = 0;
+  uint32_t free_pages = 0;
+  bool bound = false;  // One of its slots cannot be moved (Bind).
+};
 
 class SlotBlocks {
  public:
@@ -40,17 +50,25 @@ class SlotBlocks {
   void Unbind(uint32_t block);
   uint64_t bound_free_pages() const { return bound_free_pages_; }  // Free pages of blocks with a bound slot.
 
+  // Appends `most` blocks with free pages at most: those with the most first, in steps of 64 pages.
+  void ListSparse(size_t most, std::vector<SparseBlock>* blocks) const;
+  // Appends the slots of a block, in the order of their pages. REQUIRES: contained.
+  void ListSlots(uint32_t block, std::vector<PageRun>* slots) const;
+
   void CheckInvariants() const;
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
   static constexpr uint32_t kGroupBlocks = 1024;
+  static constexpr unsigned kSparseStep = 64;  // Pages.
   struct Entry {
     PageMap used;
     PageMap starts;  // First pages of slots: what tells a double or partial Free from a right one.
     uint32_t block = kNone;
     uint32_t next = kNone;  // In its list, or in the list of unused entries.
     uint32_t previous = kNone;
+    uint32_t next_sparse = kNone;  // In its list by free pages.
+    uint32_t previous_sparse = kNone;
     uint16_t free_pages = 0;
     uint16_t longest_hole = 0;
     uint16_t bound = 0;  // Slots.
@@ -67,18 +85,23 @@ class SlotBlocks {
   void Unlink(uint32_t index);
   void Occupy(uint32_t index, unsigned page, unsigned pages);
   void SetLongest(uint32_t index, unsigned pages);
+  void LinkSparse(uint32_t index);
+  void UnlinkSparse(uint32_t index);
+  void SetFree(uint32_t index, unsigned pages);
 
   std::vector<std::unique_ptr<uint32_t[]>> groups_;  // Block → index in entries_.
   std::vector<Entry> entries_;
   uint32_t unused_ = kNone;
-  std::array<uint32_t, kPagesPerBlock + 1> lists_ = FilledLists();  // By longest hole.
-  std::array<uint64_t, kPagesPerBlock / 64 + 1> nonempty_{};        // Bit n: list n has a block.
+  std::array<uint32_t, kPagesPerBlock + 1> lists_ = Filled<kPagesPerBlock + 1>();  // By longest hole.
+  std::array<uint64_t, kPagesPerBlock / 64 + 1> nonempty_{};                       // Bit n: list n has a block.
+  std::array<uint32_t, kPagesPerBlock / kSparseStep + 1> sparse_ = Filled<kPagesPerBlock / kSparseStep + 1>();
   uint64_t count_ = 0;
   uint64_t free_pages_ = 0;
   uint64_t bound_free_pages_ = 0;
 
-  static constexpr std::array<uint32_t, kPagesPerBlock + 1> FilledLists() {
-    std::array<uint32_t, kPagesPerBlock + 1> lists{};
+  template <size_t kCount>
+  static constexpr std::array<uint32_t, kCount> Filled() {
+    std::array<uint32_t, kCount> lists{};
     lists.fill(kNone);
     return lists;
   }

@@ -2,6 +2,7 @@
 // A failure prints RapidCheck's seed and the shrunken program; replay with RC_PARAMS="seed=<seed>".
 #include "daemon/base/block_pool.h"
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <ostream>
@@ -16,7 +17,7 @@ constexpr uint32_t kRegionBlocks = 5;
 constexpr uint32_t kRegions = 8;
 constexpr uint16_t kWhole = kPagesPerBlock;
 
-enum class Action : uint8_t { kAllocate, kRun, kFree, kTake, kAddRegion, kRemoveRegion };
+enum class Action : uint8_t { kAllocate, kRun, kBesideSlots, kFree, kTake, kAddRegion, kRemoveRegion };
 
 struct Step {
   Action action;
@@ -104,6 +105,7 @@ class Program {
     switch (step.action) {
       case Action::kAllocate: return Allocate(step.first % 12, step.second % 512);
       case Action::kRun: return AllocateRun(step.first % 4 == 0 ? kWhole : 1 + step.second % 511, step.second % 64);
+      case Action::kBesideSlots: return AllocateBesideSlots(1 + step.second % 511);
       case Action::kFree: return Free(step.first);
       case Action::kTake: return Take(step);
       case Action::kAddRegion:
@@ -118,6 +120,30 @@ class Program {
     RC_ASSERT(pool_.free_slot_block_count() == model_.free_blocks(true));
     RC_ASSERT(pool_.used_pages() == model_.blocks.size() * kWhole - model_.free_pages());
     RC_ASSERT(pool_.slot_block_count() == model_.slot_blocks());
+    CheckSparse();
+  }
+  // Every slot block with free pages is listed, those with the most first in steps of 64; its slots are the live runs.
+  void CheckSparse() const {
+    std::vector<SparseBlock> sparse;
+    pool_.ListSparseBlocks(SIZE_MAX, &sparse);
+    size_t expected = 0;
+    for (const auto& [number, block] : model_.blocks) expected += block.IsSlotBlock() && block.used() < kWhole;
+    RC_ASSERT(sparse.size() == expected);
+    for (size_t i = 0; i < sparse.size(); ++i) {
+      RC_ASSERT(sparse[i].free_pages == kWhole - model_.blocks.at(sparse[i].block).used());
+      RC_ASSERT((i == 0 || sparse[i].free_pages / 64 <= sparse[i - 1].free_pages / 64));
+      std::vector<PageRun> slots;
+      pool_.ListSlots(sparse[i].block, &slots);
+      std::vector<PageRun> live;
+      for (const PageRun run : live_) {
+        if (run.block == sparse[i].block) live.push_back(run);
+      }
+      std::ranges::sort(live, {}, &PageRun::page);
+      RC_ASSERT(std::ranges::equal(slots, live));
+    }
+    std::vector<SparseBlock> first;
+    pool_.ListSparseBlocks(2, &first);
+    RC_ASSERT(first.size() == std::min<size_t>(2, sparse.size()));
   }
   void FreeAll() {
     while (!live_.empty()) Free(0);
@@ -149,6 +175,12 @@ class Program {
     if (!run) return;
     RC_ASSERT(run.pages == pages);
     Keep(run);
+  }
+  void AllocateBesideSlots(uint32_t pages) {
+    const bool expected = model_.SlotFits(pages);
+    const PageRun run = pool_.TryAllocateBesideSlots(pages);
+    RC_ASSERT(static_cast<bool>(run) == expected);
+    if (run) Keep(run);
   }
   void Free(uint32_t which) {
     if (live_.empty()) return;
@@ -194,6 +226,7 @@ class Program {
 rc::Gen<std::vector<Step>> Programs() {
   const auto action = rc::gen::weightedElement<Action>({{6, Action::kAllocate},
                                                         {10, Action::kRun},
+                                                        {4, Action::kBesideSlots},
                                                         {10, Action::kFree},
                                                         {3, Action::kTake},
                                                         {2, Action::kAddRegion},

@@ -60,6 +60,34 @@ TEST(SlotBlocks, CountsWhatIsFreeBesideBoundSlots) {
   blocks.CheckInvariants();
 }
 
+TEST(SlotBlocks, ListsTheEmptiestBlocksAndTheirSlots) {
+  SlotBlocks blocks;
+  for (const uint32_t block : {4U, 5U, 6U}) blocks.Add(block);
+  blocks.Take({4, 0, 500});
+  blocks.Take({5, 100, 7});
+  blocks.Take({5, 107, 1});
+  blocks.Take({5, 300, 2});
+  blocks.Take({6, 0, 512 - 100});
+  blocks.Bind(6);
+  std::vector<SparseBlock> sparse;
+  blocks.ListSparse(2, &sparse);
+  ASSERT_EQ(sparse.size(), 2U);
+  EXPECT_EQ(sparse[0].block, 5U);
+  EXPECT_EQ(sparse[0].free_pages, 502U);
+  EXPECT_FALSE(sparse[0].bound);
+  EXPECT_EQ(sparse[1].block, 6U);
+  EXPECT_TRUE(sparse[1].bound);
+  std::vector<PageRun> slots;
+  blocks.ListSlots(5, &slots);
+  EXPECT_EQ(slots, (std::vector<PageRun>{{5, 100, 7}, {5, 107, 1}, {5, 300, 2}})) << "neighbours are told apart";
+  blocks.Take({4, 500, 12});
+  sparse.clear();
+  blocks.ListSparse(8, &sparse);
+  EXPECT_EQ(sparse.size(), 2U) << "a full block is not sparse";
+  blocks.Unbind(6);
+  blocks.CheckInvariants();
+}
+
 TEST(SlotBlocks, EntriesOfRemovedBlocksAreUsedAgain) {
   SlotBlocks blocks;
   for (uint32_t block = 0; block < 3000; block += 100) {
