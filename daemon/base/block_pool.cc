@@ -205,6 +205,21 @@ PageRun BlockPool::TryAllocateRun(uint32_t pages, uint32_t near) {
 
 PageRun BlockPool::TryAllocateBesideSlots(uint32_t pages) { return state_->slots.TryAllocate(pages); }
 
+PageRun BlockPool::TryAllocateInFreeBlock(uint32_t pages) {
+  State& s = *state_;
+  TIER_CHECK(pages != 0 && pages < kPagesPerBlock, "pages {}", pages);
+  for (const RegionUse use : kForSlots) {
+    const uint32_t block = s.Of(use).FindAtOrAfter(0);
+    if (block == kNone) continue;
+    s.Of(use).MarkUsed(block, 1);
+    s.slots.Add(block);
+    const PageRun run{block, 0, static_cast<uint16_t>(pages)};
+    s.slots.Take(run);
+    return run;
+  }
+  return {};
+}
+
 void BlockPool::ListSparseBlocks(size_t most, std::vector<SparseBlock>* blocks) const {
   state_->slots.ListSparse(most, blocks);
 }

@@ -51,6 +51,8 @@ class BlockPool {
   [[nodiscard]] PageRun TryAllocateRun(uint32_t pages, uint32_t near = 0);
   // One run of 1 … 511 pages in a block that holds slots already. Empty: none of them has such a hole.
   [[nodiscard]] PageRun TryAllocateBesideSlots(uint32_t pages);
+  // The first pages of a free block, which holds slots from then on. Empty: no block where slots may lie is free.
+  [[nodiscard]] PageRun TryAllocateInFreeBlock(uint32_t pages);
   // Marks a given run used (replaying an index). False if any page of it is outside the regions or already used.
   [[nodiscard]] bool TryTake(PageRun run);
   void Free(PageRun run);  // REQUIRES: exactly a run that was handed out and not freed since.

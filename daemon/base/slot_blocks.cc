@@ -66,7 +66,7 @@ void SlotBlocks::SetLongest(uint32_t index, unsigned pages) {
 
 void SlotBlocks::LinkSparse(uint32_t index) {
   Entry& entry = entries_[index];
-  uint32_t& head = sparse_[entry.free_pages / kSparseStep];
+  uint32_t& head = sparse_[SparseList(entry.free_pages)];
   entry.previous_sparse = kNone;
   entry.next_sparse = head;
   if (head != kNone) entries_[head].previous_sparse = index;
@@ -76,14 +76,14 @@ void SlotBlocks::LinkSparse(uint32_t index) {
 void SlotBlocks::UnlinkSparse(uint32_t index) {
   const Entry& entry = entries_[index];
   if (entry.next_sparse != kNone) entries_[entry.next_sparse].previous_sparse = entry.previous_sparse;
-  uint32_t& link = entry.previous_sparse == kNone ? sparse_[entry.free_pages / kSparseStep]
+  uint32_t& link = entry.previous_sparse == kNone ? sparse_[SparseList(entry.free_pages)]
                                                   : entries_[entry.previous_sparse].next_sparse;
   link = entry.next_sparse;
 }
 
 void SlotBlocks::SetFree(uint32_t index, unsigned pages) {
   Entry& entry = entries_[index];
-  const bool stays = pages / kSparseStep == entry.free_pages / kSparseStep;
+  const bool stays = SparseList(pages) == SparseList(entry.free_pages);
   if (!stays) UnlinkSparse(index);
   entry.free_pages = static_cast<uint16_t>(pages);
   if (!stays) LinkSparse(index);
@@ -195,11 +195,11 @@ void SlotBlocks::Unbind(uint32_t block) {
 
 void SlotBlocks::ListSparse(size_t most, std::vector<SparseBlock>* blocks) const {
   const size_t end = blocks->size() + most;
-  for (size_t list = sparse_.size(); list-- != 0;) {
+  for (size_t list = sparse_.size() - 1; list != 0; --list) {  // Full blocks are in list 0.
     for (uint32_t index = sparse_[list]; index != kNone; index = entries_[index].next_sparse) {
       if (blocks->size() == end) return;
       const Entry& entry = entries_[index];
-      if (entry.free_pages != 0) blocks->push_back({entry.block, entry.free_pages, entry.bound != 0});
+      blocks->push_back({entry.block, entry.free_pages, entry.bound != 0});
     }
   }
 }
@@ -246,7 +246,7 @@ void SlotBlocks::CheckInvariants() const {
   uint64_t sparse = 0;
   for (unsigned list = 0; list < sparse_.size(); ++list) {
     for (uint32_t i = sparse_[list]; i != kNone; i = entries_[i].next_sparse, ++sparse) {
-      TIER_CHECK(entries_[i].free_pages / kSparseStep == list, "entry {} is in sparse list {}", i, list);
+      TIER_CHECK(SparseList(entries_[i].free_pages) == list, "entry {} is in sparse list {}", i, list);
     }
   }
   TIER_CHECK(listed == count_ && sparse == count_, "listed {} and {} of {}", listed, sparse, count_);

@@ -5,7 +5,7 @@
 // Those that compaction could empty are found by a second list, of the free pages in steps of 64. 160 bytes a slot
 // block and 4 a block of every started group of 1024; no allocation in steady state.
 //
-// Invariants: a block of list n has a longest hole of exactly n pages; one of sparse list n has 64n to 64n + 63 free
+// Invariants: a block of list n has a longest hole of exactly n pages; one of sparse list n has 64n - 63 to 64n free
 // pages. Pure bookkeeping; not thread-safe.
 #pragma once
 
@@ -85,6 +85,7 @@ class SlotBlocks {
   void Unlink(uint32_t index);
   void Occupy(uint32_t index, unsigned page, unsigned pages);
   void SetLongest(uint32_t index, unsigned pages);
+  static unsigned SparseList(unsigned free_pages) { return (free_pages + kSparseStep - 1) / kSparseStep; }
   void LinkSparse(uint32_t index);
   void UnlinkSparse(uint32_t index);
   void SetFree(uint32_t index, unsigned pages);

@@ -17,7 +17,7 @@ constexpr uint32_t kRegionBlocks = 5;
 constexpr uint32_t kRegions = 8;
 constexpr uint16_t kWhole = kPagesPerBlock;
 
-enum class Action : uint8_t { kAllocate, kRun, kBesideSlots, kFree, kTake, kAddRegion, kRemoveRegion };
+enum class Action : uint8_t { kAllocate, kRun, kBesideSlots, kInFreeBlock, kFree, kTake, kAddRegion, kRemoveRegion };
 
 struct Step {
   Action action;
@@ -106,6 +106,7 @@ class Program {
       case Action::kAllocate: return Allocate(step.first % 12, step.second % 512);
       case Action::kRun: return AllocateRun(step.first % 4 == 0 ? kWhole : 1 + step.second % 511, step.second % 64);
       case Action::kBesideSlots: return AllocateBesideSlots(1 + step.second % 511);
+      case Action::kInFreeBlock: return AllocateInFreeBlock(1 + step.second % 511);
       case Action::kFree: return Free(step.first);
       case Action::kTake: return Take(step);
       case Action::kAddRegion:
@@ -131,7 +132,8 @@ class Program {
     RC_ASSERT(sparse.size() == expected);
     for (size_t i = 0; i < sparse.size(); ++i) {
       RC_ASSERT(sparse[i].free_pages == kWhole - model_.blocks.at(sparse[i].block).used());
-      RC_ASSERT((i == 0 || sparse[i].free_pages / 64 <= sparse[i - 1].free_pages / 64));
+      const auto list = [&](size_t at) { return (sparse[at].free_pages + 63) / 64; };
+      RC_ASSERT((i == 0 || list(i) <= list(i - 1)));
       std::vector<PageRun> slots;
       pool_.ListSlots(sparse[i].block, &slots);
       std::vector<PageRun> live;
@@ -182,6 +184,16 @@ class Program {
     RC_ASSERT(static_cast<bool>(run) == expected);
     if (run) Keep(run);
   }
+  void AllocateInFreeBlock(uint32_t pages) {
+    const bool expected = model_.free_blocks(true) != 0;
+    const PageRun run = pool_.TryAllocateInFreeBlock(pages);
+    RC_ASSERT(static_cast<bool>(run) == expected);
+    if (!run) return;
+    RC_ASSERT(run.page == 0U);
+    RC_ASSERT(run.pages == pages);
+    RC_ASSERT(model_.blocks.at(run.block).used() == 0U);
+    Keep(run);
+  }
   void Free(uint32_t which) {
     if (live_.empty()) return;
     const size_t at = which % live_.size();
@@ -227,6 +239,7 @@ rc::Gen<std::vector<Step>> Programs() {
   const auto action = rc::gen::weightedElement<Action>({{6, Action::kAllocate},
                                                         {10, Action::kRun},
                                                         {4, Action::kBesideSlots},
+                                                        {2, Action::kInFreeBlock},
                                                         {10, Action::kFree},
                                                         {3, Action::kTake},
                                                         {2, Action::kAddRegion},
