@@ -131,8 +131,10 @@ Status EngineSide::OpenMemory(const config::Config& config) {
   options.collapse = config.arena.collapse == "never" ? memory::CollapsePolicy::kNever : memory::CollapsePolicy::kAuto;
   options.numa_node = static_cast<int>(config.arena.numa_node);
   // An empty closure wakes the engine, which then polls. A full mailbox means that it is awake.
-  options.on_event = [this] { (void)mailbox_.TryPost([] {}); };
+  const auto wake = [this] { (void)mailbox_.TryPost([] {}); };
+  options.on_event = wake;
   arena_ = std::make_unique<memory::Arena>(std::move(options), workers_.get());
+  copier_ = std::make_unique<memory::PageCopier>(workers_.get(), wake);
   if (config.arena.prefault) {
     if (auto started = arena_->StartPrefault(sizes->max_bytes); !started) return started;
   }
@@ -197,7 +199,8 @@ Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& p
                                                                             .transfers = ssd_->transfers(),
                                                                             .manifests = ssd_->manifests(),
                                                                             .replies = *sessions_,
-                                                                            .move_memory = *move_memory});
+                                                                            .move_memory = *move_memory,
+                                                                            .copier = copier_.get()});
   const auto only_uid = config.daemon.is_private ? std::optional(::geteuid()) : std::nullopt;
   const session::JobRegistryOptions jobs = {.jobs_per_uid_max = static_cast<uint32_t>(config.jobs.max_jobs_per_uid),
                                             .persistent = paths.persistent,

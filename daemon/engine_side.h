@@ -16,6 +16,7 @@
 #include "daemon/config/config.h"
 #include "daemon/daemon_paths.h"
 #include "daemon/memory/arena.h"
+#include "daemon/memory/page_copier.h"
 #include "daemon/memory/prefault_report.h"
 #include "daemon/session/engine_loop.h"
 #include "daemon/session/event_log.h"
@@ -85,6 +86,7 @@ class EngineSide {
   std::unique_ptr<base::Workers> workers_;
   session::SpinPolicy spin_;
   std::unique_ptr<memory::Arena> arena_;
+  std::unique_ptr<memory::PageCopier> copier_;
   std::unique_ptr<std::byte, FreeMemory> move_memory_;  // Untouched before a device is drained; never pinned.
   std::unique_ptr<storage::SsdTier> ssd_;
   session::EventLog events_;

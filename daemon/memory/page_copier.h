@@ -2,7 +2,7 @@
 // worker threads; the simulator's copies at scripted times.
 //
 // Engine thread only. A started copy always ends in exactly one result; until then neither place is given up, and the
-// target is written by nobody else. What is read meanwhile may change: then the caller throws the copy away.
+// target is written by no one else. What is read meanwhile may change: then the caller throws the copy away.
 //
 // Either place may vanish, because a client punched a hole in its window: a copy runs under the fault guard, and its
 // result says which side could not be touched.

@@ -25,10 +25,12 @@
 #include "daemon/tiering/memory/window_ownership.h"
 #include "daemon/tiering/pieces/deferred_free.h"
 #include "daemon/tiering/pieces/recency.h"
+#include "daemon/tiering/requests/scattered_room.h"
 #include "daemon/tiering/requests/submit.h"
 #include "daemon/tiering/requests/waiting.h"
 #include "daemon/tiering/tables/storage_capacity.h"
 #include "daemon/tiering/tables/tables.h"
+#include "daemon/tiering/transfers/ram_moves.h"
 #include "daemon/tiering/transfers/transfers.h"
 
 namespace tier::tiering {
@@ -97,6 +99,7 @@ void TakeEvents(Tables& tables) {
   tables.turn.NoteProgress(TakeWindows(tables));
   EndRefilling(tables);
   tables.turn.NoteProgress(TakeResults(tables));
+  if (!tables.ram_moves.empty()) tables.turn.NoteProgress(TakeRamMoves(tables));
   if (!tables.reports.empty()) {
     RefuseFailedReads(tables);
     EndFaultedJobs(tables);
@@ -180,6 +183,10 @@ void WorkOnJobs(Tables& tables) {
   if (tables.windows.any_asked_back()) ExpireReturns(tables);
   if (tables.windows.any_overdue()) TakeUnreturned(tables);
   ServeStalled(tables);
+  if (tables.ram_moves.any_wanted()) {
+    tables.work.Enter(tables.work.units().compact);
+    MakeRunsForRequests(tables);
+  }
   tables.work.Enter(tables.work.units().move);
   if (HandOverDue(tables) && tables.turn.now() >= tables.hand_over.next_at()) {
     tables.hand_over.SetNextAt(tables.turn.now() + kHandOverInterval);
@@ -202,14 +209,15 @@ void ShrinkTables(Tables& tables) {
 // The one end of a turn. The order is the promise:
 //   1. Extents that this turn freed become free, for transfers of later turns.
 //   2. Replies are published.
-//   3. Transfers are submitted. They may write to RAM that this turn freed, so none of them runs before the turn has
-//      ended.
+//   3. Transfers are submitted, and copies in RAM. They may write to RAM that this turn freed, so none of them runs
+//      before the turn has ended.
 void EndTurn(Tables& tables) {
   tables.ports.extents.OnTurnEnded();
   SaveQuarantine(tables);
   tables.turn.NotePublication();
   tables.replies.Publish(tables.ports.replies);
   if (tables.flights.TakeStarted()) tables.ports.transfers.Submit();
+  if (!tables.ram_moves.empty()) tables.ports.copier->Submit();
   tables.work.BeginTurn();
 }
 
@@ -402,8 +410,8 @@ void Engine::StartDrain(const std::string& reason) {
 
 bool Engine::idle() const {
   const Tables& tables = state_->tables;
-  return tables.ports.transfers.inflight() == 0 && tables.flights.queue_empty() && tables.manifests.idle() &&
-         tables.waits.size() == 0 && tables.replies.empty();
+  return tables.ports.transfers.inflight() == 0 && tables.flights.queue_empty() && tables.ram_moves.empty() &&
+         tables.manifests.idle() && tables.waits.size() == 0 && tables.replies.empty();
 }
 
 bool Engine::ReleasesCanWait() const {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "daemon/base/time.h"
+#include "daemon/memory/page_copier.h"
 #include "daemon/memory/window_source.h"
 #include "daemon/storage/extent_store.h"
 #include "daemon/storage/manifest_store.h"
@@ -34,6 +35,7 @@ struct WorkUnits {
   uint32_t look = kLookMax + kWaiterCost;        // … and the rest for the job whose turn it is.
   uint32_t expiry = kLookMax + 2 * kWaiterCost;  // Refuses requests at their deadline.
   uint32_t maintain = 4096;                      // Evicts and fetches ahead.
+  uint32_t compact = 8192;                       // Plans moves in RAM.
   uint32_t move = 8192;                          // Empties windows and devices.
   uint32_t drop = 4096;                          // Cancels reads that no request needs any more.
   uint32_t shrink = 4096;                        // Gives memory of a table back to the system.
@@ -41,7 +43,7 @@ struct WorkUnits {
   uint32_t wake = 256;
 
   constexpr uint32_t all() const {
-    return submit + store + teardown + frees + share + look + expiry + maintain + move + drop + shrink;
+    return submit + store + teardown + frees + share + look + expiry + maintain + compact + move + drop + shrink;
   }
 };
 
@@ -79,6 +81,7 @@ struct EnginePorts {
   storage::ManifestStore* manifests;  // Null: persist is DENIED (a private daemon without daemon.data_directory).
   ReplySink& replies;
   MoveMemory move_memory{};
+  memory::PageCopyPort* copier = nullptr;  // Null: pieces stay where they are in RAM.
 };
 
 struct JobOptions {

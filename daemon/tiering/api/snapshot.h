@@ -49,6 +49,7 @@ struct JobCounters {
   uint64_t prefetched_bytes = 0;     // Counter.
   uint64_t evicted_bytes = 0;        // Counter.
   uint64_t write_avoided_bytes = 0;  // Evicted clean, or freed before being written. Counter.
+  uint64_t moved_bytes = 0;          // Moved in RAM by compaction. Counter.
 };
 
 // Adds the counters; gauges stay as they are.
@@ -61,6 +62,7 @@ inline void AddCounters(const JobCounters& job, JobCounters* sum) {
   sum->prefetched_bytes += job.prefetched_bytes;
   sum->evicted_bytes += job.evicted_bytes;
   sum->write_avoided_bytes += job.write_avoided_bytes;
+  sum->moved_bytes += job.moved_bytes;
 }
 
 // What the daemon itself keeps in memory for users (tables/metadata_budget.h), by kind.
@@ -93,6 +95,24 @@ constexpr const char* ForcedReturnKindName(ForcedReturnKind kind) {
   constexpr std::array<const char*, kForcedReturnKinds> kNames = {"session", "window", "refill"};
   return kNames[static_cast<size_t>(kind)];
 }
+
+// Why pieces are moved in RAM.
+enum class CompactionCause : uint8_t {
+  kBlock,   // A request needs a whole block.
+  kSlot,    // A request needs pages side by side.
+  kWindow,  // A window is emptied for another job.
+};
+inline constexpr size_t kCompactionCauses = 3;
+constexpr const char* CompactionCauseName(CompactionCause cause) {
+  constexpr std::array<const char*, kCompactionCauses> kNames = {"block", "slot", "window"};
+  return kNames[static_cast<size_t>(cause)];
+}
+
+struct CompactionFigures {  // Counters.
+  uint64_t moves = 0;       // Pieces that were moved in RAM.
+  uint64_t bytes = 0;       // Of these.
+  uint64_t cancelled = 0;   // Moves that something else came before.
+};
 
 struct JobView {
   JobId id{};
@@ -172,6 +192,7 @@ struct EngineSnapshot {
   std::array<uint64_t, kWaitBucketsSeconds.size() + 1> wait_histogram{};     // Of acquires and creates; last: longer.
   uint64_t wait_sum_ns = 0;
   MetadataFigures metadata;
+  std::array<CompactionFigures, kCompactionCauses> compaction{};
   JobCounters totals;  // Counters of all jobs, also of closed ones. Its gauges are 0.
   std::vector<JobView> jobs;
   std::vector<DeviceView> devices;

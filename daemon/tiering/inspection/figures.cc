@@ -131,6 +131,9 @@ EngineSnapshot TakeSnapshot(const Tables& tables) {
   snapshot.waiting_count = tables.waits.size();
   snapshot.metadata = tables.metadata.figures();
   snapshot.metadata.held = HeldMetadata(tables);
+  for (const auto cause : {CompactionCause::kBlock, CompactionCause::kSlot, CompactionCause::kWindow}) {
+    snapshot.compaction[static_cast<size_t>(cause)] = tables.ram_moves.figures(cause);
+  }
   tables.figures.AddTo(&snapshot);
   snapshot.totals = tables.jobs.closed_totals();
   for (const JobState* job : tables.jobs.closing()) AddCounters(job->record.counters, &snapshot.totals);

@@ -28,6 +28,8 @@ struct JobCount {
   uint64_t leased_bytes = 0;
   uint64_t logical_pages = 0;
   uint64_t unnamed_pages = 0;
+  uint64_t extra_pages = 0;  // In RAM, of no piece.
+  uint64_t coming_pages = 0;
   struct SlotBlock {
     uint64_t pages = 0;
     bool leased = false;
@@ -44,7 +46,9 @@ struct Count {
   std::unordered_map<uint32_t, uint32_t> write_leases;  // By piece.
   std::unordered_map<uint32_t, uint32_t> tensor_leases;
   std::unordered_map<uint32_t, uint32_t> flights;  // By piece.
-  std::map<uint64_t, uint64_t> ram;                // Run start → end, in pages.
+  uint64_t moving = 0;                             // Pieces.
+  uint64_t residents = 0;
+  std::map<uint64_t, uint64_t> ram;  // Run start → end, in pages.
   std::map<uint64_t, uint64_t> ssd;
 };
 
@@ -129,6 +133,12 @@ void CheckPiece(const Tables& tables, PieceId id, Count* count) {
              Value(id));
   TIER_CHECK(!piece.has(kListed) || (piece.activity == Activity::kNone && piece.read_leases == 0), "piece {} is listed",
              Value(id));
+  const bool indexed = !piece.ram || tables.residents.At(piece.ram) == id;
+  TIER_CHECK(indexed, "piece {} is not found in block {} page {}", Value(id), piece.ram.block, piece.ram.page);
+  TIER_CHECK(piece.activity != Activity::kMoving || (tables.ram_moves.Reads(piece.ram) && piece.read_leases == 0),
+             "piece {} moves without a copy", Value(id));
+  if (piece.activity == Activity::kMoving) ++count->moving;
+  if (piece.ram) ++count->residents;
   TIER_CHECK(count->flights[Value(id)] == (piece.in_transfer() ? 1u : 0u), "piece {}: {} flights, {}", Value(id),
              count->flights[Value(id)], ActivityName(piece.activity));
 }
@@ -142,6 +152,35 @@ void CountFlights(const Tables& tables, Count* count) {
       OccupySsd(tables, flight.extent, &count->ssd);
     }
   });
+}
+
+// Runs in RAM that are taken for moves, beside those of pieces.
+void CountRamMoves(const Tables& tables, Count* count) {
+  uint64_t moving = 0;
+  const auto take = [&](JobIndex index, base::PageRun run) {
+    JobCount& job = count->jobs[index];
+    job.extra_pages += run.pages;
+    if (!run.whole_block()) job.slot_blocks[run.block].pages += run.pages;
+    Occupy(&count->ram, PageOf(run), run.pages);
+  };
+  tables.ram_moves.ForEach([&](const RamMove& move) {
+    take(move.job, move.to);
+    if (move.keeps_source) take(move.job, move.from);
+    if (move.piece == kNoPiece) return;
+    ++moving;
+    const Piece& piece = tables.pieces[move.piece];
+    TIER_CHECK(piece.activity == Activity::kMoving && piece.ram == move.from && tables.JobOf(piece).index == move.job,
+               "piece {} is {}", Value(move.piece), ActivityName(piece.activity));
+  });
+  tables.ram_moves.ForEachCompaction([&](const Compaction& compaction) {
+    count->jobs[compaction.job].coming_pages += compaction.pages;
+    for (const base::PageRun run : compaction.kept) take(compaction.job, run);
+  });
+  TIER_CHECK(moving == count->moving, "{} pieces move of {}", count->moving, moving);
+  TIER_CHECK(tables.residents.size() == count->residents, "{} pieces in RAM of {}", count->residents,
+             tables.residents.size());
+  tables.residents.CheckInvariants();
+  tables.ram_moves.CheckInvariants();
 }
 
 // Blocks through which pieces of a manifest go.
@@ -206,8 +245,11 @@ void CheckJob(const Tables& tables, const JobState& job, const JobCount& count, 
   job.pool.CheckInvariants();
   job.keys.CheckInvariants();
   job.manifest.CheckInvariants();
-  TIER_CHECK(job.pool.used_pages() == count.ram_pages, "job {}: pieces take {} pages, the pool says {}", job.key,
-             count.ram_pages, job.pool.used_pages());
+  TIER_CHECK(job.pool.used_pages() == count.ram_pages + count.extra_pages && job.used_pages() == count.ram_pages,
+             "job {}: pieces take {} pages and moves {}, the pool says {}", job.key, count.ram_pages, count.extra_pages,
+             job.pool.used_pages());
+  TIER_CHECK(job.moves.coming_pages() == count.coming_pages, "job {}: compactions make {} pages of {}", job.key,
+             count.coming_pages, job.moves.coming_pages());
   uint64_t ready = 0;
   for (const WindowIndex window : job.windows.ready()) ready += tables.windows.SizeOf(window);
   uint64_t making = 0;
@@ -428,6 +470,7 @@ void CheckInvariants(const Tables& tables) {
   CountFlights(tables, &count);
   CountMove(tables, &count);
   CheckTensors(tables, &count);
+  CountRamMoves(tables, &count);
   tables.tensors.CheckInvariants();
   tables.names.CheckInvariants();
   tables.leases.CheckInvariants();

@@ -172,7 +172,7 @@ void SweepClosedJobs(Tables& tables) {
   const std::vector<JobState*> closing = tables.jobs.closing();
   for (JobState* each : closing) {
     JobState& job = *each;
-    if (job.transfers.count() != 0 || job.frees.any()) continue;
+    if (job.transfers.count() != 0 || job.moves.any() || job.frees.any()) continue;
     TIER_CHECK(job.record.counters.tensor_count == 0 && job.pages.dirty() == 0 && job.pages.logical() == 0 &&
                    job.pages.unnamed() == 0,
                "tensors {} dirty {} logical {} unnamed {}", job.record.counters.tensor_count, job.pages.dirty(),

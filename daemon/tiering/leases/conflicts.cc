@@ -54,7 +54,8 @@ ConflictCause CauseOfRead(const Tables& tables, const Ask& ask, const WaitItem& 
 ConflictCause CauseOfWrite(const Tables& tables, const Ask& ask, const WaitItem& item, const Piece& piece) {
   if (piece.read_leases != 0 || piece.activity == Activity::kLeasedWrite) return ConflictCause::kLease;
   if (piece.activity == Activity::kReadingIn) return ask.discards() ? ConflictCause::kTransfer : ConflictCause::kNone;
-  if (piece.activity != Activity::kNone) return ConflictCause::kTransfer;
+  const bool moves = piece.activity == Activity::kMoving;  // The grant cancels that.
+  if (piece.activity != Activity::kNone && !moves) return ConflictCause::kTransfer;
   if (!piece.has(kWanted)) return ConflictCause::kNone;
   return ClaimStandsBefore(tables, ask, item, piece) ? ConflictCause::kClaim : ConflictCause::kNone;
 }

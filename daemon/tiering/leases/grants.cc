@@ -40,6 +40,8 @@ void LinkLease(Tables& tables, SessionState& session, LeaseIndex index) {
 
 void TakeForWriting(Tables& tables, PieceId id) {
   Piece& piece = tables.pieces.Edit(id);
+  if (piece.activity == Activity::kMoving) [[unlikely]]
+    CancelMove(tables, id);
   const Tensor& tensor = tables.tensors[piece.tensor];
   piece.clear(kReserved);
   piece.generation = tensor.generation;

@@ -127,11 +127,6 @@ bool EvictOne(Tables& tables, JobState& job, uint32_t pages, MayEvict may_evict)
   return EvictFirst(tables, job, EvictionOrder::kKept, pages);
 }
 
-bool WithinLimit(const JobState& job, uint64_t pages) {
-  const uint64_t limit = job.record.limit_bytes;
-  return limit == 0 || job.used_pages() + pages <= std::max(limit / kPageSize, uint64_t{1});
-}
-
 base::PageRun TakeFree(const Tables& tables, JobState& job, uint32_t pages, uint32_t near) {
   if (!WithinLimit(job, pages)) return {};
   const base::PageRun run = job.pool.TryAllocateRun(pages, near);
@@ -213,10 +208,12 @@ void WriteBehind(Tables& tables, JobState& job, uint64_t reachable) {
   const uint64_t start = Threshold(reachable, tables.options.write_behind_start);
   const uint64_t dirty = job.pages.dirty();
   const uint64_t wanted = dirty - std::min(dirty, WriteBehindStart(job, reachable, start));
-  // What waits for room of windows that are coming needs no write.
+  // What waits for room of windows that are coming, or of moves in RAM, needs no write.
   const uint64_t coming =
-      (BlocksComing(tables, job, WindowKind::kBlock) + BlocksComing(tables, job, WindowKind::kSlot)) * kPagesPerBlock;
-  const uint64_t shortage = tables.waits.shortage_pages(job) - std::min(tables.waits.shortage_pages(job), coming);
+      (BlocksComing(tables, job, WindowKind::kBlock) + BlocksComing(tables, job, WindowKind::kSlot)) * kPagesPerBlock +
+      job.moves.coming_pages();
+  const uint64_t lacking = job.moves.wanted() ? 0 : tables.waits.shortage_pages(job);
+  const uint64_t shortage = lacking - std::min(lacking, coming);
   const bool ahead = tables.ports.extents.HasRoom(2 * kBlockSize);  // The last block is not for that.
   if (ahead && wanted != 0) WriteColdest(tables, job, wanted, WriteFor::kAhead);
   if (shortage != 0) WriteColdest(tables, job, std::min(shortage, dirty), PurposeOf(tables, job));
@@ -413,6 +410,11 @@ void GrowAhead(Tables& tables, JobState& job) {
 
 }  // namespace
 
+bool WithinLimit(const JobState& job, uint64_t pages) {
+  const uint64_t limit = job.record.limit_bytes;
+  return limit == 0 || job.used_pages() + pages <= std::max(limit / kPageSize, uint64_t{1});
+}
+
 bool Grow(Tables& tables, JobState& job, const Need& need) {
   const Shortfall left = StartWindows(tables, job, need);
   if (left.blocks == 0) {
@@ -453,6 +455,7 @@ bool TakeRuns(Tables& tables, JobState& job, uint32_t blocks, uint32_t tail_page
 
 bool OwnRoomComes(const JobState& job) {
   if (job.frees.any() || job.windows.makes_any()) return true;
+  if (job.moves.any() || job.moves.wanted()) return true;
   if (job.transfers.writing_pages() != 0 || job.transfers.reading_pages() != 0) return true;
   return job.policy->count(EvictionOrder::kDirty) != 0 && job.failures.in_a_row() < kWriteFailuresBeforeRefusal;
 }

@@ -26,6 +26,8 @@ struct Need {
   uint64_t fresh_pages = 0;  // Of these: for content of which SSD has no copy.
   uint64_t pages() const { return blocks * kPagesPerBlock + slot_pages; }
 };
+// The job may use so many pages more.
+bool WithinLimit(const JobState& job, uint64_t pages);
 // Starts windows until the free room, with the windows that are coming, has whole blocks for the blocks and pages for
 // the slots. False: the job is not entitled to so many windows, or the arena has no more. It has then claimed what it
 // is owed of them (Ledger::Claim), and hand-over brings that.

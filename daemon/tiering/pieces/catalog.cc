@@ -76,6 +76,7 @@ void FreePiece(Tables& tables, PieceId id) {
   TIER_CHECK(piece.read_leases == 0 && piece.activity != Activity::kLeasedWrite, "piece {} is leased", Value(id));
   if (piece.copies == Copies::kRam) tables.jobs.Edit(job).counters.write_avoided_bytes += piece.ram.size_bytes();
   if (piece.has(kWanted)) job.claims.Drop(id);
+  CancelMove(tables, id);
   const UseOfRam before = UseOfRamOf(piece);
   piece.pins = 0;  // Waiters name it through the tensor, whose salt has risen.
   ChangeUse(tables, piece, before);

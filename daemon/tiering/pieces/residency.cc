@@ -1,6 +1,8 @@
 // See residency.h.
 #include "daemon/tiering/pieces/residency.h"
 
+#include <utility>
+
 namespace tier::tiering {
 namespace {
 
@@ -133,6 +135,7 @@ void GiveRam(Tables& tables, PieceId id, base::PageRun run) {
   TIER_CHECK(!piece.ram && run, "piece {} has {} pages", Value(id), piece.ram.pages);
   piece.ram = run;
   tables.tensors.Edit(piece.tensor).ram_pages += run.pages;
+  tables.residents.Add(id);
   CountUse(tables, piece, 1);
   piece.set(kReserved);
 }
@@ -141,7 +144,13 @@ void TakeBackRam(Tables& tables, PieceId id) {
   Piece& piece = tables.pieces.Edit(id);
   TIER_CHECK(piece.ram && piece.read_leases == 0, "piece {} leases {}", Value(id), piece.read_leases);
   CountUse(tables, piece, -1);
-  tables.JobOf(piece).pool.Free(piece.ram);
+  tables.residents.Remove(id);
+  JobState& job = tables.JobOf(piece);
+  if (tables.ram_moves.KeepSource(piece.ram)) {
+    job.moves.AddExtra(piece.ram.pages);
+  } else {
+    job.pool.Free(piece.ram);
+  }
   tables.tensors.Edit(piece.tensor).ram_pages -= piece.ram.pages;
   piece.ram = {};
   piece.clear(kReserved);
@@ -150,6 +159,25 @@ void TakeBackRam(Tables& tables, PieceId id) {
 void DropRam(Tables& tables, PieceId id) {
   TakeBackRam(tables, id);
   tables.waits.OnRoom(tables.JobOf(tables.pieces[id]));
+}
+
+base::PageRun SwitchRam(Tables& tables, PieceId id, base::PageRun to) {
+  Piece& piece = tables.pieces.Edit(id);
+  TIER_CHECK(piece.activity == Activity::kMoving && piece.ram.pages == to.pages && !Held(piece),
+             "piece {} is {}: {} pages to {}", Value(id), ActivityName(piece.activity), piece.ram.pages, to.pages);
+  CountUse(tables, piece, -1);
+  tables.residents.Remove(id);
+  const base::PageRun from = std::exchange(piece.ram, to);
+  tables.residents.Add(id);
+  CountUse(tables, piece, 1);
+  return from;
+}
+
+void CancelMove(Tables& tables, PieceId id) {
+  const Piece& piece = tables.pieces[id];
+  if (piece.activity != Activity::kMoving) return;
+  tables.ram_moves.Cancel(piece.ram);
+  SetState(tables, id, {piece.copies, Activity::kNone});
 }
 
 void FreeExtent(Tables& tables, JobState& job, storage::Extent extent, bool bad) {
@@ -189,6 +217,8 @@ void GiveExtent(Tables& tables, PieceId id, storage::Extent extent) {
 // books.
 void AddReader(Tables& tables, PieceId id) {
   Piece& piece = tables.pieces.Edit(id);
+  if (piece.activity == Activity::kMoving) [[unlikely]]
+    CancelMove(tables, id);
   TIER_CHECK(piece.readable() && piece.read_leases != UINT32_MAX, "piece {} of tensor {}", piece.number,
              tables.tensors[piece.tensor].id);
   const WindowUse before = UseOf(piece);

@@ -39,6 +39,7 @@ void ChangeUse(Tables& tables, const Piece& piece, UseOfRam before);
 
 // The run becomes the piece's room. REQUIRES: the run was taken from the pool of the piece's job; the piece has no run.
 void GiveRam(Tables& tables, PieceId id, base::PageRun run);
+// A copy that was cancelled may still read the run: then it goes back when that ends (RamMoveTable::Reads).
 void DropRam(Tables& tables, PieceId id);  // Gives it back to the pool, and wakes requests that wait for room.
 // Like DropRam, for room that was given a moment ago and is not needed: it wakes no request, as none could gain by it.
 void TakeBackRam(Tables& tables, PieceId id);
@@ -47,6 +48,12 @@ void TakeBackRam(Tables& tables, PieceId id);
 void DropExtent(Tables& tables, PieceId id);
 void GiveExtent(Tables& tables, PieceId id, storage::Extent extent);
 void FreeExtent(Tables& tables, JobState& job, storage::Extent extent, bool bad);
+
+// The piece has moved: it lies in `to` from now on, and its old run is returned, still taken. REQUIRES: `to` was taken
+// from the pool of the piece's job and has as many pages; kMoving.
+base::PageRun SwitchRam(Tables& tables, PieceId id, base::PageRun to);
+// Its move, if it is moving, is not made: it stays where it is, and the copy is thrown away when it ends.
+void CancelMove(Tables& tables, PieceId id);
 
 void AddReader(Tables& tables, PieceId id);
 void RemoveReader(Tables& tables, PieceId id);

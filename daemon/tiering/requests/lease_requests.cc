@@ -251,7 +251,7 @@ bool TryReserveNow(Tables& tables, const Ask& ask) {
   AddPieces(tables, ask);
   if (tables.waits.anybody_waits_for_room(*ask.session->job) || !LeasesFit(tables, ask)) return false;
   if (AwaitsPlace(tables, ask) && ReserveInPlace(tables, ask)) return true;
-  return Reserve(tables, ask) && CheckConflicts(tables, ask).outcome == ConflictOutcome::kReady;
+  return Reserve(tables, ask, true) == Reserved::kAll && CheckConflicts(tables, ask).outcome == ConflictOutcome::kReady;
 }
 
 // Pieces that were given room but are not waited for after all lose it again.

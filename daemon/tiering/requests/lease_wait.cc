@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "daemon/tiering/leases/conflicts.h"
@@ -12,6 +13,7 @@
 #include "daemon/tiering/requests/refusals.h"
 #include "daemon/tiering/requests/replace.h"
 #include "daemon/tiering/requests/reserve.h"
+#include "daemon/tiering/requests/scattered_room.h"
 
 namespace tier::tiering {
 namespace {
@@ -172,14 +174,18 @@ Outcome TryReserve(Tables& tables, Waiter& waiter, LeaseWait* wait) {
     tables.waits.WaitAtPiece(waiter.number, tables.pieces[*full].tensor, tables.pieces[*full].number);
     return Waits();
   }
-  const bool complete = (AwaitsPlace(tables, ask) && ReserveInPlace(tables, ask)) || Reserve(tables, ask);
-  if (complete) {  // Its pieces are pinned and have room, and nothing conflicts: what is left is to read some.
+  const bool may_be_scattered = !std::exchange(wait->not_scattered, false);
+  const bool in_place = AwaitsPlace(tables, ask) && ReserveInPlace(tables, ask);
+  const Reserved reserved = in_place ? Reserved::kAll : Reserve(tables, ask, may_be_scattered);
+  if (reserved ==
+      Reserved::kAll) {  // Its pieces are pinned and have room, and nothing conflicts: what is left is to read some.
     wait->starved = false;
     return WaitForReads(tables, waiter, ask) ? Waits() : Ready();
   }
   wait->needed_pages = NeedOf(tables, ask).pages();
   wait->needed_pages -= std::min(wait->needed_pages - 1, VacatedBy(tables, ask).pages);
   UnpinAll(tables, waiter);
+  if (reserved == Reserved::kScattered) WantRun(tables, waiter);
   return OnShortage(tables, waiter, wait);
 }
 

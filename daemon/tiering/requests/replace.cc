@@ -30,7 +30,7 @@ void ForEachVacated(const Tables& tables, TensorIndex index, Visit visit) {
   if (tensor.piece_count > kPlacePiecesMax) return;
   for (uint32_t k = 0; k < tensor.piece_count; ++k) {
     const Piece& piece = tables.PieceOf(tensor, k);
-    if (piece.ram && !piece.in_transfer()) visit(piece);
+    if (piece.ram && !piece.in_transfer() && !tables.ram_moves.Reads(piece.ram)) visit(piece);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "daemon/tiering/memory/compaction.h"
 #include "daemon/tiering/memory/room.h"
 #include "daemon/tiering/pieces/catalog.h"
 #include "daemon/tiering/pieces/residency.h"
@@ -96,7 +97,7 @@ void AddPieces(Tables& tables, const Ask& ask) {
   }
 }
 
-bool Reserve(Tables& tables, const Ask& ask) {
+Reserved Reserve(Tables& tables, const Ask& ask, bool may_be_scattered) {
   JobState& job = *ask.session->job;
   const Need need = NeedOf(tables, ask);
   if (need.pages() != 0) {
@@ -104,14 +105,17 @@ bool Reserve(Tables& tables, const Ask& ask) {
     const bool covered = Grow(tables, job, need);
     // What windows under way will hold is waited for; beyond that, cold pieces make room.
     const bool may_evict = !covered || !job.windows.makes_any();
-    const MakeRoom how{.may_evict = may_evict ? MayEvict::kAll : MayEvict::kNothing, .fresh_pages = need.fresh_pages};
-    if (!GiveAll(tables, ask, how)) {
+    const bool scattered = may_evict && may_be_scattered && MayCompact(tables, job, need.pages());
+    if (may_evict && !scattered) job.moves.ClearFailures();
+    const MayEvict evicted = may_evict && !scattered ? MayEvict::kAll : MayEvict::kNothing;
+    if (!GiveAll(tables, ask, {.may_evict = evicted, .fresh_pages = need.fresh_pages})) {
+      if (scattered) return Reserved::kScattered;
       if (may_evict) GrowByOne(tables, job, need);
-      return false;
+      return Reserved::kNone;
     }
   }
   StartReads(tables, ask);
-  return true;
+  return Reserved::kAll;
 }
 
 }  // namespace tier::tiering

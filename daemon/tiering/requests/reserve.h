@@ -8,9 +8,14 @@ namespace tier::tiering {
 
 // Makes the pieces that are leased for the first time.
 void AddPieces(Tables& tables, const Ask& ask);
-// True: every piece that lacked room has it, and the reads are started. False: there is not enough room for all of
-// them, and none got any. So two requests never hold half of what each needs. REQUIRES: the pieces are pinned.
-bool Reserve(Tables& tables, const Ask& ask);
+enum class Reserved : uint8_t {
+  kAll,        // Every piece that lacked room has it, and the reads are started.
+  kNone,       // There is not enough room for all of them, and none got any.
+  kScattered,  // The same; but there are as many free pages, so nothing was evicted: moves in RAM are to be tried
+               // first.
+};
+// So two requests never hold half of what each needs. REQUIRES: the pieces are pinned.
+Reserved Reserve(Tables& tables, const Ask& ask, bool may_be_scattered);
 
 // Whether the job's leases, with these, still fit into the memory that no other job is guaranteed. Else the ask waits
 // as for room: leased memory that is lent could not be taken back.

@@ -15,6 +15,7 @@ using proto::Op;
 // Clean and idle: its RAM copy goes.
 void DropPiece(Tables& tables, PieceId id, uint32_t length, Scan* scan) {
   const Piece& piece = tables.pieces[id];
+  CancelMove(tables, id);
   const bool idle =
       piece.copies == Copies::kRamSsd && piece.activity == Activity::kNone && piece.read_leases == 0 && piece.pins == 0;
   if (idle && Evict(tables, id)) scan->ram_bytes += length;

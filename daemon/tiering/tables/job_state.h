@@ -1,7 +1,8 @@
 // JobState: what the engine keeps of one job: its share of the arena, its tensors, its waiters. Who it is, and what
 // other tables keep for it, never changes; each thing that changes has one owner among its parts. Engine thread only.
 //
-// Invariant: pool.free_pages + pool.used_pages = pages of its ready windows; used_pages = Σ pages of its pieces' runs.
+// Invariant: pool.free_pages + pool.used_pages = pages of its ready windows; pool.used_pages = Σ pages of its pieces'
+// runs + moves.extra_pages.
 #pragma once
 
 #include <cstdint>
@@ -78,6 +79,7 @@ struct JobState {
 
   JobWindows windows;
   JobTransfers transfers;
+  JobMoves moves;
   WriteFailures failures;
   TensorPages pages;
   JobRequested requested;
@@ -86,7 +88,7 @@ struct JobState {
   PrefetchAge prefetch_age;
   Claims claims;
 
-  uint64_t used_pages() const { return pool.used_pages(); }
+  uint64_t used_pages() const { return pool.used_pages() - moves.extra_pages(); }  // By its pieces.
 };
 
 }  // namespace tier::tiering

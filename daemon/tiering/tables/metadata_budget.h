@@ -35,9 +35,10 @@
 namespace tier::tiering {
 
 // Bytes that a record takes, with its entries in the containers that lead to it.
-// Of a tensor with all its pieces, made or not.
+// Of a tensor with all its pieces, made or not. (A piece is listed in its tensor, and found by its place in RAM.)
 constexpr uint64_t TensorCost(uint64_t piece_count) {
-  return sizeof(Tensor) + 56 + piece_count * (sizeof(Piece) + sizeof(PieceId)) + SparseArrays::BytesMax(piece_count);
+  return sizeof(Tensor) + 56 + piece_count * (sizeof(Piece) + 3 * sizeof(PieceId)) +
+         SparseArrays::BytesMax(piece_count);
 }
 // Of an update, which has two bitmaps too, an entry in a hash table, and at worst a list of its own. Both sizes are
 // checked bounds: the table of updates charges for them itself.

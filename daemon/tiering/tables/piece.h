@@ -32,8 +32,15 @@ enum class Copies : uint8_t {
 };
 inline constexpr uint8_t kCopiesCount = 6;
 
-enum class Activity : uint8_t { kNone, kWritingOut, kReadingIn, kLeasedWrite, kDraining };
-inline constexpr uint8_t kActivityCount = 5;
+enum class Activity : uint8_t {
+  kNone,
+  kWritingOut,
+  kReadingIn,
+  kLeasedWrite,
+  kDraining,
+  kMoving,  // To another run in RAM (ram_move_table.h); `ram` is where it still lies.
+};
+inline constexpr uint8_t kActivityCount = 6;
 
 // Piece::flags.
 inline constexpr uint8_t kListed = 1u << 0;       // In its job's eviction order.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "daemon/base/page_run.h"
+#include "daemon/memory/page_copier.h"
 #include "daemon/memory/window_source.h"
 #include "daemon/storage/manifest_store.h"
 #include "daemon/storage/transfer.h"
@@ -24,6 +25,7 @@ struct Scratch {
   std::vector<base::PageRun> runs;
   std::vector<PieceId> given;
   std::vector<storage::TransferResult> results;
+  std::vector<memory::PageCopyResult> copied;
   std::vector<storage::ProbeResult> probed;
   std::vector<memory::WindowEvent> events;
   std::vector<memory::WindowRefill> refills;

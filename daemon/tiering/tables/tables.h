@@ -22,9 +22,11 @@
 #include "daemon/tiering/tables/metadata_budget.h"
 #include "daemon/tiering/tables/move_state.h"
 #include "daemon/tiering/tables/outcome.h"
+#include "daemon/tiering/tables/ram_move_table.h"
 #include "daemon/tiering/tables/reply_buffer.h"
 #include "daemon/tiering/tables/reports.h"
 #include "daemon/tiering/tables/request_figures.h"
+#include "daemon/tiering/tables/resident_index.h"
 #include "daemon/tiering/tables/scratch.h"
 #include "daemon/tiering/tables/serving.h"
 #include "daemon/tiering/tables/session_table.h"
@@ -43,6 +45,7 @@ struct Tables {
       : options(engine_options),
         ports(engine_ports),
         work(engine_options.work),
+        residents(pieces),
         windows(engine_ports.windows),
         ledger(engine_ports.windows.arena_limit_bytes(),
                {.block = windows.window_size(WindowKind::kBlock), .slot = windows.window_size(WindowKind::kSlot)}),
@@ -60,6 +63,7 @@ struct Tables {
 
   PieceSlab pieces;
   TensorSlab tensors;
+  ResidentIndex residents;
   WindowLedger windows;
   Ledger ledger;
   StorageLedger storage;
@@ -74,6 +78,7 @@ struct Tables {
   JobTable jobs;
   ManifestTable manifests;
   FlightTable flights;
+  RamMoveTable ram_moves;
   RequestFigures figures;
   Reports reports;
 
@@ -88,16 +93,23 @@ struct Tables {
 
   // What the tables of records take, in use or not.
   uint64_t bytes() const {
-    return tensors.bytes() + pieces.bytes() + names.bytes() + leases.bytes() + updates.bytes() + flights.bytes();
+    return tensors.bytes() + pieces.bytes() + residents.bytes() + names.bytes() + leases.bytes() + updates.bytes() +
+           flights.bytes();
   }
   // Some of what a table holds is not needed.
   bool can_shrink() const {
-    return tensors.can_shrink() || pieces.can_shrink() || names.can_shrink() || leases.can_shrink() ||
-           updates.can_shrink() || flights.can_shrink();
+    return tensors.can_shrink() || pieces.can_shrink() || residents.can_shrink() || names.can_shrink() ||
+           leases.can_shrink() || updates.can_shrink() || flights.can_shrink();
   }
   // Gives a part of that of one table back to the system: a chunk of records, or as much work.
   void ShrinkSome() {
-    (void)(tensors.ShrinkOne() || pieces.ShrinkOne() || names.ShrinkSome() || leases.ShrinkOne() ||
+    // A step of the index looks at half as many places as one of the others costs.
+    const auto shrink_index = [&] {
+      const bool any = residents.ShrinkSome();
+      if (any) (void)residents.ShrinkSome();
+      return any;
+    };
+    (void)(tensors.ShrinkOne() || pieces.ShrinkOne() || shrink_index() || names.ShrinkSome() || leases.ShrinkOne() ||
            updates.ShrinkSome() || flights.ShrinkOne());
   }
 

@@ -60,6 +60,13 @@ inline constexpr auto kMoves = [] {
       {{kRamSsd, kDraining}, {kRamSsd, kNone}},
       {{kRamSsd, kDraining}, {kSsd, kNone}},
       {{kRamSsd, kDraining}, {kFreed, kDraining}},
+      // Moved in RAM. Where the memory that it moves from is taken away it is torn, or falls back to its SSD copy.
+      {{kRam, kNone}, {kRam, kMoving}},
+      {{kRam, kMoving}, {kRam, kNone}},
+      {{kRam, kMoving}, {kTorn, kNone}},
+      {{kRamSsd, kNone}, {kRamSsd, kMoving}},
+      {{kRamSsd, kMoving}, {kRamSsd, kNone}},
+      {{kRamSsd, kMoving}, {kSsd, kNone}},
       // On SSD only: read back, or overwritten whole without reading.
       {{kSsd, kNone}, {kSsd, kReadingIn}},
       {{kSsd, kReadingIn}, {kRamSsd, kNone}},
@@ -109,7 +116,8 @@ constexpr std::string_view CopiesName(Copies copies) {
   return kNames[static_cast<uint8_t>(copies)];
 }
 constexpr std::string_view ActivityName(Activity activity) {
-  constexpr std::string_view kNames[kActivityCount] = {"none", "writing_out", "reading_in", "leased_write", "draining"};
+  constexpr std::string_view kNames[kActivityCount] = {"none",         "writing_out", "reading_in",
+                                                       "leased_write", "draining",    "moving"};
   return kNames[static_cast<uint8_t>(activity)];
 }
 

@@ -69,6 +69,7 @@ struct LeaseWait {
   bool claims = false;          // Has entries in its job's Claims.
   bool missed = false;          // It counts as a miss (acquire_misses).
   bool starved = false;         // It got no room at the last attempt.
+  bool not_scattered = false;   // No moves in RAM would make room for it, as of the last attempt.
   uint64_t needed_pages = 0;    // Pages without room at the last attempt.
   uint64_t write_failures = 0;  // Of the job when it came.
 };

@@ -95,24 +95,18 @@ void FailWrite(Tables& tables, PieceId id, const Flight& flight, const TransferR
 // A transfer could not touch a window of this job: a client of it took the memory away. `id`: the piece, if it still is
 // one.
 void ReportWindowFault(Tables& tables, JobState& job, PieceId id) {
-  std::string place;
-  if (id != kNoPiece) {
-    const Piece& piece = tables.pieces[id];
-    const TensorIndex tensor = piece.tensor;
-    place = fmt::format(" (tensor {:#x} at byte {})", tables.tensors[tensor].id, uint64_t{piece.number} * kBlockSize);
-    switch (piece.activity) {
-      case Activity::kWritingOut:
-        SetState(tables, id, {Copies::kTorn, Activity::kNone});
-        if (!tables.tensors[tensor].has(kDetached)) AddTear(tables, tensor);
-        break;
-      case Activity::kReadingIn: RevertToSsd(tables, id); break;
-      default: SetState(tables, id, {piece.copies, Activity::kNone});
-    }
+  AddWindowFault(tables, job, id);
+  if (id == kNoPiece) return;
+  const Piece& piece = tables.pieces[id];
+  const TensorIndex tensor = piece.tensor;
+  switch (piece.activity) {
+    case Activity::kWritingOut:
+      SetState(tables, id, {Copies::kTorn, Activity::kNone});
+      if (!tables.tensors[tensor].has(kDetached)) AddTear(tables, tensor);
+      break;
+    case Activity::kReadingIn: RevertToSsd(tables, id); break;
+    default: SetState(tables, id, {piece.copies, Activity::kNone});
   }
-  tables.reports.Add(WindowFault{
-      &job, fmt::format("memory of a window of job {} could not be touched{}: one of its processes took it away "
-                        "(punched a hole or truncated); all sessions of the job end",
-                        job.key, place)});
 }
 
 void FinishWrite(Tables& tables, const Flight& flight, const TransferResult& result) {
@@ -404,6 +398,19 @@ void StartQueuedReads(Tables& tables) {
   for (const ReadPriority priority : kReadPriorities) {
     if (StartReadsOf(tables, priority, UINT32_MAX) == Started::kNoWorkLeft) return;
   }
+}
+
+void AddWindowFault(Tables& tables, JobState& job, PieceId id) {
+  std::string place;
+  if (id != kNoPiece) {
+    const Piece& piece = tables.pieces[id];
+    place =
+        fmt::format(" (tensor {:#x} at byte {})", tables.tensors[piece.tensor].id, uint64_t{piece.number} * kBlockSize);
+  }
+  tables.reports.Add(WindowFault{
+      &job, fmt::format("memory of a window of job {} could not be touched{}: one of its processes took it away "
+                        "(punched a hole or truncated); all sessions of the job end",
+                        job.key, place)});
 }
 
 bool TakeResults(Tables& tables) {

@@ -32,6 +32,8 @@ enum class WriteFor : uint8_t {
 bool StartWrite(Tables& tables, PieceId id, WriteFor purpose);
 // Hands queued reads to the port as far as it takes them.
 void StartQueuedReads(Tables& tables);
+// A client took memory of one of the job's windows away, where the piece was (kNoPiece: where one was that is freed).
+void AddWindowFault(Tables& tables, JobState& job, PieceId id);
 // Takes the results of ended transfers, and sees what they say of their devices. Returns whether there were any, or a
 // device takes extents again.
 bool TakeResults(Tables& tables);

@@ -63,6 +63,7 @@ World::World(WorldOptions world_options)
     : options(std::move(world_options)),
       windows(options.windows),
       transfers(options.transfers, options.disk),
+      copier(options.copies),
       manifests(options.persisted, options.extent_lists, options.quarantines) {
   for (uint16_t device = 0; device < options.transfers.device_count; ++device) extents.AddDevice(options.device_blocks);
   const uint64_t move_bytes = options.move_blocks * kBlockSize;
@@ -75,7 +76,8 @@ World::World(WorldOptions world_options)
                                                 .replies = sink,
                                                 .move_memory = {.address = move_memory_.get(),
                                                                 .size = move_bytes,
-                                                                .window = WindowIndex{windows.windows_max()}}});
+                                                                .window = WindowIndex{windows.windows_max()}},
+                                                .copier = &copier});
   transfers.WatchSubmits([this] {
     const auto overwrite = transfer_check_.AtSubmit(engine->NamedPlaces(), transfers, manifests);
     TIER_CHECK(!overwrite, "{}", *overwrite);

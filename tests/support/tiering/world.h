@@ -14,6 +14,7 @@
 #include "daemon/tiering/engine.h"
 #include "tests/support/storage/fake_manifest_store.h"
 #include "tests/support/storage/fake_transfer.h"
+#include "tests/support/tiering/fake_copier.h"
 #include "tests/support/tiering/fake_windows.h"
 #include "tests/support/tiering/transfer_check.h"
 
@@ -50,6 +51,7 @@ class RecordingSink final : public ReplySink {
 struct WorldOptions {
   memory::testing::FakeWindowOptions windows;
   storage::testing::FakeTransferOptions transfers;
+  memory::testing::FakeCopierOptions copies;
   EngineOptions engine;
   uint32_t device_blocks = 64;  // Of each device.
   uint32_t move_blocks = 4;     // EnginePorts::move_memory.
@@ -134,6 +136,7 @@ class World {
   memory::testing::FakeWindowSource windows;
   storage::ExtentStore extents;
   storage::testing::FakeTransferPort transfers;
+  memory::testing::FakeCopier copier;
   storage::testing::FakeManifestStore manifests;
   RecordingSink sink;
   base::TimePoint now{std::chrono::seconds(1)};

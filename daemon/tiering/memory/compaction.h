@@ -1,0 +1,32 @@
+// Compaction: moves unleased pieces in RAM, so that free pages that lie scattered become a run. Engine thread only.
+//
+// Slots share blocks, so a job may have enough free pages and no block, or no hole, of the length that a request needs.
+// A region of the needed length is chosen in a block with much free room; its slots move to holes of other blocks, or
+// of that block beside the region. Where no hole takes them, the slots of several blocks are packed into a free one:
+// that gives one block more than it takes, or a hole of what it does not need.
+//
+// The causes are requests that lack room (requests/scattered_room.h) and windows that are to be emptied; nothing is
+// looked at without one.
+//
+// What cannot be made so: slots of more than half a block each cannot share one, however much is free beside them.
+#pragma once
+
+#include "daemon/tiering/tables/tables.h"
+
+namespace tier::tiering {
+
+enum class Compacted : uint8_t {
+  kStarted,   // Moves have begun that make the room.
+  kLater,     // Other copies must end first: then the requests of the job are looked at again.
+  kNextTurn,  // The turn has no work left.
+  kNo,        // Nothing can be moved that would make it.
+};
+
+// Compaction may help a job that lacks so many pages: it has them, scattered, and its last tries were not in vain.
+bool MayCompact(const Tables& tables, const JobState& job, uint64_t pages);
+// Makes room for a run of `pages` (≤ 512) beside what is free now.
+Compacted Compact(Tables& tables, JobState& job, uint32_t pages);
+// The same by packing the slots of several blocks into a free one, which nothing else may need meanwhile.
+Compacted CompactIntoFreeBlock(Tables& tables, JobState& job, uint32_t pages);
+
+}  // namespace tier::tiering

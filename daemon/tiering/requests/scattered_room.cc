@@ -1,0 +1,89 @@
+// See scattered_room.h.
+#include "daemon/tiering/requests/scattered_room.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "daemon/tiering/leases/conflicts.h"
+#include "daemon/tiering/memory/compaction.h"
+#include "daemon/tiering/requests/need.h"
+
+namespace tier::tiering {
+namespace {
+
+// Calls visit(pages) for each piece of the ask that has no room, until it returns false.
+template <typename Visit>
+void ForEachMissing(const Tables& tables, const Ask& ask, Visit visit) {
+  for (const WaitItem& item : ask.items) {
+    const Tensor& tensor = tables.tensors[item.tensor.index];
+    for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
+      if (Missing(ask, item, tensor, tables.PieceOf(tensor, k)) && !visit(PagesOfPiece(tensor, k))) return;
+    }
+  }
+}
+
+// What came of a request's pieces, one after the other.
+struct Made {
+  bool started = false;
+  Compacted last = Compacted::kStarted;  // Of the first piece for which no room could be made.
+  uint32_t pages = 0;                    // Of that piece.
+};
+
+// What is free counts first for the pieces that come first: that is how they will be given it.
+Made MakeRuns(Tables& tables, JobState& job, const Ask& ask) {
+  Made made;
+  std::vector<base::PageRun> held;
+  ForEachMissing(tables, ask, [&](uint32_t pages) {
+    if (const base::PageRun run = job.pool.TryAllocateRun(pages)) {
+      held.push_back(run);
+      return true;
+    }
+    made.last = Compact(tables, job, pages);
+    made.started = made.started || made.last == Compacted::kStarted;
+    made.pages = pages;
+    return made.last == Compacted::kStarted;
+  });
+  for (const base::PageRun run : held) job.pool.Free(run);
+  return made;
+}
+
+// False: it is to be tried again in the next turn.
+bool MakeRunsFor(Tables& tables, JobState& job, Waiter& waiter) {
+  const Ask ask = AskOf(tables, waiter);
+  const bool alive = std::ranges::all_of(ask.items, [&](const WaitItem& item) { return tables.Alive(item.tensor); });
+  if (!alive || job.moves.any()) return true;  // It is woken by what happened to them, or when the moves end.
+  Made made = MakeRuns(tables, job, ask);
+  if (made.started) return true;
+  if (made.last == Compacted::kNo) made.last = CompactIntoFreeBlock(tables, job, made.pages);
+  const bool there_is_room = made.pages == 0;  // Something came free since.
+  if (made.last != Compacted::kNo && !there_is_room) return made.last != Compacted::kNextTurn;
+  std::get<LeaseWait>(waiter.kind).not_scattered = true;
+  tables.waits.ContinueNextTurn(waiter.number);
+  tables.turn.NoteProgress();
+  return true;
+}
+
+}  // namespace
+
+void WantRun(Tables& tables, Waiter& waiter) {
+  waiter.job->moves.Want();
+  tables.ram_moves.Want({.job = waiter.job->id, .waiter = waiter.number});
+}
+
+void MakeRunsForRequests(Tables& tables) {
+  bool exhausted = false;
+  for (const RamMoveTable::Wanted& wanted : tables.ram_moves.TakeWanted()) {
+    JobState* const job = tables.jobs.Find(wanted.job);
+    Waiter* const waiter = tables.waits.Find(wanted.waiter);
+    const bool waits = job != nullptr && waiter != nullptr;
+    exhausted = exhausted || (waits && !MakeRunsFor(tables, *job, *waiter));
+    if (exhausted && waits) {
+      tables.ram_moves.Want(wanted);
+    } else if (job != nullptr) {
+      job->moves.EndWant();
+    }
+  }
+  tables.turn.NoteProgress(exhausted);
+}
+
+}  // namespace tier::tiering

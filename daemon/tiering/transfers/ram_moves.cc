@@ -1,0 +1,111 @@
+// See ram_moves.h.
+#include "daemon/tiering/transfers/ram_moves.h"
+
+#include <vector>
+
+#include "daemon/tiering/pieces/catalog.h"
+#include "daemon/tiering/pieces/residency.h"
+#include "daemon/tiering/transfers/transfers.h"
+
+namespace tier::tiering {
+namespace {
+
+void GiveBack(JobState& job, base::PageRun run) {
+  job.pool.Free(run);
+  job.moves.RemoveExtra(run.pages);
+}
+
+// The copy is complete, and nothing came before it.
+void Switch(Tables& tables, const RamMove& move) {
+  JobState& job = tables.jobs.At(move.job);
+  const base::PageRun from = SwitchRam(tables, move.piece, move.to);
+  // It goes back with the rest of the region. (The target was counted as extra, and is the piece's now.)
+  tables.ram_moves.Edit(move.compaction).kept.push_back(from);
+  SetState(tables, move.piece, {tables.pieces[move.piece].copies, Activity::kNone});
+  CompactionFigures& figures = tables.ram_moves.EditFigures(tables.ram_moves[move.compaction].cause);
+  ++figures.moves;
+  figures.bytes += from.size_bytes();
+  tables.jobs.Edit(job).counters.moved_bytes += from.size_bytes();
+}
+
+// The bytes of the piece are gone.
+void LoseSource(Tables& tables, PieceId id) {
+  const Piece& piece = tables.pieces[id];
+  if (piece.copies == Copies::kRamSsd) return RevertToSsd(tables, id);
+  const TensorIndex tensor = piece.tensor;
+  SetState(tables, id, {Copies::kTorn, Activity::kNone});
+  if (!tables.tensors[tensor].has(kDetached)) AddTear(tables, tensor);
+}
+
+void Finish(Tables& tables, const RamMove& move, memory::CopyOutcome outcome) {
+  JobState& job = tables.jobs.At(move.job);
+  const bool moves = move.piece != kNoPiece;
+  if (moves && outcome == memory::CopyOutcome::kDone) return Switch(tables, move);
+  GiveBack(job, move.to);
+  if (move.keeps_source) GiveBack(job, move.from);
+  if (outcome == memory::CopyOutcome::kDone) return;
+  AddWindowFault(tables, job, move.piece);
+  if (!moves) return;
+  ++tables.ram_moves.Edit(move.compaction).cancelled;
+  if (outcome == memory::CopyOutcome::kSourceFault) return LoseSource(tables, move.piece);
+  SetState(tables, move.piece, {tables.pieces[move.piece].copies, Activity::kNone});
+}
+
+void EndCompaction(Tables& tables, CompactionIndex index) {
+  const Compaction& compaction = tables.ram_moves[index];
+  JobState& job = tables.jobs.At(compaction.job);
+  job.moves.EndCompaction(compaction.pages, compaction.cancelled != 0);
+  for (const base::PageRun run : tables.ram_moves.RemoveCompaction(index)) GiveBack(job, run);
+  tables.waits.OnRoom(job);
+}
+
+}  // namespace
+
+bool IsMovable(const Tables& tables, const Piece& piece) {
+  const bool sealed = piece.copies == Copies::kRam || piece.copies == Copies::kRamSsd;
+  return sealed && piece.activity == Activity::kNone && piece.read_leases == 0 &&
+         !tables.tensors[piece.tensor].has(kDetached) && !tables.ram_moves.Reads(piece.ram);
+}
+
+CompactionIndex StartCompaction(Tables& tables, JobState& job, CompactionGoal goal) {
+  job.moves.StartCompaction(goal.pages);
+  return tables.ram_moves.AddCompaction(job.index, goal.cause, goal.pages);
+}
+
+void KeepFree(Tables& tables, CompactionIndex compaction, base::PageRun run) {
+  tables.jobs.At(tables.ram_moves[compaction].job).moves.AddExtra(run.pages);
+  tables.ram_moves.Edit(compaction).kept.push_back(run);
+}
+
+void StartRamMove(Tables& tables, PieceId id, base::PageRun to, CompactionIndex compaction) {
+  const Piece& piece = tables.pieces[id];
+  TIER_CHECK(IsMovable(tables, piece), "piece {} is {}", Value(id), ActivityName(piece.activity));
+  JobState& job = tables.JobOf(piece);
+  const RamMoveIndex index =
+      tables.ram_moves.Add({.piece = id, .from = piece.ram, .to = to, .job = job.index, .compaction = compaction});
+  job.moves.AddExtra(to.pages);
+  SetState(tables, id, {piece.copies, Activity::kMoving});
+  tables.ports.copier->Start({.cookie = static_cast<uint64_t>(index),
+                              .from = tables.windows.AddressOf(piece.ram),
+                              .to = tables.windows.AddressOf(to),
+                              .length = static_cast<uint32_t>(to.size_bytes())});
+  tables.turn.NoteProgress();
+}
+
+bool TakeRamMoves(Tables& tables) {
+  std::vector<memory::PageCopyResult>& results = tables.scratch.copied;
+  results.clear();
+  tables.ports.copier->Poll(&results);
+  for (const memory::PageCopyResult& result : results) {
+    const RamMove move = tables.ram_moves.Remove(RamMoveIndex{static_cast<uint32_t>(result.cookie)});
+    Finish(tables, move, result.outcome);
+    if (tables.ram_moves[move.compaction].moves == 0) EndCompaction(tables, move.compaction);
+  }
+  if (results.empty()) return false;
+  for (const JobId id : tables.ram_moves.TakeForCopies()) {
+    if (const JobState* job = tables.jobs.Find(id)) tables.waits.OnRoom(*job);
+  }
+  return true;
+}
+
+}  // namespace tier::tiering
