@@ -78,6 +78,7 @@ void ToMessage(const session::JobDescription& job, v1::Job* message) {
   message->set_acquire_hits_total(c.acquire_hits);
   message->set_acquire_misses_total(c.acquire_misses);
   message->set_stall_seconds_total(static_cast<double>(c.stall_ns) * 1e-9);
+  message->set_moved_bytes_total(c.moved_bytes);
 }
 
 void ToMessage(const session::StoredManifestDescription& kept, v1::KeptManifest* message) {
@@ -110,6 +111,11 @@ void ToMessage(const session::DaemonDescription& daemon, v1::Status* message) {
   message->set_window_count(engine.window_count);
   message->set_slot_window_size(engine.slot_window_size);
   message->set_slot_window_count(engine.slot_window_count);
+  message->set_lease_bound_bytes(engine.lease_bound_bytes);
+  for (const tiering::CompactionFigures& figures : engine.compaction) {
+    message->set_moves_total(message->moves_total() + figures.moves);
+    message->set_moved_bytes_total(message->moved_bytes_total() + figures.bytes);
+  }
   message->set_job_count(engine.jobs.size());
   message->set_session_count(engine.session_count);
   message->set_tensor_count(engine.tensor_count);

@@ -120,6 +120,21 @@ void AddArena(Builder& out, const session::DaemonDescription& daemon) {
   out.Counter("tier_engine_turn_total", "Turns of the engine thread.").Add(Number(engine.turns));
 }
 
+void AddCompaction(Builder& out, const tiering::EngineSnapshot& engine) {
+  const auto add = [&](uint64_t tiering::CompactionFigures::* member) {
+    for (size_t cause = 0; cause < tiering::kCompactionCauses; ++cause) {
+      out.Add(Number(engine.compaction[cause].*member),
+              {{"cause", tiering::CompactionCauseName(static_cast<tiering::CompactionCause>(cause))}});
+    }
+  };
+  out.Counter("tier_compaction_moves_total", "Pieces that were moved in RAM, by cause.");
+  add(&tiering::CompactionFigures::moves);
+  out.Counter("tier_compaction_moved_bytes_total", "Bytes of these.");
+  add(&tiering::CompactionFigures::bytes);
+  out.Counter("tier_compaction_cancelled_total", "Moves that a lease or a free came before.");
+  add(&tiering::CompactionFigures::cancelled);
+}
+
 void AddMetadata(Builder& out, const tiering::MetadataFigures& metadata) {
   out.Gauge("tier_metadata_bytes", "The daemon's own memory for records of users, by kind.");
   for (size_t kind = 0; kind < tiering::kMetadataKinds; ++kind) {
@@ -310,6 +325,7 @@ std::vector<MetricFamily> BuildFamilies(const session::DaemonDescription& daemon
                                         std::vector<session::JobDescription> jobs) {
   Builder out;
   AddArena(out, daemon);
+  AddCompaction(out, daemon.engine);
   AddMetadata(out, daemon.engine.metadata);
   AddRequests(out, daemon.engine);
   AddTotals(out, daemon.engine.totals);

@@ -75,6 +75,7 @@ class Job:
     logical_bytes: int
     ssd_guarantee_bytes: int
     ssd_limit_bytes: int
+    moved_bytes_total: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -57,6 +57,24 @@ TEST(Families, SumsOverJobsKeepWhatClosedJobsCounted) {
   EXPECT_DOUBLE_EQ(Find(families, "tier_writeback_avoided_bytes_total")->metric.at(0).counter.value, 30);
 }
 
+TEST(Families, MovesInRamAreCountedByTheirCause) {
+  session::DaemonDescription daemon;
+  daemon.engine.compaction[static_cast<size_t>(tiering::CompactionCause::kSlot)] = {
+      .moves = 3, .bytes = 12288, .cancelled = 2};
+  const auto families = BuildFamilies(daemon, {});
+  const auto value = [&](const char* family, const char* cause) {
+    for (const auto& metric : Find(families, family)->metric) {
+      if (LabelOf(metric, "cause") == cause) return metric.counter.value;
+    }
+    return -1.0;
+  };
+  EXPECT_DOUBLE_EQ(value("tier_compaction_moves_total", "slot"), 3);
+  EXPECT_DOUBLE_EQ(value("tier_compaction_moved_bytes_total", "slot"), 12288);
+  EXPECT_DOUBLE_EQ(value("tier_compaction_cancelled_total", "slot"), 2);
+  EXPECT_DOUBLE_EQ(value("tier_compaction_moves_total", "block"), 0);
+  EXPECT_DOUBLE_EQ(value("tier_compaction_moves_total", "window"), 0);
+}
+
 TEST(Families, NoSeriesAppearsTwice) {
   auto jobs = Jobs(3);
   jobs[0].name = jobs[1].name = jobs[2].name = "same";

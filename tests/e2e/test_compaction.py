@@ -1,0 +1,83 @@
+"""Free pages that lie scattered serve large tensors: pieces move in RAM, and no request waits for its deadline."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+import time
+import urllib.request
+
+import launcher
+import numpy
+import pytest
+
+import tierd
+
+MIB = 1 << 20
+PAGE = 4096
+BLOCKS = 28  # Of 2 MiB: most of what one job may have of 64 MiB.
+
+
+def moved(daemon: launcher.Running) -> dict[str, float]:
+    """Pieces moved in RAM, by cause."""
+    with urllib.request.urlopen(daemon.metrics_url, timeout=10) as answer:
+        text = answer.read().decode()
+    return {
+        name: float(n) for name, n in re.findall(r'^tier_compaction_moves_total\{cause="(\w+)"\} (\S+)$', text, re.M)
+    }
+
+
+def scatter(client: tierd.Client) -> None:
+    """One page in each of the blocks, and nothing beside it."""
+    for number in range(BLOCKS):
+        client.put(f"page {number}", numpy.full(PAGE, number, "u1"))
+        client.put(f"rest {number}", numpy.zeros(2 * MIB - PAGE, "u1"))
+    for number in range(BLOCKS):
+        client.delete(f"rest {number}")
+
+
+def check_pages(client: tierd.Client) -> None:
+    for number in range(BLOCKS):
+        assert (client.get(f"page {number}") == number).all()
+
+
+@pytest.mark.parametrize("ssd", [{"devices": ["none"]}, {"file_size": "1GiB"}], ids=["ram alone", "with an SSD file"])
+def test_scattered_pages_become_blocks(socket_folder: pathlib.Path, ssd: dict[str, object]) -> None:
+    with launcher.start(socket_folder, settings={"ssd": ssd}) as daemon:
+        with tierd.connect(job="scattered", socket=daemon.socket) as client:
+            scatter(client)
+            started = time.monotonic()
+            for number in range(BLOCKS - 1):
+                client.put(f"large {number}", numpy.full(2 * MIB, number, "u1"))
+            assert time.monotonic() - started < 20, "each of them would have waited for 60 s"
+            for number in range(BLOCKS - 1):
+                assert (client.get(f"large {number}") == number).all()
+            check_pages(client)
+            assert moved(daemon)["block"] > 0
+            tierctl = launcher.BUILD / "tools/tierctl/tierctl"
+            status = subprocess.run(
+                [tierctl, "--socket", str(daemon.directory / "control.sock"), "status"],
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+            assert re.search(r"compaction +[1-9]\d* pieces moved in RAM", status), status
+
+
+def test_what_moves_can_be_read_all_the_time(socket_folder: pathlib.Path) -> None:
+    with launcher.start(socket_folder, settings={"ssd": {"devices": ["none"]}}) as daemon:
+        with (
+            tierd.connect(job="read", socket=daemon.socket) as client,
+            tierd.connect(job="read", socket=daemon.socket, token=client.session.token) as writer,
+        ):
+            for number in range(BLOCKS):
+                client.put(f"page {number}", numpy.full(PAGE, number, "u1"), shared=True)
+                client.put(f"rest {number}", numpy.zeros(2 * MIB - PAGE, "u1"))
+            for number in range(BLOCKS):
+                client.delete(f"rest {number}")
+            for number in range(BLOCKS - 1):
+                writer.put(f"large {number}", numpy.full(2 * MIB, number, "u1"))
+                for page in range(BLOCKS):
+                    with client.lease(f"page {page}", shared=True) as lease:
+                        assert bytes(lease.memoryview()) == bytes([page]) * PAGE
