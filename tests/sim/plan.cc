@@ -36,7 +36,7 @@ Plan DrawPlan(uint64_t seed) {
   if (chance.OneIn(4)) {
     plan.work.store = static_cast<uint32_t>(chance.Between(1, 12));
     plan.work.share = plan.work.look = static_cast<uint32_t>(chance.Between(16, 48));
-    plan.work.expiry = plan.work.maintain = plan.work.move = plan.work.drop =
+    plan.work.expiry = plan.work.maintain = plan.work.compact = plan.work.move = plan.work.drop =
         static_cast<uint32_t>(chance.Between(1, 12));
   }
   if (chance.OneIn(2)) plan.slot_window_size = kBlockSize;
@@ -65,6 +65,7 @@ Plan DrawPlan(uint64_t seed) {
     plan.stop_one_in = static_cast<uint32_t>(chance.Between(50, 300));
     plan.reclaim_deadline_ms = static_cast<uint32_t>(chance.Between(10, 2500));
   }
+  plan.copy_delay_turns_max = static_cast<uint32_t>(chance.Below(8));
   return plan;
 }
 
@@ -79,6 +80,30 @@ Plan CrowdedPlan(uint64_t seed) {
   plan.delay_turns_max = 2;
   plan.leases_max = 2;
   plan.tensor_max_bytes = 256 * kKiB;
+  return plan;
+}
+
+Plan ScatteredPlan(uint64_t seed) {
+  Chance chance(seed);
+  Plan plan{.seed = seed, .turns = 1500};
+  plan.jobs = static_cast<uint32_t>(chance.Between(1, 2));
+  plan.clients = plan.jobs + 2;
+  plan.window_size = kBlockSize << chance.Below(2);
+  plan.slot_window_size = kBlockSize;
+  plan.huge_pages = chance.OneIn(4);
+  plan.arena_max_bytes = plan.window_size * chance.Between(3, 8);
+  plan.devices = 1;
+  plan.device_blocks = 128;
+  plan.inflight_max = 64;
+  plan.delay_turns_max = static_cast<uint32_t>(chance.Below(4));
+  plan.copy_delay_turns_max = static_cast<uint32_t>(chance.Between(2, 30));
+  plan.leases_max = 2;
+  plan.tensor_max_bytes = 3 * kMiB;
+  plan.manifests = chance.OneIn(4);
+  plan.guarantees = plan.jobs > 1 && chance.OneIn(2);
+  if (chance.OneIn(2)) plan.kill_one_in = static_cast<uint32_t>(chance.Between(30, 200));
+  if (chance.OneIn(4)) plan.punch_one_in = static_cast<uint32_t>(chance.Between(50, 200));
+  if (chance.OneIn(4)) plan.work.compact = static_cast<uint32_t>(chance.Between(1, 12));
   return plan;
 }
 

@@ -31,7 +31,8 @@ struct Plan {
   bool huge_pages = false;        // Block windows are in 2 MiB pages.
   uint64_t arena_max_bytes = 0;
   uint32_t window_delay_turns = 0;
-  uint32_t remove_delay_turns = 0;  // Until the devices give up a window.
+  uint32_t copy_delay_turns_max = 0;  // Of pieces that move in RAM.
+  uint32_t remove_delay_turns = 0;    // Until the devices give up a window.
   uint32_t device_blocks = 0;
   uint16_t devices = 1;
   uint32_t inflight_max = 0;
@@ -65,5 +66,7 @@ struct Plan {
 Plan DrawPlan(uint64_t seed);
 // 65 jobs of one client each over an arena of a few windows.
 Plan CrowdedPlan(uint64_t seed);
+// Tensors of all sizes in a few blocks: free pages are scattered most of the time, and pieces move in RAM.
+Plan ScatteredPlan(uint64_t seed);
 
 }  // namespace tier::tiering::sim

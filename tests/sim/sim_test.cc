@@ -47,5 +47,20 @@ TEST(SimulatedCrowd, SixtyFiveJobsOverASmallArenaProgressOrAreRefused) {
   }
 }
 
+TEST(SimulatedScattered, PiecesMoveInRamWhileAnythingMayHappenToThem) {
+  uint64_t moves = 0;
+  uint64_t cancelled = 0;
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
+    Simulation simulation(ScatteredPlan(seed));
+    const Outcome outcome = simulation.Run();
+    ASSERT_FALSE(outcome.finding.has_value())
+        << *outcome.finding << "\nreplay: tier_sim --scattered --seed " << seed << " --seeds 1";
+    moves += outcome.moves;
+    cancelled += outcome.cancelled_moves;
+  }
+  EXPECT_GT(moves, 50u);
+  EXPECT_GT(cancelled, 3u);
+}
+
 }  // namespace
 }  // namespace tier::tiering::sim

@@ -41,6 +41,7 @@ Simulation::Simulation(const Plan& plan)
                   .device_count = plan.devices,
                   .delay_turns_min = 0,
                   .delay_turns_max = plan.delay_turns_max}),
+      copier_({.seed = plan.seed, .delay_turns_max = plan.copy_delay_turns_max}),
       move_memory_(std::make_unique_for_overwrite<std::byte[]>(plan.move_blocks * kBlockSize)),
       daemon_(windows_, now_, *this) {
   using storage::Direction;
@@ -56,15 +57,15 @@ Simulation::Simulation(const Plan& plan)
                         .reclaim_deadline = std::chrono::milliseconds(plan.reclaim_deadline_ms),
                         .work = plan.work};
   if (plan.metadata_bytes != 0) options.metadata_bytes_per_uid_max = plan.metadata_bytes;
-  engine_ =
-      std::make_unique<Engine>(options, EnginePorts{.windows = windows_,
-                                                    .extents = extents_,
-                                                    .transfers = transfers_,
-                                                    .manifests = plan.manifests ? &manifests_ : nullptr,
-                                                    .replies = daemon_,
-                                                    .move_memory = {.address = move_memory_.get(),
-                                                                    .size = plan.move_blocks * kBlockSize,
-                                                                    .window = WindowIndex{kWindowsPerSimulation}}});
+  engine_ = std::make_unique<Engine>(options, EnginePorts{.windows = windows_,
+                                                          .extents = extents_,
+                                                          .transfers = transfers_,
+                                                          .manifests = plan.manifests ? &manifests_ : nullptr,
+                                                          .replies = daemon_,
+                                                          .move_memory = {.address = move_memory_.get(),
+                                                                          .size = plan.move_blocks * kBlockSize,
+                                                                          .window = WindowIndex{kWindowsPerSimulation}},
+                                                          .copier = &copier_});
   daemon_.Connect(*engine_);
   MakeSurroundings();
   transfers_.WatchSubmits([this] {
@@ -249,6 +250,10 @@ void Simulation::Mishap() {
       transfers_.PunchWindow(WindowIndex{window});
       // What lies in it and is on SSD nowhere may tear; a named job's tensors outlive the sessions that this ends.
       punched_ = true;
+      // Where there are no pages left to fill it with, a worker that touches the hole faults.
+      if (copier_.inflight() != 0 && chance_.OneIn(2)) {
+        copier_.FaultNext(chance_.OneIn(2) ? memory::CopyOutcome::kSourceFault : memory::CopyOutcome::kTargetFault);
+      }
       for (const auto& [key, tensor] : model_.tensors()) {
         tensor->tainted = true;
         tensor->doubtful.assign(tensor->doubtful.size(), true);
@@ -319,7 +324,7 @@ void Simulation::TakeTurn() {
   ++outcome_.turns;
   now_ = now_ + std::chrono::microseconds(chance_.Between(10, 3000));
   const bool interrupted = transfers_.inflight() != 0 || transfers_.removing() || transfers_.probing() ||
-                           windows_.under_way() || manifests_.under_way();
+                           windows_.under_way() || manifests_.under_way() || copier_.inflight() != 0;
   daemon_.Pass(interrupted, chance_.OneIn(2));
   for (const auto& [session, client] : clients_) {
     if (!stopped_until_.contains(session)) client->CheckDeadlines();  // A stopped one reads no answer.
@@ -328,6 +333,7 @@ void Simulation::TakeTurn() {
 
 void Simulation::WindDown() {
   transfers_.SetDelay(0, 0);
+  copier_.SetDelay(0, 0);
   for (uint16_t device = 0; device < plan_.devices; ++device) transfers_.HealDevice(device);
   while (!hostiles_.empty()) DetachHostile(hostiles_.begin()->first);
   for (uint32_t turn = 0; turn < kWindDownTurnsMax && !outcome_.finding; ++turn) {
@@ -342,6 +348,10 @@ void Simulation::WindDown() {
   }
   const EngineSnapshot snapshot = engine_->Snapshot();
   for (const DeviceView& device : snapshot.devices) outcome_.swapped_in_bytes += device.traffic.read_bytes;
+  for (const CompactionFigures& figures : snapshot.compaction) {
+    outcome_.moves += figures.moves;
+    outcome_.cancelled_moves += figures.cancelled;
+  }
   for (uint16_t code = 0; code < kCodeCount; ++code) {
     const uint64_t count = snapshot.requests[static_cast<size_t>(proto::Op::kCreate)][code] +
                            snapshot.requests[static_cast<size_t>(proto::Op::kAcquire)][code];

@@ -12,6 +12,7 @@
 #include "tests/sim/hostile_client.h"
 #include "tests/support/storage/fake_manifest_store.h"
 #include "tests/support/storage/fake_transfer.h"
+#include "tests/support/tiering/fake_copier.h"
 #include "tests/support/tiering/fake_windows.h"
 #include "tests/support/tiering/transfer_check.h"
 
@@ -26,6 +27,8 @@ struct Outcome {
   uint64_t revoked = 0;  // Sessions that the daemon ended.
   uint64_t sleeps = 0;   // Of the engine.
   uint64_t swapped_in_bytes = 0;
+  uint64_t moves = 0;  // In RAM …
+  uint64_t cancelled_moves = 0;
   std::string codes;  // Of creates and acquires: "OK 12 TIMEOUT 3 ...".
 };
 
@@ -89,6 +92,7 @@ class Simulation final : private DaemonEvents {
   memory::testing::FakeWindowSource windows_;
   storage::ExtentStore extents_;
   storage::testing::FakeTransferPort transfers_;
+  memory::testing::FakeCopier copier_;
   storage::testing::FakeManifestStore manifests_;
   testing::TransferCheck transfer_check_;
   std::unique_ptr<std::byte[]> move_memory_;

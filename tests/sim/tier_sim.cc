@@ -15,11 +15,13 @@ int main(int argc, char** argv) {
   uint64_t seeds = 100;
   uint64_t seconds = 0;
   bool crowded = false;
+  bool scattered = false;
   bool verbose = false;
   app.add_option("--seed", seed, "First seed");
   app.add_option("--seeds", seeds, "How many seeds, one after the other");
   app.add_option("--seconds", seconds, "Stop after this many seconds of processor time; 0: after all seeds");
   app.add_flag("--crowded", crowded, "65 jobs over an arena of a few windows");
+  app.add_flag("--scattered", scattered, "Tensors of all sizes in a few blocks: pieces move in RAM");
   app.add_flag("--verbose", verbose, "One line for each seed");
   CLI11_PARSE(app, argc, argv);
 
@@ -33,19 +35,25 @@ int main(int argc, char** argv) {
       fmt::print("seed {}: ", now);
       std::fflush(stdout);
     }
-    tier::tiering::sim::Simulation simulation(crowded ? tier::tiering::sim::CrowdedPlan(now)
-                                                      : tier::tiering::sim::DrawPlan(now));
+    using tier::tiering::sim::Simulation;
+    const auto plan_of = [&] {
+      if (scattered) return tier::tiering::sim::ScatteredPlan(now);
+      return crowded ? tier::tiering::sim::CrowdedPlan(now) : tier::tiering::sim::DrawPlan(now);
+    };
+    Simulation simulation(plan_of());
     const tier::tiering::sim::Outcome outcome = simulation.Run();
     answered += outcome.answered;
     granted += outcome.granted;
     if (verbose) {
-      fmt::print("{} turns, {} sleeps, {} answered, {} granted, {} killed, {} revoked, {} bytes swapped in;{}\n",
-                 outcome.turns, outcome.sleeps, outcome.answered, outcome.granted, outcome.killed, outcome.revoked,
-                 outcome.swapped_in_bytes, outcome.codes);
+      fmt::print(
+          "{} turns, {} sleeps, {} answered, {} granted, {} killed, {} revoked, {} bytes swapped in, {} moves, {} "
+          "cancelled;{}\n",
+          outcome.turns, outcome.sleeps, outcome.answered, outcome.granted, outcome.killed, outcome.revoked,
+          outcome.swapped_in_bytes, outcome.moves, outcome.cancelled_moves, outcome.codes);
     }
     if (!outcome.finding) continue;
     fmt::print("seed {}: {}\nreplay: tier_sim --seed {} --seeds 1{}\n", now, *outcome.finding, now,
-               crowded ? " --crowded" : "");
+               scattered ? " --scattered" : (crowded ? " --crowded" : ""));
     return 1;
   }
   fmt::print("{} seeds, {} requests answered, {} leases granted, no finding\n", ran, answered, granted);
