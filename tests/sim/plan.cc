@@ -6,6 +6,15 @@
 #include "proto/units.h"
 
 namespace tier::tiering::sim {
+namespace {
+
+void DrawStops(Chance* chance, Plan* plan) {
+  plan->turns = 3000;  // Clients have two seconds to return windows.
+  plan->stop_one_in = static_cast<uint32_t>(chance->Between(50, 300));
+  plan->reclaim_deadline_ms = static_cast<uint32_t>(chance->Between(10, 2500));
+}
+
+}  // namespace
 
 Plan DrawPlan(uint64_t seed) {
   Chance chance(seed);
@@ -60,11 +69,7 @@ Plan DrawPlan(uint64_t seed) {
     plan.lost_commit_turn = static_cast<uint32_t>(chance.Between(1, plan.turns));
     plan.lost_commit_made = chance.OneIn(2);
   }
-  if (plan.jobs > 1 && chance.OneIn(4)) {
-    plan.turns = 3000;  // Clients have two seconds to return windows.
-    plan.stop_one_in = static_cast<uint32_t>(chance.Between(50, 300));
-    plan.reclaim_deadline_ms = static_cast<uint32_t>(chance.Between(10, 2500));
-  }
+  if (plan.jobs > 1 && chance.OneIn(4)) DrawStops(&chance, &plan);
   plan.copy_delay_turns_max = static_cast<uint32_t>(chance.Below(8));
   return plan;
 }

@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include "daemon/tiering/durability/manifest_codec.h"
 #include "libclient/client/invariant.h"
 
 namespace tier::tiering::sim {
@@ -389,50 +388,6 @@ void Simulation::DeleteStoredManifests() {
 bool Simulation::AtRest() const {
   const EngineSnapshot snapshot = engine_->Snapshot();
   return snapshot.tensor_count == 0 && snapshot.lease_count == 0 && windows_.window_count() == 0 && engine_->idle();
-}
-
-// What the manifests name that the next daemon may find stays; else nothing does. (What the job of a lost commit held
-// besides stays too.)
-void Simulation::CheckHeld() {
-  const uint64_t live = extents_.total().live;
-  if (!manifests_.lost()) {
-    if (live != 0) Fail(fmt::format("{} bytes are live on SSD", live));
-    return;
-  }
-  storage::ExtentStore next;
-  for (uint16_t device = 0; device < plan_.devices; ++device) next.AddDevice(plan_.device_blocks);
-  manifests_.ForEachThatMayBeFound([&](const std::vector<std::byte>& bytes) {
-    const Result<Manifest> manifest = DecodeManifest(bytes);
-    if (!manifest) return Fail("a manifest cannot be read: " + manifest.error().message);
-    for (const ManifestTensor& tensor : manifest->tensors) {
-      for (const proto::ManifestPieceRecord& piece : tensor.pieces) {
-        const storage::Extent extent = ExtentOf(piece);
-        // Two manifests of one job may name it: it is taken once.
-        (void)(extent.scattered ? next.Take(extent, RunsIn(*manifest, piece)) : next.Take(extent));
-      }
-    }
-  });
-  for (uint16_t device = 0; device < plan_.devices; ++device) {
-    const uint64_t named = next.space(device).live;
-    if (extents_.space(device).live < named) {
-      Fail(
-          fmt::format("{} bytes are live on device {}, manifests name {}", extents_.space(device).live, device, named));
-    }
-  }
-}
-
-void Simulation::CheckEmpty() {
-  const EngineSnapshot snapshot = engine_->Snapshot();
-  if (snapshot.tensor_count != 0)
-    Fail(fmt::format("{} tensors are left, {} leases", snapshot.tensor_count, snapshot.lease_count));
-  if (snapshot.lease_count != 0) Fail(fmt::format("{} leases are left", snapshot.lease_count));
-  if (snapshot.waiting_count != 0) Fail(fmt::format("{} requests still wait", snapshot.waiting_count));
-  if (windows_.window_count() != 0) Fail(fmt::format("{} windows are left", windows_.window_count()));
-  CheckHeld();
-  if (extents_.total().pending != 0) Fail(fmt::format("{} bytes wait for the end of a turn", extents_.total().pending));
-  if (daemon_.sessions() != 0) Fail(fmt::format("{} sessions are left", daemon_.sessions()));
-  if (!engine_->idle()) Fail("the engine is not idle");
-  if (transfers_.memory_changes() != 0) Fail("memory changed while it was being written out");
 }
 
 Outcome Simulation::Run() {

@@ -48,8 +48,7 @@ struct Count {
   std::unordered_map<uint32_t, uint32_t> flights;  // By piece.
   uint64_t moving = 0;                             // Pieces.
   uint64_t residents = 0;
-  std::map<uint64_t, uint64_t> ram;  // Run start → end, in pages.
-  std::map<uint64_t, uint64_t> ssd;
+  std::map<uint64_t, uint64_t> ram, ssd;  // Run start → end, in pages.
 };
 
 void Occupy(std::map<uint64_t, uint64_t>* taken, uint64_t first, uint64_t pages) {
