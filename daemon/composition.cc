@@ -199,9 +199,8 @@ Status Daemon::WatchEvents() {
       control_->Watch({.uid = ::geteuid(), .admin = true, .token = {}}, [this](const session::Event& event) {
         const auto line = event_log_limiter_.Pass(event, engine_->clock().Now());
         if (event.kind == "prefault") {
-          asio::post(io_, [this, text = event.message] {
-            manager_.Notify(fmt::format("STATUS={}; {}\n", status_, text));
-          });
+          asio::post(io_,
+                     [this, text = event.message] { manager_.Notify(fmt::format("STATUS={}; {}\n", status_, text)); });
         }
         if (line) spdlog::log(line->fault ? spdlog::level::warn : spdlog::level::info, "{}", line->text);
       });

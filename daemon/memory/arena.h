@@ -115,8 +115,8 @@ class Arena final : public WindowSource {
     WindowKind kind = WindowKind::kBlock;
     OwnerId owner{};
     uint64_t size = 0;
-    uint64_t place = 0;         // Taken while the window is owned or stock.
-    bool closing_huge = false;  // Its huge pages are on their way back.
+    uint64_t place = 0;                // Taken while the window is owned or stock.
+    bool closing_huge = false;         // Its huge pages are on their way back.
     std::vector<uint64_t> unreturned;  // Sessions: NoteUnreturned.
     Window window;
   };

@@ -15,9 +15,10 @@ std::optional<std::string> PrefaultReport::Note(uint64_t done_bytes, uint64_t ta
   if (done_bytes >= target_bytes) {
     ended_ = true;
     if (target_bytes >= asked_bytes_) return fmt::format("prefault is complete: {}", FormatBytes(done_bytes));
-    return fmt::format("prefault has ended with {} of {}: the host did not give the rest, which is asked for again "
-                       "when it is needed",
-                       FormatBytes(done_bytes), FormatBytes(asked_bytes_));
+    return fmt::format(
+        "prefault has ended with {} of {}: the host did not give the rest, which is asked for again "
+        "when it is needed",
+        FormatBytes(done_bytes), FormatBytes(asked_bytes_));
   }
   const uint64_t tenths = done_bytes / (target_bytes / 10 + 1);
   if (!first && tenths <= tenths_told_) return std::nullopt;

@@ -19,8 +19,8 @@ struct Job {
   Window window;
   bool close = false;
   proto::FileDescriptor retired;  // Of one that was closed.
-  uint32_t steps_left = 0;     // Under the mutex.
-  Error error{Code::kOk, {}};  // Under the mutex; the first one stays.
+  uint32_t steps_left = 0;        // Under the mutex.
+  Error error{Code::kOk, {}};     // Under the mutex; the first one stays.
 };
 
 struct Step {
@@ -205,8 +205,8 @@ void WindowMaker::Shared::Finish(const std::shared_ptr<Job>& job) {
   {
     const MutexLock lock(mutex);
     if (stopping) return;
-    finished.push_back({job->order.window.index, std::move(job->window), std::move(job->error), job->close,
-                        std::move(job->retired)});
+    finished.push_back(
+        {job->order.window.index, std::move(job->window), std::move(job->error), job->close, std::move(job->retired)});
     finished_count.store(static_cast<uint32_t>(finished.size()), std::memory_order_release);
   }
   if (on_finished) on_finished();

@@ -30,7 +30,7 @@ struct MadeWindow {
   WindowIndex index{};
   Window window;  // Without a file: it was not made, `error` says why; or it was closed.
   Error error{Code::kOk, {}};
-  bool closed = false;  // The answer to StartClose.
+  bool closed = false;            // The answer to StartClose.
   proto::FileDescriptor retired;  // Of one that was closed: Window::Close.
 };
 

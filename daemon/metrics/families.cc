@@ -95,8 +95,7 @@ void AddArena(Builder& out, const session::DaemonDescription& daemon) {
   out.Gauge("tier_arena_free_bytes", "Free pages in windows.").Add(Number(engine.arena_free_bytes));
   out.Gauge("tier_lease_bound_bytes", "Free pages in blocks that hold a leased slot.")
       .Add(Number(engine.lease_bound_bytes));
-  out.Gauge("tier_owed_bytes", "Windows that jobs below their promise wait for.")
-      .Add(Number(engine.owed_bytes));
+  out.Gauge("tier_owed_bytes", "Windows that jobs below their promise wait for.").Add(Number(engine.owed_bytes));
   out.Counter("tier_forced_return_total", "Memory taken back from clients that did not give it, by kind.");
   for (size_t kind = 0; kind < tiering::kForcedReturnKinds; ++kind) {
     out.Add(Number(engine.forced_returns[kind]),

@@ -143,8 +143,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Windows whose kWindowReturn has left and is not answered, and how often: one that was taken without an answer may
   // have been made, and asked for, again.
   std::unordered_map<uint32_t, uint32_t> asked_back_;
-  proto::FileDescriptor unproven_pidfd_;     // Until the answer to the challenge.
-  uint64_t nonce_ = 0;                       // Of a challenge that is not answered; else 0.
+  proto::FileDescriptor unproven_pidfd_;  // Until the answer to the challenge.
+  uint64_t nonce_ = 0;                    // Of a challenge that is not answered; else 0.
   Blocked blocked_ = Blocked::kNo;
   bool violated_ = false;  // The first violation ends the session: nothing behind it matters.
 };

@@ -112,8 +112,8 @@ class SessionTable final : public tiering::ReplySink {
  private:
   struct Entry : WatchedRing {
     tiering::JobId job{};
-    uint64_t unread_told = 0;        // What the engine was told of unread answers.
-    bool answered = false;           // Something to publish.
+    uint64_t unread_told = 0;  // What the engine was told of unread answers.
+    bool answered = false;     // Something to publish.
     // Taken without its client's answer. Until that comes the client is shown nothing.
     std::vector<WindowIndex> taken;
     bool backlogged = false;         // In backlogged_.

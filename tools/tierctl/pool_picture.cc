@@ -76,7 +76,7 @@ PoolCell CellOf(const v1::GetPoolMapResponse& answer, const std::vector<size_t>&
     const size_t owner = window.owner() < owners.size() ? owners[window.owner()] : owners.size();
     const uint64_t weight = std::max<uint64_t>(window.size_bytes(), 1);  // One that is being made has no size.
     const auto found = std::ranges::find(shares, owner, &std::pair<uint64_t, size_t>::second);
-    found == shares.end() ? shares.emplace_back(weight, owner) : *found = {found->first + weight, owner};
+    found == shares.end() ? shares.emplace_back(weight, owner) : * found = {found->first + weight, owner};
     ++cell.window_count;
     cell.size_bytes += window.size_bytes();
     cell.used_bytes += UsedOf(window);

@@ -43,10 +43,10 @@ struct PoolPicture {
   uint64_t window_count = 0;
   size_t windows_per_cell = 1;
   size_t columns = 1;
-  std::vector<PoolCell> cells;                                             // Row by row.
-  std::vector<PoolOwnerLine> owners;                                       // Who holds most first.
+  std::vector<PoolCell> cells;                                                     // Row by row.
+  std::vector<PoolOwnerLine> owners;                                               // Who holds most first.
   std::array<uint64_t, v1::PoolWindowCondition_ARRAYSIZE> windows_by_condition{};  // By v1::PoolWindowCondition.
-  uint64_t block_bytes = 0;                                                // In use, of all windows.
+  uint64_t block_bytes = 0;                                                        // In use, of all windows.
   uint64_t tail_bytes = 0;
   uint64_t slot_bytes = 0;
   uint64_t free_bytes = 0;

@@ -88,9 +88,8 @@ std::string Key(const PoolPicture& picture, const PoolTextOptions& options) {
 }
 
 std::vector<std::pair<const char*, uint64_t>> FiguresOf(const v1::PoolOwner& owner) {
-  return {{"held", owner.held_bytes()},         {"requested", owner.requested_bytes()},
-          {"waste", owner.waste_bytes()},       {"free", owner.free_bytes()},
-          {"run", owner.largest_run_bytes()},   {"borrowed", owner.borrowed_bytes()},
+  return {{"held", owner.held_bytes()}, {"requested", owner.requested_bytes()}, {"waste", owner.waste_bytes()},
+          {"free", owner.free_bytes()}, {"run", owner.largest_run_bytes()},     {"borrowed", owner.borrowed_bytes()},
           {"owed", owner.owed_bytes()}};
 }
 

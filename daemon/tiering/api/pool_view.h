@@ -43,7 +43,7 @@ enum class PoolCondition : uint8_t {
 inline constexpr size_t kPoolConditions = 6;
 constexpr const char* PoolConditionName(PoolCondition condition) {
   constexpr std::array<const char*, kPoolConditions> kNames = {"making",    "ready",   "emptying",
-                                                             "returning", "overdue", "closing"};
+                                                               "returning", "overdue", "closing"};
   return kNames[static_cast<size_t>(condition)];
 }
 

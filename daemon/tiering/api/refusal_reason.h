@@ -27,8 +27,8 @@ enum class RefusalReason : uint8_t {
 inline constexpr size_t kRefusalReasons = 12;
 constexpr const char* RefusalReasonName(RefusalReason reason) {
   constexpr std::array<const char*, kRefusalReasons> kNames = {
-      "request",      "limit",        "own_leases", "other_leases", "conflict",  "host_memory",
-      "not_returned", "arena",        "records",    "ssd_space",    "device",    "deadline"};
+      "request",      "limit", "own_leases", "other_leases", "conflict", "host_memory",
+      "not_returned", "arena", "records",    "ssd_space",    "device",   "deadline"};
   return kNames[static_cast<size_t>(reason)];
 }
 

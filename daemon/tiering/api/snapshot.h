@@ -175,8 +175,8 @@ struct EngineSnapshot {
   uint64_t lease_bound_bytes = 0;  // Free pages in blocks that hold a leased slot.
   uint64_t owed_bytes = 0;         // Claimed by jobs below their promise, and not there yet.
   ForcedReturnCounts forced_returns{};
-  uint64_t refilled_bytes = 0;     // Put by clients into windows that they no longer have, found in the last look.
-  uint64_t window_size = 0;        // Of block windows.
+  uint64_t refilled_bytes = 0;  // Put by clients into windows that they no longer have, found in the last look.
+  uint64_t window_size = 0;     // Of block windows.
   uint64_t slot_window_size = 0;
   uint64_t window_count = 0;          // Of both kinds.
   uint64_t slot_window_count = 0;     // Windows for small tensors and tails.

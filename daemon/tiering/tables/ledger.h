@@ -167,15 +167,13 @@ class Ledger {
   bool MayGrow(EntitlementIndex job, WindowKind kind) const;
 
   // Hand-over.
-  bool anybody_owed() const { return !claims_.empty(); }  // A job is owed memory within its promise.
+  bool anybody_owed() const { return !claims_.empty(); }                   // A job is owed memory within its promise.
   const std::vector<EntitlementIndex>& claims() const { return claims_; }  // Jobs that are owed memory.
   uint64_t ClaimedBy(EntitlementIndex job) const { return At(job).claimed; }
   uint64_t claimed_bytes() const { return claimed_; }
   JobId IdOf(EntitlementIndex job) const { return At(job).id; }
   // Below its promise by a slot window, or without any.
-  bool LacksWindow(EntitlementIndex job) const {
-    return Deficit(job) >= (HeldBy(job) == 0 ? 1 : windows_.slot);
-  }
+  bool LacksWindow(EntitlementIndex job) const { return Deficit(job) >= (HeldBy(job) == 0 ? 1 : windows_.slot); }
   // It leases more than its promise, which is reached to within a slot window.
   bool LeasesBeyondPromise(EntitlementIndex job) const { return LeasedBy(job) > InSlotWindows(PromisedTo(job)); }
   // A job is owed a whole window, or its first one, within its explicit guarantee.

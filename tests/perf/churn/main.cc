@@ -11,8 +11,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "daemon/base/format_bytes.h"
 #include "proto/units.h"

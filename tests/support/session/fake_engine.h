@@ -80,7 +80,7 @@ class FakeEngine final : public tiering::EnginePort {
   std::vector<std::string> log;  // "end 3: reason" and so on.
   std::vector<std::pair<uint64_t, uint32_t>> windows_returned;
   std::vector<uint64_t> taken_returned;  // Sessions, in the order of TakenWindowReturned.
-  std::map<uint64_t, uint64_t> unread;  // Bytes, by session.
+  std::map<uint64_t, uint64_t> unread;   // Bytes, by session.
   bool draining = false;
   uint64_t turns = 0;
   tiering::EngineSnapshot snapshot;

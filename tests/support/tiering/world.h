@@ -44,7 +44,7 @@ class RecordingSink final : public ReplySink {
   std::map<uint32_t, memory::WindowShape> shapes;           // Of windows, as announced last.
   std::vector<std::pair<uint64_t, uint32_t>> returns;       // Asked back: session, window.
   std::map<uint64_t, std::pair<Code, std::string>> ended;
-  std::vector<std::string> forced;  // OnForcedReturn.
+  std::vector<std::string> forced;    // OnForcedReturn.
   std::map<uint64_t, Status> opened;  // Resumed jobs.
 };
 

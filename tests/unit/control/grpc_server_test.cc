@@ -98,8 +98,8 @@ TEST_F(GrpcServerTest, TellsTheDaemonWhoCalls) {
 TEST_F(GrpcServerTest, TheLargestPoolFitsInOneMessage) {
   for (uint32_t i = 0; i < 8192; ++i) {
     api_.pool.owners.push_back({.job = std::string(64, 'j'), .uid = UINT32_MAX, .figures = {}});
-    api_.pool.windows.push_back({.now = {.index = WindowIndex{i}, .size = 1 << 30, .place = uint64_t{i} << 30},
-                                 .owner = i});
+    api_.pool.windows.push_back(
+        {.now = {.index = WindowIndex{i}, .size = 1 << 30, .place = uint64_t{i} << 30}, .owner = i});
   }
   grpc::ClientContext context;
   SetDeadline(&context);

@@ -208,8 +208,9 @@ TEST_F(StoppedClient, EmptyWindowsAreTakenFromItAtTheDeadlineAndItLosesNothing) 
   ASSERT_TRUE(world_.Answered(late, asked).has_value());
   EXPECT_EQ(world_.Answered(late, asked)->code, Code::kOk);
   EXPECT_EQ(ForcedWindows(), 3u);
-  EXPECT_THAT(world_.sink.forced, ::testing::ElementsAre(HasSubstr(
-                                      "of job 1/stopped has not answered for 10.0 s: 2 MiB in empty windows")));
+  EXPECT_THAT(
+      world_.sink.forced,
+      ::testing::ElementsAre(HasSubstr("of job 1/stopped has not answered for 10.0 s: 2 MiB in empty windows")));
   EXPECT_EQ(ForcedSessions(), 0u);
   EXPECT_FALSE(Ended(stopped_));
   Continue();
