@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import resource
 import shutil
 import subprocess
@@ -191,6 +192,27 @@ def test_a_phase_that_broke_before_its_tests_is_a_failure(tmp_path: pathlib.Path
     answer = count(tmp_path)
     assert answer.returncode == 1 and answer.stdout.splitlines()[-1] == "2 passed, 1 failed, 1 skipped"
     assert "phase asan" in answer.stdout
+
+
+def test_a_test_that_was_not_built_is_a_failure(tmp_path: pathlib.Path) -> None:
+    report = REPORT.replace('status="fail"><failure message="x"/>', 'status="run">')
+    (tmp_path / "ctest-asan.xml").write_text(
+        report.replace("SKIP_REGULAR_EXPRESSION_MATCHED", "Unable to find executable").replace("needs", "")
+    )
+    (tmp_path / "phases.txt").write_text("asan 1 1\n")
+    answer = count(tmp_path)
+    assert answer.returncode == 1 and answer.stdout.splitlines()[-1] == "2 passed, 1 failed, 0 skipped"
+    assert "FAILED ctest-asan: a::left out (not built)" in answer.stdout
+
+
+def test_what_the_sanitizers_run_is_what_they_build() -> None:
+    labelled = re.compile(r"LABELS[^)]*\b(unit|property)\b")
+    elsewhere = [
+        path
+        for path in sorted((ROOT / "tests").rglob("CMakeLists.txt"))
+        if path.relative_to(ROOT / "tests").parts[0] not in ("unit", "property") and labelled.search(path.read_text())
+    ]
+    assert not elsewhere
 
 
 def test_nothing_run_is_no_success(tmp_path: pathlib.Path) -> None:

@@ -16,6 +16,9 @@ import xml.etree.ElementTree as ElementTree
 
 _GTEST_REASON = re.compile(r"^.*?\b(needs [^\n]+)$", re.MULTILINE)
 
+# What CTest says of a selected test whose binary is not there: no capability of the machine, a fault of the build.
+_NOT_BUILT = "Unable to find executable"
+
 
 @dataclasses.dataclass
 class Suite:
@@ -42,7 +45,11 @@ def read_report(path: pathlib.Path) -> Suite:
         if case.find("failure") is not None or case.find("error") is not None:
             suite.failed.append(name)
         elif mark is not None:
-            suite.skipped[name] = skip_reason(case, mark)
+            reason = skip_reason(case, mark)
+            if reason == _NOT_BUILT:
+                suite.failed.append(f"{name} (not built)")
+            else:
+                suite.skipped[name] = reason
         elif case.get("status") in ("notrun", "disabled"):
             suite.skipped[name] = f"did not run: {case.get('status')}"
         else:
