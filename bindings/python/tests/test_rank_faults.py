@@ -110,6 +110,20 @@ def a_discarded_update() -> None:
         optimizer.step()
 
 
+def options_that_differ() -> None:
+    """A schedule that only one rank follows: no rank updates, and all do once the options are equal."""
+    model, optimizer, _ = offloaded()
+    backward(model)
+    optimizer.param_groups[0]["note"] = distributed.get_rank()  # The caller's own.
+    optimizer.param_groups[0]["lr"] = torch.tensor(0.5) if is_first() else 0.25
+    with refused("rank 0 is about to update for the 1. time with lr=0.5") as told:
+        optimizer.step()
+    assert "with lr=0.25" in str(told.value)
+    optimizer.param_groups[0]["lr"] = 0.25
+    optimizer.step()
+    assert models_are_same(model)
+
+
 def a_parameter_from_outside_of_the_model() -> None:
     outside = nn.Parameter(torch.ones(()))
     model, optimizer, _ = offloaded(groups=lambda model: [{"params": [*model.parameters(), outside]}])
@@ -275,6 +289,7 @@ SCENARIOS = {
         a_gradient_that_one_rank_cannot_store,
         a_discarded_update,
         one_rank_skips_the_step_that_failed,
+        options_that_differ,
         a_parameter_from_outside_of_the_model,
         a_module_that_was_replaced,
         biases_that_were_unfrozen,

@@ -31,6 +31,25 @@ def check_step(step: Any) -> None:
         raise Invalid(f"the state's step is {step!r}: it is the number of updates")
 
 
+def told_options(optimizer: torch.optim.Optimizer) -> list[str]:
+    """A line for each parameter group: the options that decide on the values of an update. What the caller keeps in a
+    group beside them is left out."""
+    return [
+        f"with {_told(group, optimizer.defaults)} in parameter group {number}"
+        for number, group in enumerate(optimizer.param_groups)
+    ]
+
+
+# How torch is to compute, not what.
+_MANNERS = frozenset({"foreach", "fused", "capturable", "differentiable"})
+
+
+def _told(group: dict[str, Any], defaults: dict[str, Any]) -> str:
+    values = {name: group[name] for name in defaults if name in group and name not in _MANNERS}
+    plain = {name: value.item() if isinstance(value, torch.Tensor) else value for name, value in values.items()}
+    return ", ".join(f"{name}={value!r}" for name, value in plain.items())
+
+
 def _is_number(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return value.numel() == 1 and not value.is_complex()

@@ -25,8 +25,9 @@ class NotTrained(Exception):
 class Agreement:
     """What the ranks that train one model agree on before and behind a step (``reduction``). Of one rank: nothing."""
 
-    def before_step(self, stepped: Sequence[torch.Tensor]) -> None:
-        """The parameters ``stepped`` are about to be updated. Raises, on all ranks, where one of them is not to be."""
+    def before_step(self, stepped: Sequence[torch.Tensor], optimizer: torch.optim.Optimizer) -> None:
+        """The parameters ``stepped`` are about to be updated by ``optimizer``. Raises, on all ranks, where one of them
+        is not to be."""
 
     def after_step(self) -> None:
         """They are updated, or certain to be."""

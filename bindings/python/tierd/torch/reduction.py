@@ -26,6 +26,7 @@ import torch
 
 from ..errors import Error, Invalid
 from . import parameter_state
+from .group_options import told_options
 from .offloaded_optimizer import Agreement
 from .placeholder import Placeholder, raw_gradient
 from .ranks import Ranks
@@ -184,11 +185,11 @@ class Reduction(Agreement):
 
     # ---- What the ranks agree on ----
 
-    def before_step(self, stepped: Sequence[torch.Tensor]) -> None:
+    def before_step(self, stepped: Sequence[torch.Tensor], optimizer: torch.optim.Optimizer) -> None:
         """The optimizer is about to update these, which have gradients. ``Invalid`` on all ranks unless each gradient
-        was reduced, and all ranks have come to the step behind the same updates. An error that keeps one rank from the
-        update is raised there, and the others raise ``Invalid``. A step that is continued says nothing: one rank may do
-        so alone."""
+        was reduced, all ranks have come to the step behind the same updates, and their options are equal. An error that
+        keeps one rank from the update is raised there, and the others raise ``Invalid``. A step that is continued says
+        nothing: one rank may do so alone."""
         numbers = [self._number_of(parameter) for parameter in stepped]
         left = sorted(
             each for each in numbers if each is not None and (each in self._local or each not in self._trained)
@@ -202,7 +203,7 @@ class Reduction(Agreement):
             elif left or outside:
                 doing = "update, with gradients not reduced:"
             try:
-                self._announce(doing, left)
+                self._announce(doing, left, told_options(optimizer))
             except Invalid:
                 if failure is None:
                     raise
@@ -281,9 +282,10 @@ class Reduction(Agreement):
                     ):
                         each.copy_(values.view(each.shape))
 
-    def _announce(self, what: str, numbers: list[int]) -> None:
-        """Tells the other ranks what this one is about to do. ``Invalid`` on all of them unless all do the same."""
-        told = [what, *(self._described(number) for number in numbers)]
+    def _announce(self, what: str, numbers: list[int], options: Sequence[str] = ()) -> None:
+        """Tells the other ranks what this one is about to do, and with which options. ``Invalid`` on all of them unless
+        all do the same."""
+        told = [what, *(self._described(number) for number in numbers), *options]
         name = f"{what} {self._some(numbers)}" if numbers else what
         self.ranks.agree(told, f"about to {name}", self._parameter(0).device)
 

@@ -112,7 +112,7 @@ class TieredOptimizer(OffloadableOptimizer):
             loss = None if closure is None else closure()
         self.settle()
         stepped = [parameter for parameter in self._parameters() if parameter.grad is not None]
-        self.agreement.before_step(stepped)
+        self.agreement.before_step(stepped, self)
         for stored in stored_in(stepped):
             stored.require_changeable()  # All, before the first has another version.
         later: list[DeferredUpdate] = []
