@@ -96,6 +96,18 @@ def wrong_groups() -> None:
         tierd.torch.offload(some, tierd.torch.AdamW, client=client, min_bytes=1, process_group=True)
 
 
+def a_view_that_one_rank_keeps() -> None:
+    rank = distributed.get_rank()
+    client, _ = client_of()
+    with tierd.torch.creating(client=client, min_bytes=1, process_group=True):
+        model = made(0, False)
+        view = model.first.weight.detach()[:1] if rank else None
+        model.first.weight.data.zero_()
+    with refused("in (tierd|the process), rank .*In creating.. a parameter stays in the process while something else"):
+        tierd.torch.offload(model, tierd.torch.AdamW, client=client, min_bytes=1, process_group=True)
+    assert (view is None) == (rank == 0)
+
+
 def given_back_when_a_rank_fails() -> None:
     """What the first has shared already is its own again, with the same values."""
     rank = distributed.get_rank()
@@ -127,6 +139,7 @@ SCENARIOS = {
     "nothing moves": nothing_moves_between_ranks_that_drew_the_same,
     "full for one": full_for_one,
     "wrong groups": wrong_groups,
+    "a view that one rank keeps": a_view_that_one_rank_keeps,
     "given back": given_back_when_a_rank_fails,
 }
 

@@ -23,6 +23,12 @@ from .safetensors_file import bytes_of
 from .stored_parameter import StoredParameter, stored_of
 
 _SUMMED_BYTES = 4 << 20  # At a time.
+_IN_TIERD = ", in tierd"
+_IN_PROCESS = ", in the process"
+_KEPT = (
+    ". In creating() a parameter stays in the process while something else refers to its bytes, such as a view or its "
+    ".data: drop that before the context ends. Or one of the ranks has made it outside of creating()"
+)
 # The second is its name before torch 2.13, which warns of it.
 _all_gather: Any = getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
 
@@ -157,15 +163,17 @@ class Ranks:
         for kind, tensors in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
             for path, tensor in tensors:
                 trained = "trained" if tensor.requires_grad else "not trained"
-                where = "" if stored_of(tensor) is None else ", in tierd"
+                where = _IN_PROCESS if stored_of(tensor) is None else _IN_TIERD
                 known.append(f"{kind} {path!r} of {tuple(tensor.shape)}, {tensor.dtype}, {trained}{where}")
         for number, other in enumerate(self.gather(known, "offload()")):
             for position in range(max(len(known), len(other))):
                 ours = known[position] if position < len(known) else "nothing"
                 theirs = other[position] if position < len(other) else "nothing"
                 if ours != theirs:
+                    same = ours.replace(_IN_TIERD, _IN_PROCESS) == theirs.replace(_IN_TIERD, _IN_PROCESS)
+                    note = _KEPT if same else ""
                     raise Invalid(
-                        f"the ranks' models differ: rank {self.number} has {ours}, rank {number} has {theirs}"
+                        f"the ranks' models differ: rank {self.number} has {ours}, rank {number} has {theirs}{note}"
                     )
 
     def spread_values(self, model: torch.nn.Module, awaited: Container[torch.Tensor]) -> None:
