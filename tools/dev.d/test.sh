@@ -78,7 +78,7 @@ test_release() {
 test_python() {
   dev_build release
   # A test that hangs must not take the whole run with it.
-  with_build_tree run timeout --foreground --kill-after=30 1200 \
+  with_build_tree run timeout --foreground --kill-after=30 1800 \
     .venv/bin/python -m pytest -q -ra --junitxml "$REPORTS/pytest.xml"
 }
 
