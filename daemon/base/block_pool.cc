@@ -1,5 +1,6 @@
 // BlockPool over one map of whole blocks for each use of a region, and the slot blocks. A block is in exactly one of
-// four conditions: free in its map; a slot block; handed out whole; no member.
+// four conditions: free in its map; a slot block; handed out whole; no member. Blocks of closed regions have a map of
+// their own, in which nothing is looked for.
 #include "daemon/base/block_pool.h"
 
 #include <algorithm>
@@ -27,19 +28,34 @@ struct BlockPool::State {
   struct Region {
     uint32_t count = 0;
     RegionUse use = RegionUse::kSlotsFirst;
+    bool closed = false;
   };
 
   std::map<uint32_t, Region> regions;  // By first block.
   std::array<FreeBlockMap, kRegionUses> maps;
+  FreeBlockMap closed;
+  std::array<uint64_t, kRegionUses> closed_blocks{};  // By the use of their regions.
   SlotBlocks slots;
 
   FreeBlockMap& Of(RegionUse use) { return maps[static_cast<size_t>(use)]; }
   const FreeBlockMap& Of(RegionUse use) const { return maps[static_cast<size_t>(use)]; }
+  FreeBlockMap& Of(const Region& region) { return region.closed ? closed : Of(region.use); }
+  const FreeBlockMap& Of(const Region& region) const { return region.closed ? closed : Of(region.use); }
   FreeBlockMap* MapOf(uint32_t block) {
     for (FreeBlockMap& map : maps) {
       if (map.IsMember(block)) return &map;
     }
-    return nullptr;
+    return closed.IsMember(block) ? &closed : nullptr;
+  }
+  std::map<uint32_t, Region>::iterator RegionAt(uint32_t first) {
+    const auto region = regions.find(first);
+    TIER_CHECK(region != regions.end(), "first {}", first);
+    return region;
+  }
+  uint64_t members() const {
+    uint64_t blocks = closed.member_count();
+    for (const FreeBlockMap& map : maps) blocks += map.member_count();
+    return blocks;
   }
   uint64_t free_slot_blocks() const {
     return Of(RegionUse::kBlocksFirst).free_count() + Of(RegionUse::kSlotsFirst).free_count();
@@ -155,21 +171,44 @@ void BlockPool::AddRegion(uint32_t first, uint32_t count, RegionUse use) {
   for (const FreeBlockMap& map : s.maps) {
     TIER_CHECK(count != 0 && !map.AnyMember(first, count), "first {} count {}", first, count);
   }
+  TIER_CHECK(!s.closed.AnyMember(first, count), "first {} count {}", first, count);
   s.Of(use).AddMembers(first, count);
-  s.regions[first] = {count, use};
+  s.regions[first] = {.count = count, .use = use};
 }
 
 void BlockPool::RemoveRegion(uint32_t first) {
-  const auto region = state_->regions.find(first);
-  TIER_CHECK(region != state_->regions.end(), "first {}", first);
-  state_->Of(region->second.use).RemoveMembers(first, region->second.count);
+  const auto region = state_->RegionAt(first);
+  const State::Region& its = region->second;
+  state_->Of(its).RemoveMembers(first, its.count);
+  if (its.closed) state_->closed_blocks[static_cast<size_t>(its.use)] -= its.count;
   state_->regions.erase(region);
 }
 
 bool BlockPool::RegionEmpty(uint32_t first) const {
-  const auto region = state_->regions.find(first);
-  TIER_CHECK(region != state_->regions.end(), "first {}", first);
-  return state_->Of(region->second.use).AllFree(first, region->second.count);
+  const State::Region& region = state_->RegionAt(first)->second;
+  return state_->Of(region).AllFree(first, region.count);
+}
+
+bool BlockPool::IsClosed(uint32_t first) const { return state_->RegionAt(first)->second.closed; }
+
+// Members come and go as wholly free ranges: what is used of the region is marked so in the map that it comes to.
+void BlockPool::SetClosed(uint32_t first, bool closed) {
+  State& s = *state_;
+  State::Region& region = s.RegionAt(first)->second;
+  if (region.closed == closed) return;
+  FreeBlockMap& from = s.Of(region);
+  region.closed = closed;
+  FreeBlockMap& to = s.Of(region);
+  to.AddMembers(first, region.count);
+  for (uint32_t block = first; block < first + region.count; ++block) {
+    if (from.IsFree(block)) continue;
+    from.MarkFree(block);
+    to.MarkUsed(block, 1);
+    if (s.slots.Contains(block)) s.slots.SetClosed(block, closed);
+  }
+  from.RemoveMembers(first, region.count);
+  uint64_t& blocks = s.closed_blocks[static_cast<size_t>(region.use)];
+  blocks = closed ? blocks + region.count : blocks - region.count;
 }
 
 bool BlockPool::TryAllocate(uint32_t blocks, uint32_t tail_pages, std::vector<PageRun>* runs) {
@@ -226,12 +265,19 @@ void BlockPool::ListSparseBlocks(size_t most, std::vector<SparseBlock>* blocks) 
 
 void BlockPool::ListSlots(uint32_t block, std::vector<PageRun>* slots) const { state_->slots.ListSlots(block, slots); }
 
+void BlockPool::ListUsed(uint32_t block, std::vector<PageRun>* runs) const {
+  if (state_->slots.Contains(block)) return ListSlots(block, runs);
+  const FreeBlockMap* map = state_->MapOf(block);
+  TIER_CHECK(map != nullptr, "block {}", block);
+  if (!map->IsFree(block)) runs->push_back(WholeBlock(block));
+}
+
 bool BlockPool::TryTake(PageRun run) {
   State& s = *state_;
   if (run.pages == 0 || unsigned{run.page} + run.pages > kPagesPerBlock) return false;
   if (run.whole_block()) {
     FreeBlockMap* map = s.MapOf(run.block);
-    if (map == nullptr || !map->IsFree(run.block)) return false;
+    if (map == nullptr || map == &s.closed || !map->IsFree(run.block)) return false;
     map->MarkUsed(run.block, 1);
     return true;
   }
@@ -270,14 +316,16 @@ void BlockPool::Unbind(PageRun run) {
 
 uint64_t BlockPool::free_pages() const { return state_->free_blocks() * kPagesPerBlock + state_->slots.free_pages(); }
 
+uint64_t BlockPool::closed_free_pages() const {
+  return state_->closed.free_count() * kPagesPerBlock + state_->slots.closed_free_pages();
+}
+
 uint64_t BlockPool::free_block_count() const { return state_->free_blocks(); }
 
 uint64_t BlockPool::free_slot_block_count() const { return state_->free_slot_blocks(); }
 
 uint64_t BlockPool::used_pages() const {
-  uint64_t blocks = 0;
-  for (const FreeBlockMap& map : state_->maps) blocks += map.member_count();
-  return blocks * kPagesPerBlock - free_pages();
+  return state_->members() * kPagesPerBlock - free_pages() - closed_free_pages();
 }
 
 uint64_t BlockPool::slot_block_count() const { return state_->slots.count(); }
@@ -292,17 +340,22 @@ uint32_t BlockPool::longest_free_run() const {
   return longest;
 }
 
-uint64_t BlockPool::block_count(RegionUse use) const { return state_->Of(use).member_count(); }
+uint64_t BlockPool::block_count(RegionUse use) const {
+  return state_->Of(use).member_count() + state_->closed_blocks[static_cast<size_t>(use)];
+}
 
 void BlockPool::CheckInvariants() const {
   const State& s = *state_;
   for (const FreeBlockMap& map : s.maps) map.CheckInvariants();
+  s.closed.CheckInvariants();
   s.slots.CheckInvariants();
   uint64_t members = 0;
+  uint64_t closed = 0;
   uint64_t slot_blocks = 0;
   for (const auto& [first, region] : s.regions) {
     members += region.count;
-    const FreeBlockMap& map = s.Of(region.use);
+    closed += region.closed ? region.count : 0;
+    const FreeBlockMap& map = s.Of(region);
     for (uint32_t block = first; block < first + region.count; ++block) {
       TIER_CHECK(map.IsMember(block), "block {}", block);
       if (!s.slots.Contains(block)) continue;
@@ -311,8 +364,11 @@ void BlockPool::CheckInvariants() const {
     }
   }
   TIER_CHECK(slot_blocks == s.slots.count(), "slot blocks {} of {}", slot_blocks, s.slots.count());
-  TIER_CHECK(members * kPagesPerBlock == free_pages() + used_pages(), "blocks {} free {} used {}", members,
-             free_pages(), used_pages());
+  TIER_CHECK(members == s.members() && closed == s.closed.member_count(), "blocks {} of {}, closed {} of {}", members,
+             s.members(), closed, s.closed.member_count());
+  uint64_t closed_blocks = 0;
+  for (const uint64_t blocks : s.closed_blocks) closed_blocks += blocks;
+  TIER_CHECK(closed_blocks == closed, "blocks {} of {} closed", closed_blocks, closed);
 }
 
 }  // namespace tier::base

@@ -5,9 +5,10 @@
 // small things and tails share *slot blocks*, tracked by a 512-page map each. Slots prefer the fullest slot block that
 // fits; a slot block whose last slot is freed becomes a whole block again. Runs of consecutive blocks are preferred,
 // never required. A region says whom its blocks are for first (RegionUse): whole blocks and slots then meet in one
-// region only where the other regions are full.
+// region only where the other regions are full. Nothing new is placed in a closed region, which is to be emptied; what
+// lies there can be freed.
 //
-// Invariant: free_pages + used_pages == 512 × blocks in regions. Not thread-safe.
+// Invariant: free_pages + closed_free_pages + used_pages == 512 × blocks in regions. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -41,6 +42,9 @@ class BlockPool {
   // REQUIRES: RegionEmpty(first).
   void RemoveRegion(uint32_t first);
   bool RegionEmpty(uint32_t first) const;
+  // Closes a region, or opens it again. REQUIRES: it was added as one that begins at `first`. O(its blocks).
+  void SetClosed(uint32_t first, bool closed);
+  bool IsClosed(uint32_t first) const;
 
   // Appends `blocks` whole blocks in ascending order (runs preferred), then one slot of `tail_pages` pages if that is
   // not 0 (right behind the run where that costs no whole block). All or nothing: false leaves everything as it was.
@@ -53,7 +57,7 @@ class BlockPool {
   [[nodiscard]] PageRun TryAllocateBesideSlots(uint32_t pages);
   // The first pages of a free block, which holds slots from then on. Empty: no block where slots may lie is free.
   [[nodiscard]] PageRun TryAllocateInFreeBlock(uint32_t pages);
-  // Marks a given run used (replaying an index). False if any page of it is outside the regions or already used.
+  // Marks a given run used (replaying an index). False if any page of it is outside the open regions or already used.
   [[nodiscard]] bool TryTake(PageRun run);
   void Free(PageRun run);  // REQUIRES: exactly a run that was handed out and not freed since.
 
@@ -64,9 +68,12 @@ class BlockPool {
   // Blocks with slots and free pages, and the slots of one (SlotBlocks).
   void ListSparseBlocks(size_t most, std::vector<SparseBlock>* blocks) const;
   void ListSlots(uint32_t block, std::vector<PageRun>* slots) const;
+  // Appends what is handed out of a block: the block, or its slots. REQUIRES: in a region.
+  void ListUsed(uint32_t block, std::vector<PageRun>* runs) const;
 
-  uint64_t free_pages() const;             // All of them.
-  uint64_t free_block_count() const;       // Wholly free blocks.
+  uint64_t free_pages() const;             // All of them in open regions.
+  uint64_t closed_free_pages() const;      // Those in closed regions.
+  uint64_t free_block_count() const;       // Wholly free blocks of open regions.
   uint64_t free_slot_block_count() const;  // Of them, those where slots may lie.
   uint64_t used_pages() const;
   uint64_t slot_block_count() const;  // Blocks that hold at least one slot.

@@ -59,9 +59,10 @@ void SlotBlocks::Unlink(uint32_t index) {
 
 void SlotBlocks::SetLongest(uint32_t index, unsigned pages) {
   if (entries_[index].longest_hole == pages) return;
-  Unlink(index);
+  const bool linked = !entries_[index].closed;
+  if (linked) Unlink(index);
   entries_[index].longest_hole = static_cast<uint16_t>(pages);
-  Link(index);
+  if (linked) Link(index);
 }
 
 void SlotBlocks::LinkSparse(uint32_t index) {
@@ -83,7 +84,7 @@ void SlotBlocks::UnlinkSparse(uint32_t index) {
 
 void SlotBlocks::SetFree(uint32_t index, unsigned pages) {
   Entry& entry = entries_[index];
-  const bool stays = SparseList(pages) == SparseList(entry.free_pages);
+  const bool stays = entry.closed || SparseList(pages) == SparseList(entry.free_pages);
   if (!stays) UnlinkSparse(index);
   entry.free_pages = static_cast<uint16_t>(pages);
   if (!stays) LinkSparse(index);
@@ -115,6 +116,7 @@ void SlotBlocks::Remove(uint32_t block) {
   Entry& entry = entries_[index];
   TIER_CHECK(entry.free_pages == kPagesPerBlock, "block {} free pages {}", block, entry.free_pages);
   TIER_CHECK(entry.bound == 0, "block {} has {} bound slots", block, entry.bound);
+  SetClosed(block, false);
   Unlink(index);
   UnlinkSparse(index);
   entry.block = kNone;
@@ -123,6 +125,25 @@ void SlotBlocks::Remove(uint32_t block) {
   Place(block) = kNone;
   --count_;
   free_pages_ -= kPagesPerBlock;
+}
+
+void SlotBlocks::SetClosed(uint32_t block, bool closed) {
+  const uint32_t index = Find(block);
+  TIER_CHECK(index != kNone, "block {}", block);
+  Entry& entry = entries_[index];
+  if (entry.closed == closed) return;
+  FreeOf(entry) -= entry.free_pages;
+  entry.closed = closed;
+  FreeOf(entry) += entry.free_pages;
+  if (closed) {
+    Unlink(index);
+    UnlinkSparse(index);
+    ++closed_count_;
+  } else {
+    Link(index);
+    LinkSparse(index);
+    --closed_count_;
+  }
 }
 
 void SlotBlocks::Occupy(uint32_t index, unsigned page, unsigned pages) {
@@ -153,7 +174,7 @@ PageRun SlotBlocks::TryAllocate(unsigned pages) {
 
 bool SlotBlocks::IsFree(PageRun run) const {
   const uint32_t index = Find(run.block);
-  return index != kNone && entries_[index].used.NoneSet(run.page, run.pages);
+  return index != kNone && !entries_[index].closed && entries_[index].used.NoneSet(run.page, run.pages);
 }
 
 void SlotBlocks::Take(PageRun run) {
@@ -174,7 +195,7 @@ bool SlotBlocks::Free(PageRun run) {
   entry.used.Clear(run.page, run.pages);
   entry.starts.Clear(run.page, 1);
   SetFree(index, unsigned{entry.free_pages} + run.pages);
-  free_pages_ += run.pages;
+  FreeOf(entry) += run.pages;
   if (entry.bound != 0) bound_free_pages_ += run.pages;
   const unsigned hole = entry.used.NextSet(run.page) - entry.used.HoleStart(run.page);
   if (hole > entry.longest_hole) SetLongest(index, hole);
@@ -219,12 +240,15 @@ void SlotBlocks::ListSlots(uint32_t block, std::vector<PageRun>* slots) const {
 void SlotBlocks::CheckInvariants() const {
   uint64_t seen = 0;
   uint64_t free = 0;
+  uint64_t closed = 0;
+  uint64_t closed_free = 0;
   uint64_t bound_free = 0;
   for (uint32_t i = 0; i < entries_.size(); ++i) {
     const Entry& entry = entries_[i];
     if (entry.block == kNone) continue;
     ++seen;
-    free += entry.free_pages;
+    closed += entry.closed ? 1 : 0;
+    (entry.closed ? closed_free : free) += entry.free_pages;
     bound_free += entry.bound == 0 ? 0 : entry.free_pages;
     TIER_CHECK(Find(entry.block) == i, "block {} entry {}", entry.block, i);
     TIER_CHECK(entry.free_pages + entry.used.CountSet() == kPagesPerBlock, "block {} free {}", entry.block,
@@ -234,12 +258,14 @@ void SlotBlocks::CheckInvariants() const {
   }
   TIER_CHECK(seen == count_ && free == free_pages_, "blocks {} of {} free {} of {}", seen, count_, free, free_pages_);
   TIER_CHECK(bound_free == bound_free_pages_, "bound free {} of {}", bound_free, bound_free_pages_);
+  TIER_CHECK(closed == closed_count_ && closed_free == closed_free_pages_, "closed {} of {}, {} of {} pages", closed,
+             closed_count_, closed_free, closed_free_pages_);
   uint64_t listed = 0;
   for (unsigned list = 0; list < lists_.size(); ++list) {
     const bool marked = (nonempty_[list / 64] >> (list % 64) & 1) != 0;
     TIER_CHECK(marked == (lists_[list] != kNone), "list {}", list);
     for (uint32_t i = lists_[list]; i != kNone; i = entries_[i].next) {
-      TIER_CHECK(entries_[i].longest_hole == list, "entry {} list {}", i, list);
+      TIER_CHECK(entries_[i].longest_hole == list && !entries_[i].closed, "entry {} list {}", i, list);
       ++listed;
     }
   }
@@ -249,7 +275,8 @@ void SlotBlocks::CheckInvariants() const {
       TIER_CHECK(SparseList(entries_[i].free_pages) == list, "entry {} is in sparse list {}", i, list);
     }
   }
-  TIER_CHECK(listed == count_ && sparse == count_, "listed {} and {} of {}", listed, sparse, count_);
+  TIER_CHECK(listed + closed == count_ && sparse == listed, "listed {} and {} of {}, {} closed", listed, sparse, count_,
+             closed);
 }
 
 }  // namespace tier::base

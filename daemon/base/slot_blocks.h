@@ -3,10 +3,11 @@
 // The idea: every slot block stands in the list of its longest hole; a request takes the first block of the shortest
 // list that can hold it, so the block with least room to spare fills up first and the others get a chance to empty.
 // Those that compaction could empty are found by a second list, of the free pages in steps of 64. 160 bytes a slot
-// block and 4 a block of every started group of 1024; no allocation in steady state.
+// block and 4 a block of every started group of 1024; no allocation in steady state. A closed block is in neither list:
+// nothing new is placed there.
 //
-// Invariants: a block of list n has a longest hole of exactly n pages; one of sparse list n has 64n - 63 to 64n free
-// pages. Pure bookkeeping; not thread-safe.
+// Invariants: an open block of list n has a longest hole of exactly n pages; one of sparse list n has 64n - 63 to 64n
+// free pages. Pure bookkeeping; not thread-safe.
 #pragma once
 
 #include <array>
@@ -31,15 +32,18 @@ class SlotBlocks {
  public:
   bool Contains(uint32_t block) const { return Find(block) != kNone; }
   uint64_t count() const { return count_; }
-  uint64_t free_pages() const { return free_pages_; }
+  uint64_t free_pages() const { return free_pages_; }                // Of open blocks.
+  uint64_t closed_free_pages() const { return closed_free_pages_; }  // Of closed ones.
 
   void Add(uint32_t block);     // As a slot block without slots. REQUIRES: not contained.
   void Remove(uint32_t block);  // REQUIRES: contained, without slots.
+  // A closed block keeps its slots, and they can be freed. REQUIRES: contained.
+  void SetClosed(uint32_t block, bool closed);
 
   bool CanAllocate(unsigned pages) const { return ListFor(pages) <= kPagesPerBlock; }
   unsigned longest_hole() const;  // Pages; 0: every page is taken.
   PageRun TryAllocate(unsigned pages);
-  // Whether exactly this run could be taken: its block is contained and its pages are free.
+  // Whether exactly this run could be taken: its block is contained and open, and its pages are free.
   bool IsFree(PageRun run) const;
   void Take(PageRun run);  // REQUIRES: IsFree(run).
   // Gives back exactly a run that was handed out; returns whether its block is without slots now.
@@ -72,6 +76,7 @@ class SlotBlocks {
     uint16_t free_pages = 0;
     uint16_t longest_hole = 0;
     uint16_t bound = 0;  // Slots.
+    bool closed = false;
   };
 
   uint32_t Find(uint32_t block) const {
@@ -89,6 +94,7 @@ class SlotBlocks {
   void LinkSparse(uint32_t index);
   void UnlinkSparse(uint32_t index);
   void SetFree(uint32_t index, unsigned pages);
+  uint64_t& FreeOf(const Entry& entry) { return entry.closed ? closed_free_pages_ : free_pages_; }
 
   std::vector<std::unique_ptr<uint32_t[]>> groups_;  // Block → index in entries_.
   std::vector<Entry> entries_;
@@ -97,7 +103,9 @@ class SlotBlocks {
   std::array<uint64_t, kPagesPerBlock / 64 + 1> nonempty_{};                       // Bit n: list n has a block.
   std::array<uint32_t, kPagesPerBlock / kSparseStep + 1> sparse_ = Filled<kPagesPerBlock / kSparseStep + 1>();
   uint64_t count_ = 0;
+  uint64_t closed_count_ = 0;
   uint64_t free_pages_ = 0;
+  uint64_t closed_free_pages_ = 0;
   uint64_t bound_free_pages_ = 0;
 
   template <size_t kCount>

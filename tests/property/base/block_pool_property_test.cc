@@ -17,7 +17,18 @@ constexpr uint32_t kRegionBlocks = 5;
 constexpr uint32_t kRegions = 8;
 constexpr uint16_t kWhole = kPagesPerBlock;
 
-enum class Action : uint8_t { kAllocate, kRun, kBesideSlots, kInFreeBlock, kFree, kTake, kAddRegion, kRemoveRegion };
+enum class Action : uint8_t {
+  kAllocate,
+  kRun,
+  kBesideSlots,
+  kInFreeBlock,
+  kFree,
+  kTake,
+  kAddRegion,
+  kRemoveRegion,
+  kClose,
+  kOpen,
+};
 
 struct Step {
   Action action;
@@ -33,6 +44,7 @@ class Model {
  public:
   struct Block {
     bool slots_allowed = false;
+    bool closed = false;
     std::array<uint32_t, kWhole> owner{};
     bool whole = false;  // Handed out as one block.
     unsigned used() const {
@@ -54,14 +66,16 @@ class Model {
 
   std::map<uint32_t, Block> blocks;
 
-  uint64_t free_pages() const {
+  uint64_t free_pages(bool closed) const {
     uint64_t pages = 0;
-    for (const auto& [number, block] : blocks) pages += kWhole - block.used();
+    for (const auto& [number, block] : blocks) pages += block.closed == closed ? kWhole - block.used() : 0;
     return pages;
   }
   uint64_t free_blocks(bool slotable_only) const {
     uint64_t count = 0;
-    for (const auto& [number, block] : blocks) count += block.used() == 0 && (block.slots_allowed || !slotable_only);
+    for (const auto& [number, block] : blocks) {
+      count += block.used() == 0 && !block.closed && (block.slots_allowed || !slotable_only);
+    }
     return count;
   }
   uint64_t slot_blocks() const {
@@ -71,7 +85,7 @@ class Model {
   }
   bool SlotFits(uint32_t pages) const {
     for (const auto& [number, block] : blocks) {
-      if (block.IsSlotBlock() && block.longest_hole() >= pages) return true;
+      if (block.IsSlotBlock() && !block.closed && block.longest_hole() >= pages) return true;
     }
     return false;
   }
@@ -81,7 +95,7 @@ class Model {
   }
   bool CanTake(PageRun run) const {
     const auto found = blocks.find(run.block);
-    if (found == blocks.end() || run.pages == 0 || run.page + run.pages > kWhole) return false;
+    if (found == blocks.end() || found->second.closed || run.pages == 0 || run.page + run.pages > kWhole) return false;
     if (run.pages != kWhole && !found->second.slots_allowed) return false;
     for (unsigned page = run.page; page < unsigned{run.page} + run.pages; ++page) {
       if (found->second.owner[page] != 0) return false;
@@ -112,23 +126,29 @@ class Program {
       case Action::kAddRegion:
         return AddRegion(step.first % kRegions, static_cast<RegionUse>(step.second % kRegionUses));
       case Action::kRemoveRegion: return RemoveRegion(step.first % kRegions);
+      case Action::kClose: return SetClosed(step.first % kRegions, true);
+      case Action::kOpen: return SetClosed(step.first % kRegions, false);
     }
   }
   void Check() const {
     pool_.CheckInvariants();
-    RC_ASSERT(pool_.free_pages() == model_.free_pages());
+    RC_ASSERT(pool_.free_pages() == model_.free_pages(false));
+    RC_ASSERT(pool_.closed_free_pages() == model_.free_pages(true));
     RC_ASSERT(pool_.free_block_count() == model_.free_blocks(false));
     RC_ASSERT(pool_.free_slot_block_count() == model_.free_blocks(true));
-    RC_ASSERT(pool_.used_pages() == model_.blocks.size() * kWhole - model_.free_pages());
+    RC_ASSERT(pool_.used_pages() == model_.blocks.size() * kWhole - model_.free_pages(false) - model_.free_pages(true));
     RC_ASSERT(pool_.slot_block_count() == model_.slot_blocks());
     CheckSparse();
+    CheckUsed();
   }
   // Every slot block with free pages is listed, those with the most first in steps of 64; its slots are the live runs.
   void CheckSparse() const {
     std::vector<SparseBlock> sparse;
     pool_.ListSparseBlocks(SIZE_MAX, &sparse);
     size_t expected = 0;
-    for (const auto& [number, block] : model_.blocks) expected += block.IsSlotBlock() && block.used() < kWhole;
+    for (const auto& [number, block] : model_.blocks) {
+      expected += block.IsSlotBlock() && !block.closed && block.used() < kWhole;
+    }
     RC_ASSERT(sparse.size() == expected);
     for (size_t i = 0; i < sparse.size(); ++i) {
       RC_ASSERT(sparse[i].free_pages == kWhole - model_.blocks.at(sparse[i].block).used());
@@ -146,6 +166,17 @@ class Program {
     std::vector<SparseBlock> first;
     pool_.ListSparseBlocks(2, &first);
     RC_ASSERT(first.size() == std::min<size_t>(2, sparse.size()));
+  }
+  // What is handed out of a block, open or closed, are the live runs that lie there.
+  void CheckUsed() const {
+    std::map<uint32_t, std::vector<PageRun>> live;
+    for (const PageRun run : live_) live[run.block].push_back(run);
+    for (const auto& [number, block] : model_.blocks) {
+      std::vector<PageRun> used;
+      pool_.ListUsed(number, &used);
+      std::ranges::sort(live[number], {}, &PageRun::page);
+      RC_ASSERT(used == live[number]);
+    }
   }
   void FreeAll() {
     while (!live_.empty()) Free(0);
@@ -215,7 +246,7 @@ class Program {
     pool_.AddRegion(region * kRegionBlocks, kRegionBlocks, use);
     const uint32_t first = region * kRegionBlocks;
     const bool slots_allowed = use != RegionUse::kBlocksOnly;
-    for (uint32_t i = 0; i < kRegionBlocks; ++i) model_.blocks[first + i].slots_allowed = slots_allowed;
+    for (uint32_t i = 0; i < kRegionBlocks; ++i) model_.blocks[first + i] = {.slots_allowed = slots_allowed};
   }
   void RemoveRegion(uint32_t region) {
     if (!regions_[region]) return;
@@ -226,6 +257,13 @@ class Program {
     pool_.RemoveRegion(region * kRegionBlocks);
     regions_[region] = false;
     for (uint32_t i = 0; i < kRegionBlocks; ++i) model_.blocks.erase(region * kRegionBlocks + i);
+  }
+
+  void SetClosed(uint32_t region, bool closed) {
+    if (!regions_[region]) return;
+    pool_.SetClosed(region * kRegionBlocks, closed);
+    RC_ASSERT(pool_.IsClosed(region * kRegionBlocks) == closed);
+    for (uint32_t i = 0; i < kRegionBlocks; ++i) model_.blocks[region * kRegionBlocks + i].closed = closed;
   }
 
   BlockPool pool_;
@@ -243,7 +281,9 @@ rc::Gen<std::vector<Step>> Programs() {
                                                         {10, Action::kFree},
                                                         {3, Action::kTake},
                                                         {2, Action::kAddRegion},
-                                                        {1, Action::kRemoveRegion}});
+                                                        {1, Action::kRemoveRegion},
+                                                        {1, Action::kClose},
+                                                        {1, Action::kOpen}});
   const auto number = rc::gen::inRange<uint32_t>(0, 1U << 16);
   return rc::gen::container<std::vector<Step>>(rc::gen::construct<Step>(action, number, number));
 }
