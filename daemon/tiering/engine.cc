@@ -19,6 +19,7 @@
 #include "daemon/tiering/jobs/forced_return.h"
 #include "daemon/tiering/jobs/teardown.h"
 #include "daemon/tiering/leases/abandon.h"
+#include "daemon/tiering/memory/emptying.h"
 #include "daemon/tiering/memory/hand_over.h"
 #include "daemon/tiering/memory/room.h"
 #include "daemon/tiering/memory/stalled.h"
@@ -166,6 +167,15 @@ void EmptyDevices(Tables& tables) {
   if (!manifests_first) MoveManifests(tables);
 }
 
+// For requests, and for windows that are to go. Each may take all of the stage, or of what may be in flight.
+void PlanMoves(Tables& tables) {
+  tables.work.Enter(tables.work.units().compact);
+  const bool windows_first = tables.turn.number() % 2 == 0;
+  if (windows_first) LookThroughWindows(tables);
+  MakeRunsForRequests(tables);
+  if (!windows_first) LookThroughWindows(tables);
+}
+
 void WorkOnJobs(Tables& tables) {
   RetryWrites(tables);
   if (tables.waits.any_listed()) {
@@ -183,10 +193,7 @@ void WorkOnJobs(Tables& tables) {
   if (tables.windows.any_asked_back()) ExpireReturns(tables);
   if (tables.windows.any_overdue()) TakeUnreturned(tables);
   ServeStalled(tables);
-  if (tables.ram_moves.any_wanted()) {
-    tables.work.Enter(tables.work.units().compact);
-    MakeRunsForRequests(tables);
-  }
+  if (tables.ram_moves.any_wanted() || tables.hand_over.emptying()) PlanMoves(tables);
   tables.work.Enter(tables.work.units().move);
   if (HandOverDue(tables) && tables.turn.now() >= tables.hand_over.next_at()) {
     tables.hand_over.SetNextAt(tables.turn.now() + kHandOverInterval);

@@ -108,6 +108,23 @@ constexpr const char* CompactionCauseName(CompactionCause cause) {
   return kNames[static_cast<size_t>(cause)];
 }
 
+// How a window that went to another job had become empty: the costliest way that was taken.
+enum class LeftBy : uint8_t {
+  kItself,    // Nothing had to be done for it.
+  kMoves,     // What lay in it was moved to other windows of its job.
+  kEviction,  // Some of it was evicted.
+};
+inline constexpr size_t kLeftByKinds = 3;
+constexpr const char* LeftByName(LeftBy how) {
+  constexpr std::array<const char*, kLeftByKinds> kNames = {"empty", "moved", "evicted"};
+  return kNames[static_cast<size_t>(how)];
+}
+
+struct HandOverFigures {  // Counters.
+  std::array<uint64_t, kLeftByKinds> windows{};
+  uint64_t evicted_bytes = 0;  // To empty windows.
+};
+
 struct CompactionFigures {  // Counters.
   uint64_t moves = 0;       // Pieces that were moved in RAM.
   uint64_t bytes = 0;       // Of these.
@@ -193,6 +210,7 @@ struct EngineSnapshot {
   uint64_t wait_sum_ns = 0;
   MetadataFigures metadata;
   std::array<CompactionFigures, kCompactionCauses> compaction{};
+  HandOverFigures hand_over;
   JobCounters totals;  // Counters of all jobs, also of closed ones. Its gauges are 0.
   std::vector<JobView> jobs;
   std::vector<DeviceView> devices;

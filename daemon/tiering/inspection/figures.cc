@@ -59,7 +59,7 @@ bool Listed(const Tables& tables, const Tensor& tensor, const JobState& job) {
 
 void CountWindows(const Tables& tables, const JobState& job, EngineSnapshot* snapshot) {
   snapshot->window_count += job.windows.ready().size() + job.windows.returning();
-  snapshot->arena_free_bytes += job.pool.free_pages() * kPageSize;
+  snapshot->arena_free_bytes += (job.pool.free_pages() + job.pool.closed_free_pages()) * kPageSize;
   snapshot->lease_bound_bytes += job.pool.bound_free_pages() * kPageSize;
   for (const WindowIndex window : job.windows.ready()) {
     const memory::WindowShape& shape = tables.windows[window].shape;
@@ -134,6 +134,7 @@ EngineSnapshot TakeSnapshot(const Tables& tables) {
   for (const auto cause : {CompactionCause::kBlock, CompactionCause::kSlot, CompactionCause::kWindow}) {
     snapshot.compaction[static_cast<size_t>(cause)] = tables.ram_moves.figures(cause);
   }
+  snapshot.hand_over = tables.hand_over.figures();
   tables.figures.AddTo(&snapshot);
   snapshot.totals = tables.jobs.closed_totals();
   for (const JobState* job : tables.jobs.closing()) AddCounters(job->record.counters, &snapshot.totals);

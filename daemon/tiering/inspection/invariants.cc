@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "daemon/tiering/inspection/pool.h"
+#include "daemon/tiering/inspection/window_checks.h"
 #include "daemon/tiering/leases/conflicts.h"
 #include "daemon/tiering/pieces/residency.h"
 #include "daemon/tiering/requests/reserve.h"
@@ -172,7 +173,7 @@ void CountRamMoves(const Tables& tables, Count* count) {
                "piece {} is {}", Value(move.piece), ActivityName(piece.activity));
   });
   tables.ram_moves.ForEachCompaction([&](const Compaction& compaction) {
-    count->jobs[compaction.job].coming_pages += compaction.pages;
+    count->jobs[compaction.job].coming_pages += compaction.goal.pages;
     for (const base::PageRun run : compaction.kept) take(compaction.job, run);
   });
   TIER_CHECK(moving == count->moving, "{} pieces move of {}", count->moving, moving);
@@ -256,9 +257,10 @@ void CheckJob(const Tables& tables, const JobState& job, const JobCount& count, 
     making += job.windows.making(kind) * tables.windows.window_size(kind);
   }
   const uint64_t held = tables.ledger.HeldBy(job.entitlement);
-  TIER_CHECK((job.pool.used_pages() + job.pool.free_pages()) * kPageSize == ready && ready + making == held,
+  const uint64_t free_pages = job.pool.free_pages() + job.pool.closed_free_pages();
+  TIER_CHECK((job.pool.used_pages() + free_pages) * kPageSize == ready && ready + making == held,
              "job {}: {} + {} pages in {} windows of {} bytes, {} with {} being made", job.key, job.pool.used_pages(),
-             job.pool.free_pages(), job.windows.ready().size(), ready, held, making);
+             free_pages, job.windows.ready().size(), ready, held, making);
   uint64_t bound = 0;
   for (const auto& [number, block] : count.slot_blocks) bound += block.leased ? kPagesPerBlock - block.pages : 0;
   TIER_CHECK(job.pool.bound_free_pages() == bound, "job {}: {} free pages beside leased slots of {}", job.key, bound,
@@ -401,34 +403,6 @@ void CheckUnused(const Tables& tables) {
   }
 }
 
-// Windows that were asked back, and those that the devices still hold, against the ledger's figures of them.
-void CheckLeavingWindows(const Tables& tables) {
-  struct Returning {
-    uint32_t windows = 0;
-    uint64_t bytes = 0;
-  };
-  std::unordered_map<JobIndex, Returning> returning;
-  uint64_t closing_bytes = 0;
-  for (uint32_t i = 0; tables.windows.Contains(WindowIndex{i}); ++i) {
-    const WindowEntry& entry = tables.windows[WindowIndex{i}];
-    const bool closing = entry.condition == WindowCondition::kClosing;
-    TIER_CHECK(!closing || (entry.job == kNoJob && !entry.emptying), "window {} is closing", i);
-    if (closing) closing_bytes += entry.shape.size;
-    if (entry.condition != WindowCondition::kReturning) continue;
-    ++returning[entry.job].windows;
-    returning[entry.job].bytes += entry.shape.size;
-  }
-  const auto check = [&](const JobState& job) {
-    const Returning& found = returning[job.index];
-    TIER_CHECK(job.windows.returning() == found.windows && tables.ledger.ReturningBy(job.entitlement) == found.bytes,
-               "job {}: {} windows returning of {}, {} bytes of {}", job.key, found.windows, job.windows.returning(),
-               found.bytes, tables.ledger.ReturningBy(job.entitlement));
-  };
-  tables.jobs.ForEach(check);
-  TIER_CHECK(closing_bytes == tables.ledger.closing_bytes(), "{} bytes closing of {}", tables.ledger.closing_bytes(),
-             closing_bytes);
-}
-
 }  // namespace
 
 std::vector<PiecePlace> NamedPlaces(const Tables& tables) {
@@ -481,7 +455,7 @@ void CheckInvariants(const Tables& tables) {
   tables.sessions.ForEach([&](const SessionState& session) { CheckUpdatesOf(tables, session); });
   tables.jobs.CheckInvariants();
   tables.jobs.ForEach([&](const JobState& job) { CheckJob(tables, job, count.jobs[job.index], count.uses); });
-  CheckLeavingWindows(tables);
+  CheckWindows(tables);
   CheckPool(tables);
   tables.ledger.CheckInvariants();
   tables.storage.CheckInvariants();

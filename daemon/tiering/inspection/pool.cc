@@ -44,7 +44,7 @@ PoolFigures PoolOf(const Tables& tables, const JobState& job) {
   TIER_CHECK(slots <= held, "job {}: {} bytes of slot windows of {}", job.key, slots, held);
   figures.held_bytes[static_cast<size_t>(WindowKind::kBlock)] = held - slots;
   figures.held_bytes[static_cast<size_t>(WindowKind::kSlot)] = slots;
-  figures.free_bytes = job.pool.free_pages() * kPageSize;
+  figures.free_bytes = (job.pool.free_pages() + job.pool.closed_free_pages()) * kPageSize;
   figures.largest_run_bytes = LargestRun(job.pool);
   figures.borrowed_bytes = tables.ledger.Surplus(job.entitlement);
   figures.owed_bytes = tables.ledger.OwedTo(job.entitlement);

@@ -150,7 +150,7 @@ bool PlanRegion(JobState& job, const Block& block, base::PageRun region, Plan* p
 }
 
 void Start(Tables& tables, JobState& job, uint32_t pages, const Plan& plan) {
-  const CompactionIndex compaction = StartCompaction(tables, job, {CauseOf(pages), pages});
+  const CompactionIndex compaction = StartCompaction(tables, job, {.cause = CauseOf(pages), .pages = pages});
   for (const base::PageRun run : plan.kept) KeepFree(tables, compaction, run);
   for (const Plan::Step& step : plan.steps) StartRamMove(tables, step.piece, step.to, compaction);
 }

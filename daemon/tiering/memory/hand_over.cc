@@ -2,13 +2,9 @@
 #include "daemon/tiering/memory/hand_over.h"
 
 #include <algorithm>
-#include <tuple>
-#include <unordered_map>
 
-#include "daemon/tiering/memory/room.h"
+#include "daemon/tiering/memory/emptying.h"
 #include "daemon/tiering/memory/window_ownership.h"
-#include "daemon/tiering/pieces/residency.h"
-#include "daemon/tiering/transfers/transfers.h"
 
 namespace tier::tiering {
 namespace {
@@ -38,100 +34,133 @@ class Taking {
   uint64_t taken_ = 0;
 };
 
-// The smallest first: a window that reaches below the promise goes only where no other is there.
-void ReturnEmpty(Tables& tables, JobState& job, const WindowSet& overdue, Taking* taking) {
-  std::vector<WindowIndex> empty;
-  for (const WindowIndex window : job.windows.ready()) {
-    if (job.pool.RegionEmpty(tables.windows.FirstBlock(window)) && !overdue.Contains(window)) {
-      empty.push_back(window);
+// Empty windows, the smallest first: one that reaches below the promise goes only where no other is there.
+void ReturnEmpty(Tables& tables, const JobState& job, const WindowSet& overdue, Taking* taking) {
+  const uint32_t end = WindowOrder::kFirstUsed;
+  tables.windows.order().ForEach(job.index, 0, end, [&](WindowIndex window) {
+    if (taking->done()) return false;
+    tables.work.Charge(1);
+    if (overdue.Contains(window) || !taking->TryTake(tables.windows.SizeOf(window))) return true;
+    tables.hand_over.CountReturned(LeftBy::kItself);
+    ReturnWindow(tables, window);
+    return true;
+  });
+}
+
+// Windows of one job that are looked at, whatever work the turn has left.
+constexpr uint32_t kLooksAtLeast = 64;
+
+// Chooses windows of one job to be emptied.
+class Choice {
+ public:
+  Choice(Tables& tables, JobState& job, const WindowSet& overdue, Taking* taking)
+      : tables_(tables), job_(job), overdue_(overdue), taking_(taking), may_write_(MayWriteOut(tables, job)) {}
+
+  void Choose() {
+    const bool may_move = tables_.ports.copier != nullptr;
+    // The fewest bytes first, as long as they fit into the other windows. Then what must be evicted: windows that need
+    // no write first.
+    if (may_move) Look([&](WindowIndex window) { return !tables_.windows[window].passed_over && TakeToMove(window); });
+    for (const bool dirty : {false, true}) {
+      if (dirty && !may_write_) break;
+      Look([&](WindowIndex window) { return HasDirty(window) == dirty && Take(window); });
     }
+    if (may_move && !chosen_) TryAgain();
   }
-  std::stable_sort(empty.begin(), empty.end(),
-                   [&](WindowIndex a, WindowIndex b) { return tables.windows.SizeOf(a) < tables.windows.SizeOf(b); });
-  for (const WindowIndex window : empty) {
-    if (taking->TryTake(tables.windows.SizeOf(window))) ReturnWindow(tables, window);
-  }
-}
 
-// Chooses windows that can be emptied, fewest dirty pieces first.
-void ChooseWindows(Tables& tables, const JobState& job, const WindowSet& overdue, Taking* taking) {
-  std::vector<std::tuple<uint32_t, uint64_t, WindowIndex>> candidates;  // By dirty pieces, then by size.
-  for (const WindowIndex window : job.windows.ready()) {
-    const WindowEntry& entry = tables.windows[window];
-    TIER_CHECK(entry.condition == WindowCondition::kReady && !entry.emptying, "window {}", tier::Value(window));
-    const uint32_t dirty = entry.count(WindowUse::kDirty);
-    if (entry.count(WindowUse::kBound) != 0 || dirty + entry.count(WindowUse::kClean) == 0) continue;
-    // Its writes fail, or SSD devices have no room beside the last block: others are to be asked.
-    if (dirty != 0 && (job.failures.in_a_row() != 0 || !tables.ports.extents.HasRoom(2 * kBlockSize))) continue;
-    if (overdue.Contains(window)) continue;
-    candidates.emplace_back(dirty, entry.shape.size, window);
+ private:
+  template <typename TakeIt>
+  void Look(TakeIt take) {
+    tables_.windows.order().ForEach(job_.index, WindowOrder::kFirstUsed, WindowOrder::kRanks, [&](WindowIndex window) {
+      if (taking_->done() || !PayForLook()) return false;
+      if (!overdue_.Contains(window)) chosen_ = take(window) || chosen_;
+      return !exhausted_;
+    });
   }
-  std::sort(candidates.begin(), candidates.end());
-  for (const auto& [dirty, size, window] : candidates) {
-    if (!taking->TryTake(size)) continue;
-    tables.windows.Edit(window).emptying = true;
-    tables.hand_over.AddWindow(window);
+  bool PayForLook() {
+    if (++looks_ > kLooksAtLeast) return tables_.work.TrySpend();
+    tables_.work.Charge(1);
+    return true;
   }
-}
+  bool HasDirty(WindowIndex window) const { return WindowOrder::IsDirty(tables_.windows.order().RankOf(window)); }
+  bool Take(WindowIndex window) {
+    const uint32_t cost = 2 * tables_.windows.BlockCount(window);  // It is closed now, and perhaps opened again.
+    exhausted_ = chosen_ && cost > tables_.work.left();
+    if (exhausted_ || !taking_->TryTake(tables_.windows.SizeOf(window))) return false;
+    tables_.work.Charge(cost);
+    StartEmptying(tables_, window);
+    return true;
+  }
+  // What is free in the windows that stay must take all that lies in those chosen: so many pages, of them so many in
+  // whole blocks, and the others where slots may lie. What is free in the window itself does not count.
+  bool TakeToMove(WindowIndex window) {
+    const WindowEntry& entry = tables_.windows[window];
+    const uint64_t used = entry.used_pages();
+    const uint64_t in_blocks = entry.pages_of(RamClass::kBlock);
+    const uint64_t own = entry.shape.size / kPageSize - used;
+    const uint64_t own_for_slots = entry.shape.page_size == kPageSize ? own : 0;
+    const base::BlockPool& pool = job_.pool;
+    const uint64_t blocks_only = (pool.free_block_count() - pool.free_slot_block_count()) * kPagesPerBlock;
+    const bool fits = pages_ + used + own <= pool.free_pages() &&
+                      in_blocks_ + in_blocks <= pool.free_block_count() * kPagesPerBlock &&
+                      pages_ - in_blocks_ + used - in_blocks + own_for_slots <= pool.free_pages() - blocks_only;
+    if (!fits || !Take(window)) return false;
+    pages_ += used;
+    in_blocks_ += in_blocks;
+    return true;
+  }
+  // All that could be chosen was tried, and had a piece that found no room: things may have changed.
+  void TryAgain() {
+    Look([&](WindowIndex window) {
+      tables_.windows.Edit(window).passed_over = false;
+      return false;
+    });
+  }
 
-void StopEmptying(Tables& tables) {
-  for (const WindowIndex window : tables.hand_over.windows()) tables.windows.Edit(window).emptying = false;
+  Tables& tables_;
+  JobState& job_;
+  const WindowSet& overdue_;
+  Taking* taking_;
+  bool may_write_;
+  bool chosen_ = false;     // Any.
+  bool exhausted_ = false;  // The turn has no work left for another one.
+  uint32_t looks_ = 0;
+  uint64_t pages_ = 0;      // In windows chosen, that are to move …
+  uint64_t in_blocks_ = 0;  // … and those of them in whole blocks.
+};
+
+void EndPass(Tables& tables) {
+  for (const WindowIndex window : tables.hand_over.windows()) StopEmptying(tables, window);
   tables.hand_over.Clear();
 }
 
-// Notes what is clean in the chosen windows, and starts the writes that make the rest so. True: every piece was seen.
-bool LookForPieces(Tables& tables) {
-  HandOverState& state = tables.hand_over;
-  for (PieceId id = state.Next(tables.pieces); id != kNoPiece; id = state.Next(tables.pieces)) {
-    if (!tables.work.TrySpend()) return false;
-    state.NoteLookedAt(id);
-    const Piece& piece = tables.pieces[id];
-    if (!piece.ram || !tables.windows[tables.windows.WindowOf(piece.ram)].emptying) continue;
-    const WindowUse use = UseOf(piece);
-    JobState& job = tables.JobOf(piece);
-    if (use == WindowUse::kClean) state.AddClean(id);
-    if (use == WindowUse::kDirty && CanStartWrite(tables, job)) StartWrite(tables, id, WriteFor::kAhead);
-  }
-  return true;
+// The window was emptied. Since it was chosen, promises may have changed, and what their owners hold or need.
+void ReturnEmptied(Tables& tables, WindowIndex window) {
+  const WindowEntry& entry = tables.windows[window];
+  const JobState& job = tables.jobs.At(entry.job);
+  if (!job.pool.RegionEmpty(tables.windows.FirstBlock(window))) return;
+  Taking taking(tables, job, std::max(tables.ledger.BytesToAskBack(), tables.ledger.UnbackedBy(job.entitlement)));
+  if (!taking.TryTake(entry.shape.size)) return;
+  tables.hand_over.CountReturned(entry.left_by);
+  ReturnWindow(tables, window);
 }
 
-bool CanEmpty(const WindowEntry& entry) {
-  const bool ready = entry.emptying && entry.condition == WindowCondition::kReady;
-  return ready && entry.count(WindowUse::kDirty) == 0 && entry.count(WindowUse::kBound) == 0;
-}
-
-// Since they were chosen promises may have changed, and what their owners hold.
-void SparePromised(Tables& tables) {
-  std::unordered_map<JobIndex, Taking> takings;
-  for (const WindowIndex window : tables.hand_over.windows()) {
-    WindowEntry& entry = tables.windows.Edit(window);
-    if (!entry.emptying) continue;
-    Taking& taking = takings.try_emplace(entry.job, tables, tables.jobs.At(entry.job), UINT64_MAX).first->second;
-    entry.emptying = taking.TryTake(entry.shape.size);
+// Windows that the last moves have left go at once.
+void ReturnMoved(Tables& tables) {
+  for (const WindowIndex window : tables.hand_over.TakeMoved()) {
+    if (tables.windows[window].emptying) ReturnEmptied(tables, window);
   }
 }
 
-// Evicts windows that hold nothing but clean pieces now. The others were written from, and are looked at again. False:
-// the turn did not reach all pieces.
-bool ReturnEmptied(Tables& tables) {
-  SparePromised(tables);
-  while (tables.hand_over.any_clean() && tables.work.TrySpend()) {
-    const PieceId id = tables.hand_over.TakeClean();
-    const Piece& piece = tables.pieces[id];
-    if (piece.ram && CanEmpty(tables.windows[tables.windows.WindowOf(piece.ram)])) (void)Evict(tables, id);
+// Ends the pass if it is over.
+void FinishPass(Tables& tables) {
+  const HandOverState& state = tables.hand_over;
+  if (!state.emptying() || !state.looked() || state.moving() || !EvictRest(tables)) return;
+  tables.work.Charge(static_cast<uint32_t>(state.windows().size()));
+  for (const WindowIndex window : state.windows()) {
+    if (tables.windows[window].emptying) ReturnEmptied(tables, window);
   }
-  if (tables.hand_over.any_clean()) return false;
-  for (const WindowIndex window : tables.hand_over.windows()) {
-    const WindowEntry& entry = tables.windows[window];
-    if (!CanEmpty(entry) || !tables.jobs.At(entry.job).pool.RegionEmpty(tables.windows.FirstBlock(window))) continue;
-    ReturnWindow(tables, window);
-  }
-  return true;
-}
-
-void EmptyWindows(Tables& tables) {
-  if (!tables.hand_over.emptying() || !LookForPieces(tables)) return;
-  if (ReturnEmptied(tables)) StopEmptying(tables);
+  EndPass(tables);
 }
 
 // Takes so many bytes of windows from the holder, or more by a part of a window: returns empty ones, and chooses others
@@ -140,23 +169,27 @@ uint64_t TakeFrom(Tables& tables, JobState& holder, uint64_t wanted, bool may_ch
   Taking taking(tables, holder, wanted);
   const WindowSet overdue = WindowsOfOverdueSessions(holder);
   ReturnEmpty(tables, holder, overdue, &taking);
-  if (!taking.done() && may_choose) ChooseWindows(tables, holder, overdue, &taking);
+  if (!taking.done() && may_choose) Choice(tables, holder, overdue, &taking).Choose();
   return taking.taken();
 }
 
 // No job is owed anything: windows that were chosen to be emptied stay.
 void StopHandOver(Tables& tables) {
-  StopEmptying(tables);
+  EndPass(tables);
   tables.ledger.SetAllBacked();
 }
 
 }  // namespace
 
 void HandOver(Tables& tables) {
+  ReturnMoved(tables);
   Ledger& ledger = tables.ledger;
   const uint64_t smallest = tables.windows.window_size(WindowKind::kSlot);
+  const auto nothing_wanted = [&] { return ledger.BytesToAskBack() == 0 && ledger.unbacked_bytes() < smallest; };
+  if (nothing_wanted()) return StopHandOver(tables);
+  FinishPass(tables);
+  if (nothing_wanted()) return StopHandOver(tables);
   uint64_t owed = ledger.BytesToAskBack();
-  if (owed == 0 && ledger.unbacked_bytes() < smallest) return StopHandOver(tables);
   const bool may_choose = !tables.hand_over.emptying();
   ledger.ListHolders(&tables.scratch.holders);
   for (const JobId id : tables.scratch.holders) {
@@ -167,7 +200,7 @@ void HandOver(Tables& tables) {
     const uint64_t wanted = std::max(owed, ledger.UnbackedBy(holder->entitlement));
     if (wanted != 0) owed -= std::min(owed, TakeFrom(tables, *holder, wanted, may_choose));
   }
-  EmptyWindows(tables);
+  tables.turn.NoteProgress(may_choose && tables.hand_over.emptying());  // The next turn looks at what was chosen.
   // Tried once: what is still unbacked is found again when something of the job has changed.
   if (!tables.hand_over.emptying()) ledger.SetAllBacked();
 }

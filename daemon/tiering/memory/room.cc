@@ -53,6 +53,8 @@ PieceId FirstToGo(Tables& tables, JobState& job, EvictionOrder order, uint32_t p
     } else if (StaysForNow(tables, piece)) {
       tables.jobs.WantPort(job);  // It is looked at again when that is over.
       ++seen;
+    } else if (pages != 0 && tables.windows[tables.windows.WindowOf(piece.ram)].emptying) {
+      ++seen;  // Its room goes to another job.
     } else if (MakesRoom(tables, job, piece, pages)) {
       return at;
     } else {
@@ -289,7 +291,8 @@ bool GiveBlockWindowBack(Tables& tables, JobState& job, const Need& need) {
   for (size_t i = job.windows.ready().size(); i != end; --i) {
     const WindowIndex window = job.windows.ready()[i - 1];
     const bool holds_slots = tables.windows[window].shape.page_size == kPageSize;
-    if (holds_slots || !job.pool.RegionEmpty(tables.windows.FirstBlock(window))) continue;
+    const bool emptying = tables.windows[window].emptying;
+    if (holds_slots || emptying || !job.pool.RegionEmpty(tables.windows.FirstBlock(window))) continue;
     ReturnWindow(tables, window);
     return true;
   }
@@ -455,7 +458,7 @@ bool TakeRuns(Tables& tables, JobState& job, uint32_t blocks, uint32_t tail_page
 
 bool OwnRoomComes(const JobState& job) {
   if (job.frees.any() || job.windows.makes_any()) return true;
-  if (job.moves.any() || job.moves.wanted()) return true;
+  if (job.moves.any() || job.moves.wanted() || job.windows.emptying() != 0) return true;
   if (job.transfers.writing_pages() != 0 || job.transfers.reading_pages() != 0) return true;
   return job.policy->count(EvictionOrder::kDirty) != 0 && job.failures.in_a_row() < kWriteFailuresBeforeRefusal;
 }

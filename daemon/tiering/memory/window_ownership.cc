@@ -2,6 +2,7 @@
 #include "daemon/tiering/memory/window_ownership.h"
 
 #include <chrono>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -103,6 +104,7 @@ void TakeWindow(Tables& tables, const memory::WindowEvent& event) {
   tables.ports.transfers.AddWindow(window, event.address, event.window.size);
   job->pool.AddRegion(tables.windows.FirstBlock(window), tables.windows.BlockCount(window), RegionUseOf(event.window));
   job->windows.Add(window);
+  tables.windows.Rerank(window);
 }
 
 }  // namespace
@@ -140,6 +142,8 @@ void ReturnWindow(Tables& tables, WindowIndex window) {
   TIER_CHECK(entry.condition == WindowCondition::kReady, "window {}", tier::Value(window));
   JobState& job = tables.jobs.At(entry.job);
   job.pool.RemoveRegion(tables.windows.FirstBlock(window));
+  tables.windows.Unrank(window);
+  if (std::exchange(entry.emptying, false)) job.windows.SetEmptying(false);
   entry.unreturned = 0;
   bool forced = false;
   job.windows.StartReturn(window);
@@ -235,6 +239,7 @@ void RetireAll(Tables& tables, JobState& job) {
   for (const WindowIndex window : job.windows.ready()) {
     job.pool.RemoveRegion(tables.windows.FirstBlock(window));
     tables.ledger.SubtractHeld(job.entitlement, tables.windows.SizeOf(window));
+    tables.windows.Unrank(window);
     Close(tables, window);
   }
   job.windows.ClearReady();

@@ -54,20 +54,24 @@ void CountUse(Tables& tables, const Piece& piece, int32_t change) {
       SubtractLeased(tables, job, piece.ram.size_bytes());  // DropRam wakes those who gain by it.
     }
   }
-  uint32_t& count = tables.windows.Edit(tables.windows.WindowOf(piece.ram)).pieces[static_cast<size_t>(UseOf(piece))];
+  const WindowIndex window = tables.windows.WindowOf(piece.ram);
+  uint32_t& count = tables.windows.Edit(window).pieces[static_cast<size_t>(UseOf(piece))];
   TIER_CHECK(change > 0 || count != 0, "piece {} of tensor {} is not counted", piece.number, Value(piece.tensor));
   count += static_cast<uint32_t>(change);
   CountClass(tables, piece, change);
+  tables.windows.Rerank(window);
 }
 
 // Among the pieces of its window it counts as `now`, no longer as `before`.
 void MoveUse(Tables& tables, const Piece& piece, WindowUse before, WindowUse now) {
   if (now == before) return;
-  WindowEntry& window = tables.windows.Edit(tables.windows.WindowOf(piece.ram));
+  const WindowIndex index = tables.windows.WindowOf(piece.ram);
+  WindowEntry& window = tables.windows.Edit(index);
   uint32_t& left = window.pieces[static_cast<size_t>(before)];
   TIER_CHECK(left != 0, "piece {} of tensor {} is not counted", piece.number, Value(piece.tensor));
   --left;
   ++window.pieces[static_cast<size_t>(now)];
+  tables.windows.Rerank(index);
 }
 
 // It was used: it enters the eviction order at the hot end where it may be evicted.
@@ -147,7 +151,7 @@ void TakeBackRam(Tables& tables, PieceId id) {
   tables.residents.Remove(id);
   JobState& job = tables.JobOf(piece);
   if (tables.ram_moves.KeepSource(piece.ram)) {
-    job.moves.AddExtra(piece.ram.pages);
+    AddMoveRun(tables, job, piece.ram);
   } else {
     job.pool.Free(piece.ram);
   }
@@ -171,6 +175,22 @@ base::PageRun SwitchRam(Tables& tables, PieceId id, base::PageRun to) {
   tables.residents.Add(id);
   CountUse(tables, piece, 1);
   return from;
+}
+
+void AddMoveRun(Tables& tables, JobState& job, base::PageRun run) {
+  job.moves.AddExtra(run.pages);
+  const WindowIndex window = tables.windows.WindowOf(run);
+  tables.windows.Edit(window).move_pages += run.pages;
+  tables.windows.Rerank(window);
+}
+
+void RemoveMoveRun(Tables& tables, JobState& job, base::PageRun run) {
+  job.moves.RemoveExtra(run.pages);
+  const WindowIndex window = tables.windows.WindowOf(run);
+  uint32_t& pages = tables.windows.Edit(window).move_pages;
+  TIER_CHECK(pages >= run.pages, "window {}: {} pages of {}", tier::Value(window), run.pages, pages);
+  pages -= run.pages;
+  tables.windows.Rerank(window);
 }
 
 void CancelMove(Tables& tables, PieceId id) {

@@ -11,7 +11,9 @@ namespace tier::tiering {
 void SetState(Tables& tables, PieceId id, PieceState to);
 
 inline WindowUse UseOf(const Piece& piece) {
-  const bool idle = piece.activity == Activity::kNone && piece.read_leases == 0 && piece.pins == 0;
+  if (piece.read_leases != 0 || piece.pins != 0) return WindowUse::kBound;
+  if (piece.in_transfer() || piece.activity == Activity::kMoving) return WindowUse::kBusy;
+  const bool idle = piece.activity == Activity::kNone;
   if (idle && piece.copies == Copies::kRamSsd) return WindowUse::kClean;
   return idle && piece.copies == Copies::kRam ? WindowUse::kDirty : WindowUse::kBound;
 }
@@ -52,6 +54,10 @@ void FreeExtent(Tables& tables, JobState& job, storage::Extent extent, bool bad)
 // The piece has moved: it lies in `to` from now on, and its old run is returned, still taken. REQUIRES: `to` was taken
 // from the pool of the piece's job and has as many pages; kMoving.
 base::PageRun SwitchRam(Tables& tables, PieceId id, base::PageRun to);
+// The run, of the job's pool, is taken for a move in RAM beside those of pieces (JobMoves::extra_pages), or not any
+// more.
+void AddMoveRun(Tables& tables, JobState& job, base::PageRun run);
+void RemoveMoveRun(Tables& tables, JobState& job, base::PageRun run);
 // Its move, if it is moving, is not made: it stays where it is, and the copy is thrown away when it ends.
 void CancelMove(Tables& tables, PieceId id);
 

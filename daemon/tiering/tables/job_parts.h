@@ -98,6 +98,7 @@ class JobWindows {
   uint32_t returning() const { return returning_; }                 // Out of the pool; sessions still map them.
   uint32_t making(WindowKind kind) const { return making_[static_cast<size_t>(kind)]; }
   bool makes_any() const { return making(WindowKind::kBlock) + making(WindowKind::kSlot) != 0; }
+  uint32_t emptying() const { return emptying_; }  // Of the ready ones, those that are to go to another job.
 
   void StartMaking(WindowKind kind) { ++making_[static_cast<size_t>(kind)]; }
   void EndMaking(WindowKind kind) {
@@ -105,6 +106,10 @@ class JobWindows {
     --making_[static_cast<size_t>(kind)];
   }
   void Add(WindowIndex window) { ready_.push_back(window); }
+  void SetEmptying(bool emptying) {
+    TIER_CHECK(emptying || emptying_ != 0, "no window of {} is emptying", ready_.size());
+    emptying_ = emptying ? emptying_ + 1 : emptying_ - 1;
+  }
   void StartReturn(WindowIndex window) {
     TIER_CHECK(std::erase(ready_, window) == 1, "window {} is not ready", tier::Value(window));
     ++returning_;
@@ -113,7 +118,10 @@ class JobWindows {
     TIER_CHECK(returning_ != 0, "{} windows are ready, none is returning", ready_.size());
     --returning_;
   }
-  void ClearReady() { ready_.clear(); }
+  void ClearReady() {
+    ready_.clear();
+    emptying_ = 0;
+  }
 
   // A slot takes a whole block where it finds no other room: the last slot window that was needed could not be had, and
   // no memory has come since. `gain`: WindowLedger::memory_gain now.
@@ -122,6 +130,7 @@ class JobWindows {
 
  private:
   std::vector<WindowIndex> ready_;
+  uint32_t emptying_ = 0;
   std::array<uint32_t, kWindowKinds> making_{};
   uint32_t returning_ = 0;
   uint64_t slots_take_blocks_since_ = 0;  // 0: they do not.
@@ -192,13 +201,14 @@ class JobMoves {
     ++compactions_;
     coming_pages_ += pages;
   }
-  void EndCompaction(uint64_t pages, bool failed) {
+  void EndCompaction(uint64_t pages) {
     TIER_CHECK(compactions_ != 0 && coming_pages_ >= pages, "{} pages of {} in {} compactions", pages, coming_pages_,
                compactions_);
     --compactions_;
     coming_pages_ -= pages;
-    failures_in_a_row_ = failed ? failures_in_a_row_ + 1 : 0;
   }
+  // One that a request lacked a run for has come to something, or to nothing.
+  void NoteOutcome(bool failed) { failures_in_a_row_ = failed ? failures_in_a_row_ + 1 : 0; }
   void ClearFailures() { failures_in_a_row_ = 0; }
   void AddExtra(uint64_t pages) { extra_pages_ += pages; }
   void RemoveExtra(uint64_t pages) {

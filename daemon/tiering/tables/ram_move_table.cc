@@ -7,7 +7,7 @@
 
 namespace tier::tiering {
 
-CompactionIndex RamMoveTable::AddCompaction(JobIndex job, CompactionCause cause, uint64_t pages) {
+CompactionIndex RamMoveTable::AddCompaction(JobIndex job, const CompactionGoal& goal) {
   if (free_compactions_.empty()) {
     free_compactions_.push_back(static_cast<uint32_t>(compactions_.size()));
     compactions_.emplace_back();
@@ -17,8 +17,7 @@ CompactionIndex RamMoveTable::AddCompaction(JobIndex job, CompactionCause cause,
   Compaction& compaction = compactions_[index];
   TIER_CHECK(compaction.job == kNoJob && job != kNoJob, "compaction {} of job {}", index, Value(job));
   compaction.job = job;
-  compaction.cause = cause;
-  compaction.pages = pages;
+  compaction.goal = goal;
   return CompactionIndex{index};
 }
 
@@ -62,7 +61,7 @@ void RamMoveTable::Cancel(base::PageRun run) {
   move.piece = kNoPiece;
   Compaction& compaction = Edit(move.compaction);
   ++compaction.cancelled;
-  ++EditFigures(compaction.cause).cancelled;
+  ++EditFigures(compaction.goal.cause).cancelled;
 }
 
 bool RamMoveTable::KeepSource(base::PageRun run) {

@@ -5,8 +5,9 @@
 // free, the end of its job) cancels the move and goes on at once. The copy ends by itself, and its result is thrown
 // away. Until then its two runs stay taken in the job's pool, so that no window goes whose memory a worker touches.
 //
-// A compaction clears a region of one block, or moves several blocks together. Free pages that it wants to keep free
-// are taken in the pool meanwhile; all of them are given back when its last move ends.
+// A compaction clears a region of one block, moves several blocks together, or empties a block of a window that is to
+// go. Free pages that it wants to keep free are taken in the pool meanwhile; all of them are given back when its last
+// move ends.
 //
 // Invariants: the target of a move, and the source of a cancelled one that its piece has left, belong to no piece and
 // are taken in the pool of its job, as are the runs that a compaction keeps; JobMoves counts their pages. A move that
@@ -24,6 +25,7 @@
 #include "daemon/tiering/tables/piece.h"
 #include "daemon/tiering/tables/slab.h"
 #include "daemon/tiering/tables/tensor.h"
+#include "proto/units.h"
 
 namespace tier::tiering {
 
@@ -43,12 +45,18 @@ struct RamMove {
   bool keeps_source = false;  // Cancelled, and its piece has left `from`, which goes back when the copy ends.
 };
 
+// What moves are for.
+struct CompactionGoal {
+  CompactionCause cause = CompactionCause::kBlock;
+  uint64_t pages = 0;    // Of room that the job gets.
+  WindowIndex window{};  // kWindow: that is to be empty.
+};
+
 struct Compaction {
   JobIndex job = kNoJob;
-  CompactionCause cause = CompactionCause::kBlock;
+  CompactionGoal goal;
   uint32_t moves = 0;      // Copies under way.
   uint32_t cancelled = 0;  // Of all its moves.
-  uint64_t pages = 0;      // That it makes room for.
   std::vector<base::PageRun> kept;
 };
 
@@ -59,7 +67,7 @@ class RamMoveTable {
   const CompactionFigures& figures(CompactionCause cause) const { return figures_[static_cast<size_t>(cause)]; }
   CompactionFigures& EditFigures(CompactionCause cause) { return figures_[static_cast<size_t>(cause)]; }
 
-  CompactionIndex AddCompaction(JobIndex job, CompactionCause cause, uint64_t pages);
+  CompactionIndex AddCompaction(JobIndex job, const CompactionGoal& goal);
   const Compaction& operator[](CompactionIndex index) const { return compactions_[static_cast<uint32_t>(index)]; }
   Compaction& Edit(CompactionIndex index) { return compactions_[static_cast<uint32_t>(index)]; }
   // REQUIRES: no move of it is under way. Returns what it kept.

@@ -94,7 +94,7 @@ struct Tables {
   // What the tables of records take, in use or not.
   uint64_t bytes() const {
     return tensors.bytes() + pieces.bytes() + residents.bytes() + names.bytes() + leases.bytes() + updates.bytes() +
-           flights.bytes();
+           flights.bytes() + windows.order().bytes();
   }
   // Some of what a table holds is not needed.
   bool can_shrink() const {

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <numeric>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -18,7 +19,9 @@
 #include "daemon/base/time.h"
 #include "daemon/memory/window_source.h"
 #include "daemon/tiering/api/pool_view.h"
+#include "daemon/tiering/api/snapshot.h"
 #include "daemon/tiering/tables/tensor.h"
+#include "daemon/tiering/tables/window_order.h"
 #include "proto/units.h"
 
 namespace tier::tiering {
@@ -31,23 +34,34 @@ enum class WindowCondition : uint8_t {
   kClosing,    // No session maps it and no job has it; the devices still hold its memory.
 };
 
-// Whether a piece can leave a window that is to be emptied: now, after a write, or not now.
-enum class WindowUse : uint8_t { kClean, kDirty, kBound };
-inline constexpr size_t kWindowUses = 3;
+// Whether a piece can leave a window that is to be emptied.
+enum class WindowUse : uint8_t {
+  kClean,  // Now: it moves, or its copy on SSD is enough.
+  kDirty,  // Now by a move, else after a write.
+  kBusy,   // Not before its transfer or its move has ended.
+  kBound,  // Not before a client has done something: it is leased, waited for, not sealed, or torn.
+};
+inline constexpr size_t kWindowUses = 4;
 
 struct WindowEntry {
   JobIndex job = kNoJob;
   memory::WindowShape shape;
   uint32_t unreturned = 0;  // Sessions that still map it.
   WindowCondition condition = WindowCondition::kNone;
-  bool emptying = false;                          // Chosen to be handed over (hand_over.cc).
-  bool overdue = false;                           // Returning, and the deadline has passed.
-  base::TimePoint asked_back_at;                  // While it is returning.
+  bool emptying = false;          // Chosen to be handed over (hand_over.cc): closed in its job's pool.
+  LeftBy left_by{};               // While it is emptying.
+  bool passed_over = false;       // What lies in it found no way out when it was emptying: others come first.
+  bool overdue = false;           // Returning, and the deadline has passed.
+  base::TimePoint asked_back_at;  // While it is returning.
   std::array<uint32_t, kWindowUses> pieces = {};  // Pieces with RAM in it, by WindowUse.
   ByRamClass<uint32_t> pages = {};                // Of these pieces, by RamClass.
+  uint32_t move_pages = 0;                        // Taken for moves in RAM, beside the pieces (JobMoves::extra_pages).
   memory::OwnerId owner{};                        // Of `job`; no other job ever has it.
 
   uint32_t count(WindowUse use) const { return pieces[static_cast<size_t>(use)]; }
+  uint32_t pages_of(RamClass its) const { return pages[static_cast<size_t>(its)]; }
+  uint32_t used_pages() const { return std::accumulate(pages.begin(), pages.end(), 0U); }
+  uint32_t rank() const;  // In the order of its job (WindowOrder); kNone: it cannot be taken from it now.
 };
 
 static_assert(std::is_trivially_copyable_v<WindowEntry>);
@@ -63,7 +77,8 @@ class WindowLedger {
   explicit WindowLedger(const memory::WindowSource& source)
       : sizes_{source.window_size(WindowKind::kBlock), source.window_size(WindowKind::kSlot)},
         entries_(source.windows_max()),
-        addresses_(source.windows_max()) {
+        addresses_(source.windows_max()),
+        order_(source.windows_max()) {
     const uint64_t grain = window_size(WindowKind::kSlot);
     TIER_CHECK(grain % kBlockSize == 0 && std::has_single_bit(grain) && grain <= window_size(WindowKind::kBlock),
                "windows of {} and {} bytes", window_size(WindowKind::kBlock), grain);
@@ -90,7 +105,18 @@ class WindowLedger {
   uint64_t memory_gain() const { return memory_gain_; }
   void NoteMemoryGain() { ++memory_gain_; }
 
-  void CheckInvariants() const;  // Each place has the window that lies there.
+  // Windows of each job that can be taken from it, those with least to move first.
+  const WindowOrder& order() const { return order_; }
+  // What lies in it, or whether it may be taken, has changed. REQUIRES: its job has it.
+  void Rerank(WindowIndex window) {
+    const WindowEntry& entry = entries_[tier::Value(window)];
+    order_.Set(entry.job, window, entry.rank());
+  }
+  void Unrank(WindowIndex window) {  // Its job is about to lose it.
+    order_.Set(entries_[tier::Value(window)].job, window, WindowOrder::kNone);
+  }
+
+  void CheckInvariants() const;  // Each place has the window that lies there, each window the rank of what lies in it.
 
   // Windows that clients were asked to return, oldest first.
   void NoteAskedBack(WindowIndex window, base::TimePoint now) { asked_back_.push_back({window, now}); }
@@ -135,6 +161,7 @@ class WindowLedger {
   std::deque<AskedBack> asked_back_;
   std::deque<AskedBack> overdue_;
   std::vector<std::byte*> addresses_;  // Where each window is mapped.
+  WindowOrder order_;
   std::vector<WindowIndex> by_place_;  // By place, in units of the smallest window.
 };
 
@@ -161,7 +188,21 @@ inline void WindowLedger::Clear(WindowIndex window) {
   addresses_[tier::Value(window)] = nullptr;
 }
 
+inline uint32_t WindowEntry::rank() const {
+  const bool free_to_go = condition == WindowCondition::kReady && !emptying && move_pages == 0 &&
+                          count(WindowUse::kBusy) == 0 && count(WindowUse::kBound) == 0;
+  if (!free_to_go) return WindowOrder::kNone;
+  const uint32_t used = used_pages();
+  return used == 0 ? WindowOrder::RankOfEmpty(shape.size)
+                   : WindowOrder::RankOfUsed(used, count(WindowUse::kDirty) != 0);
+}
+
 inline void WindowLedger::CheckInvariants() const {
+  order_.CheckInvariants();
+  for (uint32_t i = 0; i < entries_.size(); ++i) {
+    const uint32_t rank = order_.RankOf(WindowIndex{i});
+    TIER_CHECK(rank == entries_[i].rank(), "window {} has rank {}, not {}", i, rank, entries_[i].rank());
+  }
   for (uint32_t grain = 0; grain < by_place_.size(); ++grain) {
     const WindowIndex window = by_place_[grain];
     if (window == kNoWindow) continue;

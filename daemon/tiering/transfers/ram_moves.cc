@@ -10,19 +10,20 @@
 namespace tier::tiering {
 namespace {
 
-void GiveBack(JobState& job, base::PageRun run) {
+void GiveBack(Tables& tables, JobState& job, base::PageRun run) {
   job.pool.Free(run);
-  job.moves.RemoveExtra(run.pages);
+  RemoveMoveRun(tables, job, run);
 }
 
 // The copy is complete, and nothing came before it.
 void Switch(Tables& tables, const RamMove& move) {
   JobState& job = tables.jobs.At(move.job);
+  RemoveMoveRun(tables, job, move.to);  // It is the piece's now.
   const base::PageRun from = SwitchRam(tables, move.piece, move.to);
-  // It goes back with the rest of the region. (The target was counted as extra, and is the piece's now.)
+  AddMoveRun(tables, job, from);  // It goes back with the rest of the region.
   tables.ram_moves.Edit(move.compaction).kept.push_back(from);
   SetState(tables, move.piece, {tables.pieces[move.piece].copies, Activity::kNone});
-  CompactionFigures& figures = tables.ram_moves.EditFigures(tables.ram_moves[move.compaction].cause);
+  CompactionFigures& figures = tables.ram_moves.EditFigures(tables.ram_moves[move.compaction].goal.cause);
   ++figures.moves;
   figures.bytes += from.size_bytes();
   tables.jobs.Edit(job).counters.moved_bytes += from.size_bytes();
@@ -41,8 +42,8 @@ void Finish(Tables& tables, const RamMove& move, memory::CopyOutcome outcome) {
   JobState& job = tables.jobs.At(move.job);
   const bool moves = move.piece != kNoPiece;
   if (moves && outcome == memory::CopyOutcome::kDone) return Switch(tables, move);
-  GiveBack(job, move.to);
-  if (move.keeps_source) GiveBack(job, move.from);
+  GiveBack(tables, job, move.to);
+  if (move.keeps_source) GiveBack(tables, job, move.from);
   if (outcome == memory::CopyOutcome::kDone) return;
   AddWindowFault(tables, job, move.piece);
   if (!moves) return;
@@ -53,9 +54,15 @@ void Finish(Tables& tables, const RamMove& move, memory::CopyOutcome outcome) {
 
 void EndCompaction(Tables& tables, CompactionIndex index) {
   const Compaction& compaction = tables.ram_moves[index];
+  const CompactionGoal goal = compaction.goal;
   JobState& job = tables.jobs.At(compaction.job);
-  job.moves.EndCompaction(compaction.pages, compaction.cancelled != 0);
-  for (const base::PageRun run : tables.ram_moves.RemoveCompaction(index)) GiveBack(job, run);
+  job.moves.EndCompaction(goal.pages);
+  if (goal.cause == CompactionCause::kWindow) {
+    tables.hand_over.EndMoves(goal.window);
+  } else {
+    job.moves.NoteOutcome(compaction.cancelled != 0);
+  }
+  for (const base::PageRun run : tables.ram_moves.RemoveCompaction(index)) GiveBack(tables, job, run);
   tables.waits.OnRoom(job);
 }
 
@@ -67,13 +74,14 @@ bool IsMovable(const Tables& tables, const Piece& piece) {
          !tables.tensors[piece.tensor].has(kDetached) && !tables.ram_moves.Reads(piece.ram);
 }
 
-CompactionIndex StartCompaction(Tables& tables, JobState& job, CompactionGoal goal) {
+CompactionIndex StartCompaction(Tables& tables, JobState& job, const CompactionGoal& goal) {
   job.moves.StartCompaction(goal.pages);
-  return tables.ram_moves.AddCompaction(job.index, goal.cause, goal.pages);
+  if (goal.cause == CompactionCause::kWindow) tables.hand_over.StartMoves();
+  return tables.ram_moves.AddCompaction(job.index, goal);
 }
 
 void KeepFree(Tables& tables, CompactionIndex compaction, base::PageRun run) {
-  tables.jobs.At(tables.ram_moves[compaction].job).moves.AddExtra(run.pages);
+  AddMoveRun(tables, tables.jobs.At(tables.ram_moves[compaction].job), run);
   tables.ram_moves.Edit(compaction).kept.push_back(run);
 }
 
@@ -83,7 +91,7 @@ void StartRamMove(Tables& tables, PieceId id, base::PageRun to, CompactionIndex 
   JobState& job = tables.JobOf(piece);
   const RamMoveIndex index =
       tables.ram_moves.Add({.piece = id, .from = piece.ram, .to = to, .job = job.index, .compaction = compaction});
-  job.moves.AddExtra(to.pages);
+  AddMoveRun(tables, job, to);
   SetState(tables, id, {piece.copies, Activity::kMoving});
   tables.ports.copier->Start({.cookie = static_cast<uint64_t>(index),
                               .from = tables.windows.AddressOf(piece.ram),

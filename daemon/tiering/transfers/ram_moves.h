@@ -11,12 +11,7 @@ namespace tier::tiering {
 // Whether the piece may be moved now: sealed, in RAM, unleased, in no transfer, and read by no copy that was cancelled.
 bool IsMovable(const Tables& tables, const Piece& piece);
 
-// Why, and the pages of room that come of it.
-struct CompactionGoal {
-  CompactionCause cause = CompactionCause::kBlock;
-  uint64_t pages = 0;
-};
-CompactionIndex StartCompaction(Tables& tables, JobState& job, CompactionGoal goal);
+CompactionIndex StartCompaction(Tables& tables, JobState& job, const CompactionGoal& goal);
 // The run stays taken until the compaction ends. REQUIRES: taken from the pool of its job, for no piece.
 void KeepFree(Tables& tables, CompactionIndex compaction, base::PageRun run);
 // REQUIRES: IsMovable; `to` was taken from the pool of the piece's job and has as many pages.

@@ -377,8 +377,7 @@ TEST(Guarantee, AJobThatBorrowedGivesBackWhatIsNotLeased) {
 }
 
 TEST(Guarantee, WindowsChosenForOneWhoGaveUpAreNotTakenLater) {
-  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 32 * kMiB},
-               .engine = {.work = {.move = PieceSlab::kChunk / 3}}});
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 32 * kMiB}, .engine = {.work = {.compact = 1}}});
   const JobId first = world.OpenJob();
   const SessionId a = world.OpenSession(first);
   world.Put(a, 1, 1);

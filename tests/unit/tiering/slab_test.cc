@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "daemon/tiering/tables/drain_state.h"
-#include "daemon/tiering/tables/hand_over_state.h"
 
 namespace tier::tiering {
 namespace {
@@ -132,7 +131,6 @@ TEST(DrainPass, VisitsOnlyPiecesThatAreHeld) {
   while (pieces.ShrinkOne()) {
   }
   DrainState drain;
-  HandOverState hand_over;
   for (int pass = 0; pass < 2; ++pass, drain.EndPass()) {
     std::set<uint32_t> seen;
     uint32_t visits = 0;
@@ -141,11 +139,6 @@ TEST(DrainPass, VisitsOnlyPiecesThatAreHeld) {
     EXPECT_EQ(seen.size(), visits) << "each of them once";
     EXPECT_TRUE(seen.contains(Value(ids.back())));
   }
-  uint32_t visits = 0;
-  for (PieceId id = hand_over.Next(pieces); id != kNoPiece; id = hand_over.Next(pieces), ++visits) {
-    hand_over.NoteLookedAt(id);
-  }
-  EXPECT_EQ(visits, 2 * PieceSlab::kChunk);
 }
 
 TEST_F(SlabTest, FreeingAnIdTwiceIsABug) {
