@@ -112,4 +112,24 @@ Plan ScatteredPlan(uint64_t seed) {
   return plan;
 }
 
+Plan HandOverPlan(uint64_t seed) {
+  Plan plan = ScatteredPlan(seed);
+  Chance chance(~seed);
+  plan.jobs = static_cast<uint32_t>(chance.Between(2, 4));
+  plan.clients = plan.jobs + static_cast<uint32_t>(chance.Below(3));
+  plan.guarantees = true;
+  plan.arena_max_bytes = plan.window_size * chance.Between(3, 8);
+  plan.device_blocks = static_cast<uint32_t>(chance.OneIn(2) ? chance.Between(2, 8) : 128);
+  plan.tensor_max_bytes = chance.OneIn(4) ? 64 * kKiB : 3 * kMiB;
+  plan.leases_max = 1;
+  plan.copy_delay_turns_max = static_cast<uint32_t>(chance.Between(0, 30));
+  plan.window_delay_turns = static_cast<uint32_t>(chance.Below(6));
+  plan.remove_delay_turns = static_cast<uint32_t>(chance.Below(10));
+  if (chance.OneIn(4)) plan.drain_one_in = static_cast<uint32_t>(chance.Between(50, 300));
+  if (chance.OneIn(4)) plan.write_errors = static_cast<uint32_t>(chance.Below(200'000));
+  if (chance.OneIn(3)) plan.work.move = static_cast<uint32_t>(chance.Between(1, 12));
+  if (chance.OneIn(4)) DrawStops(&chance, &plan);
+  return plan;
+}
+
 }  // namespace tier::tiering::sim

@@ -68,5 +68,7 @@ Plan DrawPlan(uint64_t seed);
 Plan CrowdedPlan(uint64_t seed);
 // Tensors of all sizes in a few blocks: free pages are scattered most of the time, and pieces move in RAM.
 Plan ScatteredPlan(uint64_t seed);
+// Several jobs with guarantees over a sparse arena: windows go from job to job, and what lies in them moves.
+Plan HandOverPlan(uint64_t seed);
 
 }  // namespace tier::tiering::sim

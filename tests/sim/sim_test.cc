@@ -62,5 +62,20 @@ TEST(SimulatedScattered, PiecesMoveInRamWhileAnythingMayHappenToThem) {
   EXPECT_GT(cancelled, 3u);
 }
 
+TEST(SimulatedHandOver, WindowsGoToOtherJobsWhileWhatLiesInThemMoves) {
+  uint64_t moves = 0;
+  uint64_t windows = 0;
+  for (uint64_t seed = 1; seed <= 15; ++seed) {
+    Simulation simulation(HandOverPlan(seed));
+    const Outcome outcome = simulation.Run();
+    ASSERT_FALSE(outcome.finding.has_value())
+        << *outcome.finding << "\nreplay: tier_sim --hand-over --seed " << seed << " --seeds 1";
+    moves += outcome.hand_over_moves;
+    windows += outcome.left_by_moves;
+  }
+  EXPECT_GT(moves, 50u);
+  EXPECT_GT(windows, 10u);
+}
+
 }  // namespace
 }  // namespace tier::tiering::sim

@@ -351,6 +351,8 @@ void Simulation::WindDown() {
     outcome_.moves += figures.moves;
     outcome_.cancelled_moves += figures.cancelled;
   }
+  outcome_.hand_over_moves = snapshot.compaction[static_cast<size_t>(CompactionCause::kWindow)].moves;
+  outcome_.left_by_moves = snapshot.hand_over.windows[static_cast<size_t>(LeftBy::kMoves)];
   for (uint16_t code = 0; code < kCodeCount; ++code) {
     const uint64_t count = snapshot.requests[static_cast<size_t>(proto::Op::kCreate)][code] +
                            snapshot.requests[static_cast<size_t>(proto::Op::kAcquire)][code];

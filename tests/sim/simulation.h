@@ -29,7 +29,9 @@ struct Outcome {
   uint64_t swapped_in_bytes = 0;
   uint64_t moves = 0;  // In RAM …
   uint64_t cancelled_moves = 0;
-  std::string codes;  // Of creates and acquires: "OK 12 TIMEOUT 3 ...".
+  uint64_t hand_over_moves = 0;  // … of these to empty windows, …
+  uint64_t left_by_moves = 0;    // … and windows that these have emptied.
+  std::string codes;             // Of creates and acquires: "OK 12 TIMEOUT 3 ...".
 };
 
 class Simulation final : private DaemonEvents {
