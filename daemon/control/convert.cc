@@ -116,6 +116,10 @@ void ToMessage(const session::DaemonDescription& daemon, v1::Status* message) {
     message->set_moves_total(message->moves_total() + figures.moves);
     message->set_moved_bytes_total(message->moved_bytes_total() + figures.bytes);
   }
+  const auto& for_others = engine.compaction[static_cast<size_t>(tiering::CompactionCause::kWindow)];
+  message->set_hand_over_moves_total(for_others.moves);
+  message->set_hand_over_moved_bytes_total(for_others.bytes);
+  message->set_hand_over_evicted_bytes_total(engine.hand_over.evicted_bytes);
   message->set_job_count(engine.jobs.size());
   message->set_session_count(engine.session_count);
   message->set_tensor_count(engine.tensor_count);

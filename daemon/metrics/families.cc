@@ -132,6 +132,12 @@ void AddCompaction(Builder& out, const tiering::EngineSnapshot& engine) {
   add(&tiering::CompactionFigures::bytes);
   out.Counter("tier_compaction_cancelled_total", "Moves that a lease or a free came before.");
   add(&tiering::CompactionFigures::cancelled);
+  out.Counter("tier_hand_over_windows_total", "Windows that went to other jobs, by how they had become empty.");
+  for (size_t how = 0; how < tiering::kLeftByKinds; ++how) {
+    out.Add(Number(engine.hand_over.windows[how]), {{"how", tiering::LeftByName(static_cast<tiering::LeftBy>(how))}});
+  }
+  out.Counter("tier_hand_over_evicted_bytes_total", "Bytes that were evicted to empty windows for other jobs.")
+      .Add(Number(engine.hand_over.evicted_bytes));
 }
 
 void AddMetadata(Builder& out, const tiering::MetadataFigures& metadata) {

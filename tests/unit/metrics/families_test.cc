@@ -75,6 +75,18 @@ TEST(Families, MovesInRamAreCountedByTheirCause) {
   EXPECT_DOUBLE_EQ(value("tier_compaction_moves_total", "window"), 0);
 }
 
+TEST(Families, WindowsThatGoToOtherJobsAreCountedByHowTheyBecameEmpty) {
+  session::DaemonDescription daemon;
+  daemon.engine.hand_over = {.windows = {5, 6, 7}, .evicted_bytes = 8192};
+  const auto families = BuildFamilies(daemon, {});
+  std::map<std::string, double> windows;
+  for (const auto& metric : Find(families, "tier_hand_over_windows_total")->metric) {
+    windows[LabelOf(metric, "how")] = metric.counter.value;
+  }
+  EXPECT_EQ(windows, (std::map<std::string, double>{{"empty", 5}, {"moved", 6}, {"evicted", 7}}));
+  EXPECT_DOUBLE_EQ(Find(families, "tier_hand_over_evicted_bytes_total")->metric.at(0).counter.value, 8192);
+}
+
 TEST(Families, NoSeriesAppearsTwice) {
   auto jobs = Jobs(3);
   jobs[0].name = jobs[1].name = jobs[2].name = "same";
