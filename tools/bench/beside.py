@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 import fio
+from hand_over import hand_over
 from node import BUILD, GIB, MIB, Shell, bench, command, daemon, running, stopped
 from report import Report, interval_of_median
 
@@ -197,7 +198,17 @@ def swaps_of(size: int, other: pathlib.Path, rounds: int, other_first: bool) -> 
         return pairs
 
 
-PARTS = {"ram": swaps_in_ram, "leases": leases, "ssd": swaps_through_ssd}
+def sparse_borrower(report: Report, other: pathlib.Path, rounds: int) -> None:
+    for clean in (False, True):
+        pairs = in_turn(rounds, lambda arm, clean=clean: hand_over((BUILD, other)[arm], clean))
+        state = "clean" if clean else "dirty"
+        written = [statistics.median(its) for its in zip(*pairs.pop("written"), strict=True)]
+        report.note(f"sparse borrower, {state}", {"MiB written to SSD": f"{written[0]:.3g} beside {written[1]:.3g}"})
+        named = {f"half of the arena from a sparse borrower, {state}: {what}": its for what, its in pairs.items()}
+        add_rows(report, named, False, None)
+
+
+PARTS = {"ram": swaps_in_ram, "leases": leases, "ssd": swaps_through_ssd, "hand-over": sparse_borrower}
 
 
 def compare(report: Report, other: pathlib.Path, only: list[str] | None, quick: bool) -> int:

@@ -24,6 +24,7 @@ PART_NAMES = (
     "idle",
     "tensors",
     "reclaim",
+    "hand-over",
     "contention",
     "demo",
     "train",

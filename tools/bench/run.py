@@ -27,6 +27,7 @@ from accumulation import accumulation
 from contention import contention
 from devices import failing_device
 from full import full_devices
+from hand_over import sparse_borrower
 from hits import hits
 from hundred_steps import hundred_steps
 from larger import larger_than_memory
@@ -223,6 +224,7 @@ PARTS: dict[str, Callable[[Report, bool], None]] = dict(
             idle_daemon,
             many_tensors,
             killed_client,
+            sparse_borrower,
             contention,
             demo_spin,
             fine_tuning,
