@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 
 #include "daemon/base/check.h"
@@ -70,6 +71,7 @@ struct BlockPool::State {
   void TakeBlocks(uint32_t blocks, std::vector<PageRun>* runs);
   PageRun TryTakeSlot(uint32_t pages, uint32_t near);
   PageRun TryTakeBlock(uint32_t near);
+  void TurnIntoSlotBlock(uint32_t block);  // If it is free, and slots may lie there.
 };
 
 void BlockPool::State::TakeRun(FreeBlockMap* map, uint32_t first, uint32_t count, std::vector<PageRun>* runs) {
@@ -128,7 +130,7 @@ bool BlockPool::State::TryTakeBlocksWithNewSlotBlock(uint32_t blocks, uint32_t t
 
 bool BlockPool::State::TakeSlotBehind(uint32_t last_block, uint32_t pages, std::vector<PageRun>* runs) {
   const PageRun behind{last_block + 1, 0, static_cast<uint16_t>(pages)};
-  if (!slots.IsFree(behind)) return false;
+  if (!slots.IsFree(behind) || closed.IsMember(behind.block)) return false;
   slots.Take(behind);
   runs->push_back(behind);
   return true;
@@ -159,6 +161,15 @@ PageRun BlockPool::State::TryTakeBlock(uint32_t near) {
     return WholeBlock(block);
   }
   return {};
+}
+
+void BlockPool::State::TurnIntoSlotBlock(uint32_t block) {
+  FreeBlockMap* map = MapOf(block);
+  if (map == nullptr || !map->IsFree(block)) return;
+  if (std::prev(regions.upper_bound(block))->second.use == RegionUse::kBlocksOnly) return;
+  map->MarkUsed(block, 1);
+  slots.Add(block);
+  slots.SetClosed(block, map == &closed);
 }
 
 BlockPool::BlockPool() : state_(std::make_unique<State>()) {}
@@ -277,15 +288,11 @@ bool BlockPool::TryTake(PageRun run) {
   if (run.pages == 0 || unsigned{run.page} + run.pages > kPagesPerBlock) return false;
   if (run.whole_block()) {
     FreeBlockMap* map = s.MapOf(run.block);
-    if (map == nullptr || map == &s.closed || !map->IsFree(run.block)) return false;
+    if (map == nullptr || !map->IsFree(run.block)) return false;
     map->MarkUsed(run.block, 1);
     return true;
   }
-  for (const RegionUse use : kForSlots) {
-    if (!s.Of(use).IsFree(run.block)) continue;
-    s.Of(use).MarkUsed(run.block, 1);
-    s.slots.Add(run.block);
-  }
+  s.TurnIntoSlotBlock(run.block);
   if (!s.slots.IsFree(run)) return false;
   s.slots.Take(run);
   return true;

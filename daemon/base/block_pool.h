@@ -57,7 +57,7 @@ class BlockPool {
   [[nodiscard]] PageRun TryAllocateBesideSlots(uint32_t pages);
   // The first pages of a free block, which holds slots from then on. Empty: no block where slots may lie is free.
   [[nodiscard]] PageRun TryAllocateInFreeBlock(uint32_t pages);
-  // Marks a given run used (replaying an index). False if any page of it is outside the open regions or already used.
+  // Marks a given run used, in a closed region too. False if any page is outside the regions or already used.
   [[nodiscard]] bool TryTake(PageRun run);
   void Free(PageRun run);  // REQUIRES: exactly a run that was handed out and not freed since.
 

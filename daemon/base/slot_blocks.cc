@@ -155,7 +155,7 @@ void SlotBlocks::Occupy(uint32_t index, unsigned page, unsigned pages) {
   entry.used.Set(page, pages);
   entry.starts.Set(page, 1);
   SetFree(index, entry.free_pages - pages);
-  free_pages_ -= pages;
+  FreeOf(entry) -= pages;
   if (entry.bound != 0) bound_free_pages_ -= pages;
   // Only when the longest hole itself was cut can the longest have become shorter.
   if (hole_end - hole_start == entry.longest_hole) SetLongest(index, entry.used.LongestHole(entry.longest_hole));
@@ -174,7 +174,7 @@ PageRun SlotBlocks::TryAllocate(unsigned pages) {
 
 bool SlotBlocks::IsFree(PageRun run) const {
   const uint32_t index = Find(run.block);
-  return index != kNone && !entries_[index].closed && entries_[index].used.NoneSet(run.page, run.pages);
+  return index != kNone && entries_[index].used.NoneSet(run.page, run.pages);
 }
 
 void SlotBlocks::Take(PageRun run) {

@@ -43,7 +43,7 @@ class SlotBlocks {
   bool CanAllocate(unsigned pages) const { return ListFor(pages) <= kPagesPerBlock; }
   unsigned longest_hole() const;  // Pages; 0: every page is taken.
   PageRun TryAllocate(unsigned pages);
-  // Whether exactly this run could be taken: its block is contained and open, and its pages are free.
+  // Whether exactly this run could be taken: its block is contained, be it closed, and its pages are free.
   bool IsFree(PageRun run) const;
   void Take(PageRun run);  // REQUIRES: IsFree(run).
   // Gives back exactly a run that was handed out; returns whether its block is without slots now.

@@ -95,7 +95,7 @@ class Model {
   }
   bool CanTake(PageRun run) const {
     const auto found = blocks.find(run.block);
-    if (found == blocks.end() || found->second.closed || run.pages == 0 || run.page + run.pages > kWhole) return false;
+    if (found == blocks.end() || run.pages == 0 || run.page + run.pages > kWhole) return false;
     if (run.pages != kWhole && !found->second.slots_allowed) return false;
     for (unsigned page = run.page; page < unsigned{run.page} + run.pages; ++page) {
       if (found->second.owner[page] != 0) return false;

@@ -156,7 +156,7 @@ class Program {
     const PageRun run{NumberOf(step), static_cast<uint16_t>(step.second % 480),
                       static_cast<uint16_t>(1 + step.second % 32)};
     const auto found = blocks_.find(run.block);
-    const bool expected = found != blocks_.end() && !found->second.closed && found->second.IsFree(run);
+    const bool expected = found != blocks_.end() && found->second.IsFree(run);
     RC_ASSERT(slots_.IsFree(run) == expected);
     if (!expected) return;
     slots_.Take(run);
