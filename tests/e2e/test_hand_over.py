@@ -1,4 +1,4 @@
-"""A job gets its guarantee from one that holds everything sparse: what lies there moves in RAM, and no SSD is touched."""
+"""A job gets its guarantee from one that holds everything sparse: what lies there moves in RAM, without I/O."""
 
 from __future__ import annotations
 
@@ -72,8 +72,9 @@ def test_a_guarantee_comes_back_without_io(
             last = metrics(daemon)
             for lease in leases:
                 lease.release()
+            tierctl = launcher.BUILD / "tools/tierctl/tierctl"
             status = subprocess.run(
-                [launcher.BUILD / "tools/tierctl/tierctl", "--socket", str(daemon.directory / "control.sock"), "status"],
+                [tierctl, "--socket", str(daemon.directory / "control.sock"), "status"],
                 capture_output=True,
                 text=True,
                 check=True,

@@ -125,6 +125,7 @@ Plan HandOverPlan(uint64_t seed) {
   plan.copy_delay_turns_max = static_cast<uint32_t>(chance.Between(0, 30));
   plan.window_delay_turns = static_cast<uint32_t>(chance.Below(6));
   plan.remove_delay_turns = static_cast<uint32_t>(chance.Below(10));
+  plan.kill_one_in = static_cast<uint32_t>(chance.Between(20, 80));
   if (chance.OneIn(4)) plan.drain_one_in = static_cast<uint32_t>(chance.Between(50, 300));
   if (chance.OneIn(4)) plan.write_errors = static_cast<uint32_t>(chance.Below(200'000));
   if (chance.OneIn(3)) plan.work.move = static_cast<uint32_t>(chance.Between(1, 12));

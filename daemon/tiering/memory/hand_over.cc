@@ -48,7 +48,7 @@ void ReturnEmpty(Tables& tables, const JobState& job, const WindowSet& overdue, 
 }
 
 // Windows of one job that are looked at, whatever work the turn has left.
-constexpr uint32_t kLooksAtLeast = 64;
+constexpr uint32_t kSeenAtLeast = 64;
 
 // Chooses windows of one job to be emptied.
 class Choice {
@@ -71,22 +71,23 @@ class Choice {
  private:
   template <typename TakeIt>
   void Look(TakeIt take) {
+    over_ = false;
     tables_.windows.order().ForEach(job_.index, WindowOrder::kFirstUsed, WindowOrder::kRanks, [&](WindowIndex window) {
       if (taking_->done() || !PayForLook()) return false;
       if (!overdue_.Contains(window)) chosen_ = take(window) || chosen_;
-      return !exhausted_;
+      return !over_;
     });
   }
   bool PayForLook() {
-    if (++looks_ > kLooksAtLeast) return tables_.work.TrySpend();
+    if (++seen_ > kSeenAtLeast) return tables_.work.TrySpend();
     tables_.work.Charge(1);
     return true;
   }
   bool HasDirty(WindowIndex window) const { return WindowOrder::IsDirty(tables_.windows.order().RankOf(window)); }
   bool Take(WindowIndex window) {
     const uint32_t cost = 2 * tables_.windows.BlockCount(window);  // It is closed now, and perhaps opened again.
-    exhausted_ = chosen_ && cost > tables_.work.left();
-    if (exhausted_ || !taking_->TryTake(tables_.windows.SizeOf(window))) return false;
+    over_ = chosen_ && cost > tables_.work.left();
+    if (over_ || !taking_->TryTake(tables_.windows.SizeOf(window))) return false;
     tables_.work.Charge(cost);
     StartEmptying(tables_, window);
     return true;
@@ -95,6 +96,8 @@ class Choice {
   // whole blocks, and the others where slots may lie. What is free in the window itself does not count.
   bool TakeToMove(WindowIndex window) {
     const WindowEntry& entry = tables_.windows[window];
+    over_ = pages_ + tables_.windows.window_size(WindowKind::kSlot) / kPageSize > job_.pool.free_pages();
+    if (over_) return false;  // Not even the smallest window fits any more.
     const uint64_t used = entry.used_pages();
     const uint64_t in_blocks = entry.pages_of(RamClass::kBlock);
     const uint64_t own = entry.shape.size / kPageSize - used;
@@ -122,9 +125,9 @@ class Choice {
   const WindowSet& overdue_;
   Taking* taking_;
   bool may_write_;
-  bool chosen_ = false;     // Any.
-  bool exhausted_ = false;  // The turn has no work left for another one.
-  uint32_t looks_ = 0;
+  bool chosen_ = false;  // Any.
+  bool over_ = false;    // No other window can be taken in this way, or for lack of work in the turn.
+  uint32_t seen_ = 0;
   uint64_t pages_ = 0;      // In windows chosen, that are to move …
   uint64_t in_blocks_ = 0;  // … and those of them in whole blocks.
 };
@@ -134,12 +137,13 @@ void EndPass(Tables& tables) {
   tables.hand_over.Clear();
 }
 
-// The window was emptied. Since it was chosen, promises may have changed, and what their owners hold or need.
+// The window was emptied. Since it was chosen, promises may have changed, and what their owners hold. (A claim may be
+// smaller for a moment, while windows that have come are used: what is empty goes all the same.)
 void ReturnEmptied(Tables& tables, WindowIndex window) {
   const WindowEntry& entry = tables.windows[window];
   const JobState& job = tables.jobs.At(entry.job);
   if (!job.pool.RegionEmpty(tables.windows.FirstBlock(window))) return;
-  Taking taking(tables, job, std::max(tables.ledger.BytesToAskBack(), tables.ledger.UnbackedBy(job.entitlement)));
+  Taking taking(tables, job, UINT64_MAX);
   if (!taking.TryTake(entry.shape.size)) return;
   tables.hand_over.CountReturned(entry.left_by);
   ReturnWindow(tables, window);

@@ -13,6 +13,7 @@
 #include "daemon/base/block_pool.h"
 #include "daemon/base/time.h"
 #include "daemon/tiering/tables/intern_table.h"
+#include "daemon/tiering/tables/job_moves.h"
 #include "daemon/tiering/tables/job_parts.h"
 #include "daemon/tiering/tables/job_queues.h"
 #include "daemon/tiering/tables/job_record.h"

@@ -1,11 +1,11 @@
 // WindowOrder: of each job, the windows that can be taken from it, those with least to move first. Engine thread only.
 //
-// The idea: a window stands in the list of its rank, and its rank changes with what lies in it, so nobody has to look
-// at windows to find those that cost least. Empty windows come first, the smaller ones before the larger. Others are
+// The idea: a window stands in the list of its rank, and its rank changes with what lies in it, so no search through
+// windows finds those that cost least. Empty windows come first, the smaller ones before the larger. Others are
 // ranked by the pages in use: exactly up to 16 pages, from there on in steps of an eighth; of the same step, windows of
 // which every piece is on SSD as well come first. A change costs some nanoseconds, as it may come with each lease.
 //
-// Memory: 12 bytes a window, and kRanks × 4 bytes for each job that there is at a time. No allocation but for a job.
+// Memory: 12 bytes a window, and kRanks × 4 bytes for each job that there is at a time. Only a new job allocates.
 #pragma once
 
 #include <array>

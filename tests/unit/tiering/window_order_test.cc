@@ -48,7 +48,7 @@ TEST(WindowOrder, EmptyWindowsComeFirstTheSmallOnesBeforeTheLarge) {
   }
 }
 
-TEST(WindowOrder, WhoLooksMayTakeEachWindowOut) {
+TEST(WindowOrder, AVisitorMayTakeEachWindowOut) {
   WindowOrder order(8);
   for (uint32_t i = 0; i < 8; ++i) order.Set(JobIndex{0}, WindowIndex{i}, 20 + i % 2);
   uint32_t seen = 0;
