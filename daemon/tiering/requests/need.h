@@ -4,7 +4,7 @@
 #include <span>
 
 #include "daemon/tiering/leases/conflicts.h"
-#include "daemon/tiering/memory/room.h"
+#include "daemon/tiering/memory/growth.h"
 
 namespace tier::tiering {
 

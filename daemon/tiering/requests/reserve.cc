@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "daemon/tiering/memory/compaction.h"
+#include "daemon/tiering/memory/growth.h"
 #include "daemon/tiering/memory/room.h"
 #include "daemon/tiering/pieces/catalog.h"
 #include "daemon/tiering/pieces/residency.h"

@@ -1,0 +1,52 @@
+// Growth: which windows a job gets. As many as it needs and the ledger allows, and some ahead of need. Engine thread
+// only.
+//
+// Whole blocks lie in block windows, slots in slot windows; each kind of window is started for its own use. Room of the
+// other kind is used before a request is refused: whole blocks take free blocks of slot windows, and slot windows are
+// started for them where a block window does not fit any more, or would take more than the job is promised; slots take
+// blocks of block windows in small pages. A slot cannot lie in huge pages. So a job that needs a slot window and may
+// not have one gives an empty block window back for it; where it has none, a slot takes a whole block, so that no
+// request is refused while the job has free blocks.
+#pragma once
+
+#include "daemon/tiering/tables/tables.h"
+
+namespace tier::tiering {
+
+// While a job's use rises, windows are made ahead of need: this part of what it uses, at most kAheadBytesMax.
+inline constexpr uint64_t kAheadDivisor = 8;
+inline constexpr uint64_t kAheadBytesMax = 256 * kMiB;
+
+// What a request lacks: whole blocks, and pages of slots.
+struct Need {
+  uint64_t blocks = 0;
+  uint64_t slot_pages = 0;
+  uint64_t fresh_pages = 0;  // Of these: for content of which SSD has no copy.
+  uint64_t pages() const { return blocks * kPagesPerBlock + slot_pages; }
+};
+
+// Starts windows until the free room, with the windows that are coming, has whole blocks for the blocks and pages for
+// the slots. False: the job is not entitled to so many windows, or the arena has no more. It has then claimed what it
+// is owed of them (Ledger::Claim), and hand-over brings that.
+bool Grow(Tables& tables, JobState& job, const Need& need);
+// The free pages are too scattered for the need: starts one more window, if the job may have one.
+void GrowByOne(Tables& tables, JobState& job, const Need& need);
+// Starts windows before they are needed. Once a turn for each job.
+void GrowAhead(Tables& tables, JobState& job);
+
+// Starts a window for whole blocks. One for slots may serve too: that is how what is left of the arena, or of what the
+// job is promised, is used up, where it is less than a block window. False: none is to be had.
+bool StartForBlocks(Tables& tables, JobState& job, const Need& need);
+// Starts a slot window. False: none is to be had, and slots take whole blocks where they find no other room
+// (SlotsTakeBlocks) until memory comes.
+bool TryStartForSlots(Tables& tables, JobState& job, const Need& need);
+bool SlotsTakeBlocks(const Tables& tables, const JobState& job);
+
+// Whether the job may come to hold one more window of this kind, now or later, when it needs that many pages more under
+// leases, `fresh_pages` of them for content of which SSD has no copy.
+bool MayHoldMore(const Tables& tables, const JobState& job, WindowKind kind, uint64_t needed_pages,
+                 uint64_t fresh_pages);
+// Of windows that are being made for it.
+uint64_t BlocksComing(const Tables& tables, const JobState& job, WindowKind kind);
+
+}  // namespace tier::tiering
