@@ -117,7 +117,7 @@ Status Daemon::OpenDataSocket() {
   }
   session::ListenerOptions options;
   options.epoch = epoch_;
-  options.window_size = engine_->arena().window_size(WindowKind::kBlock);
+  options.window_size = engine_->arena().window_sizes(WindowKind::kBlock).most;
   options.address_space_size = engine_->arena().address_space_bytes();
   options.windows_max = engine_->arena().windows_max();
   const auto request_timeout = std::chrono::ceil<std::chrono::milliseconds>(config_.engine.deadline);
@@ -269,9 +269,9 @@ void Daemon::AnnounceReady() {
   const std::string metrics = exporter_ ? fmt::format("; metrics port {}", exporter_->port()) : std::string();
   const memory::Arena& arena = engine_->arena();
   const std::string status = fmt::format(
-      "serving at {}/tierd.sock; arena up to {} in windows of {} and {}; {}, spin {}{}", paths_.socket_directory,
-      base::FormatBytes(arena.arena_max_bytes()), base::FormatBytes(arena.window_size(WindowKind::kBlock)),
-      base::FormatBytes(arena.window_size(WindowKind::kSlot)), facts.io_mode, facts.spin_mode, metrics);
+      "serving at {}/tierd.sock; arena up to {} in windows of {} to {}; {}, spin {}{}", paths_.socket_directory,
+      base::FormatBytes(arena.arena_max_bytes()), base::FormatBytes(arena.window_sizes(WindowKind::kBlock).least),
+      base::FormatBytes(arena.window_sizes(WindowKind::kBlock).most), facts.io_mode, facts.spin_mode, metrics);
   spdlog::info("tierd {} {}", kVersion, status);
   status_ = fmt::format("{}{}{}", status, ssd_status.empty() ? "" : "; ", ssd_status);
   manager_.Notify(fmt::format("READY=1\nSTATUS={}\n", status_));

@@ -127,7 +127,7 @@ Status EngineSide::OpenMemory(const config::Config& config) {
   memory::ArenaOptions options;
   options.sizes = *sizes;
   options.huge_pages = HugePagesOf(config.arena.huge_pages);
-  if (auto there = CheckHugePages(options.huge_pages, sizes->window_size, *host); !there) return there;
+  if (auto there = CheckHugePages(options.huge_pages, sizes->window_size_min, *host); !there) return there;
   options.collapse = config.arena.collapse == "never" ? memory::CollapsePolicy::kNever : memory::CollapsePolicy::kAuto;
   options.numa_node = static_cast<int>(config.arena.numa_node);
   // An empty closure wakes the engine, which then polls. A full mailbox means that it is awake.

@@ -90,7 +90,7 @@ struct Welcome {
   uint64_t epoch;
   uint64_t session;
   uint64_t job;
-  uint64_t window_size;           // Bytes of a block window. Each window's packet says its own size.
+  uint64_t window_size;           // Bytes of the largest windows. Each window's packet says its own size.
   uint64_t address_space_size;    // Bytes of addresses to reserve: twice the arena.
   uint32_t windows_max;           // Window indices are below this.
   uint32_t reconnect_timeout_ms;  // 0: this daemon is not restarted; a hang-up is final.

@@ -38,8 +38,8 @@ constexpr auto kOptions = std::to_array<Option>({
      "All memory that tensors may take, as a size or a share of the machine's (or the cgroup's) memory.", kBlockSize,
      1024 * kTiB},
     {"arena.window_size", Kind::kSize, TIER_FIELD(arena.window_size), "0",
-     "Size of one window for whole blocks, a power of two. 0: maximum / 4096, within 2 MiB and 1 GiB.\n"
-     "Windows for small tensors and tails are 2 MiB, or as large as 8192 of them need to be to fill the arena.",
+     "Size of the largest windows, a power of two. 0: maximum / 2048, within 2 MiB and 1 GiB.\n"
+     "A job's windows grow with what it holds, from 2 MiB on.",
      kWindowSizeMin, kWindowSizeMax},
     {"arena.prefault", Kind::kBool, TIER_FIELD(arena.prefault), "false",
      "Make all of the arena at start, instead of growing on demand."},

@@ -107,9 +107,9 @@ void ToMessage(const session::DaemonDescription& daemon, v1::Status* message) {
   message->set_arena_bytes(engine.arena_bytes);
   message->set_arena_max_bytes(engine.arena_max_bytes);
   message->set_arena_free_bytes(engine.arena_free_bytes);
-  message->set_window_size(engine.window_size);
+  message->set_window_size_max(engine.window_size_max);
   message->set_window_count(engine.window_count);
-  message->set_slot_window_size(engine.slot_window_size);
+  message->set_window_size_min(engine.window_size_min);
   message->set_slot_window_count(engine.slot_window_count);
   message->set_lease_bound_bytes(engine.lease_bound_bytes);
   for (const tiering::CompactionFigures& figures : engine.compaction) {

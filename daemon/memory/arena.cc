@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 #include <utility>
 
@@ -32,17 +33,19 @@ void RaiseDescriptorLimit(uint64_t wanted) {
 Arena::Arena(ArenaOptions options, base::Workers* workers)
     : options_(std::move(options)),
       entries_(options_.sizes.windows_max),
-      places_(2 * options_.sizes.max_bytes, options_.sizes.window_size),
+      places_(2 * options_.sizes.max_bytes, options_.sizes.window_size_max),
       max_now_bytes_(options_.sizes.max_bytes),
       sampler_(options_.host_root, workers, options_.on_event),
       retired_(workers),
       maker_(workers, options_.on_event) {
   const ArenaSizes& sizes = options_.sizes;
-  TIER_CHECK(sizes.slot_window_size >= kWindowSizeMin && sizes.slot_window_size <= sizes.window_size &&
-                 sizes.max_bytes % sizes.window_size == 0,
-             "windows of {} and {} in {}", sizes.window_size, sizes.slot_window_size, sizes.max_bytes);
-  TIER_CHECK(sizes.windows_max <= kWindowsMax && sizes.windows_max >= sizes.max_bytes / sizes.slot_window_size,
-             "windows {} maximum {} of {}", sizes.windows_max, sizes.max_bytes, sizes.slot_window_size);
+  TIER_CHECK(sizes.window_size_min >= kWindowSizeMin && sizes.window_size_min <= sizes.window_size_max &&
+                 sizes.max_bytes % sizes.window_size_max == 0,
+             "windows of {} to {} in {}", sizes.window_size_min, sizes.window_size_max, sizes.max_bytes);
+  TIER_CHECK(sizes.windows_max <= kWindowsMax && sizes.windows_max >= sizes.windows_aimed &&
+                 sizes.windows_aimed >= sizes.max_bytes / sizes.window_size_max,
+             "windows {} and {}, maximum {} of {}", sizes.windows_max, sizes.windows_aimed, sizes.max_bytes,
+             sizes.window_size_max);
   unused_.AddMembers(0, sizes.windows_max);
   RaiseDescriptorLimit(sizes.windows_max + kOtherDescriptors);
   base::InstallFaultGuard();
@@ -64,19 +67,27 @@ std::shared_ptr<const proto::FileDescriptor> Arena::Descriptor(WindowIndex windo
 
 bool Arena::block_windows_take_slots() const {
   if (!stock_.empty()) return entries_[Value(stock_.back())].window.page_size() == kPageSize;
-  return HugeCredit(WindowKind::kBlock) < block_size();
+  return HugeCredit(WindowKind::kBlock) < options_.sizes.window_size_min;
 }
 
-Result<WindowIndex> Arena::StartCreate(OwnerId owner, WindowKind kind) {
-  if (kind == WindowKind::kBlock && !stock_.empty()) return HandOutStock(owner);
-  const auto index = StartMake(State::kMaking, owner, kind);
-  if (index) owned_bytes_ += window_size(kind);
-  TIER_CHECK(owned_bytes_ + stock_bytes_ <= options_.sizes.max_bytes, "owned {} stock {} maximum {}", owned_bytes_,
-             stock_bytes_, options_.sizes.max_bytes);
-  return index;
+uint64_t Arena::smallest_wished() const {
+  return SmallestWindow(options_.sizes, window_count_, owned_bytes_ + stock_bytes_);
 }
 
-WindowIndex Arena::HandOutStock(OwnerId owner) {
+Result<StartedWindow> Arena::StartCreate(OwnerId owner, WindowKind kind, uint64_t size_bytes) {
+  const ArenaSizes& sizes = options_.sizes;
+  TIER_CHECK(
+      std::has_single_bit(size_bytes) && size_bytes >= sizes.window_size_min && size_bytes <= sizes.window_size_max,
+      "a window of {}", size_bytes);
+  if (kind == WindowKind::kBlock && size_bytes == stock_size() && !stock_.empty()) return HandOutStock(owner);
+  const auto started = StartMake(State::kMaking, owner, kind, size_bytes);
+  if (started) owned_bytes_ += started->size;
+  TIER_CHECK(owned_bytes_ + stock_bytes_ <= sizes.max_bytes, "owned {} stock {} maximum {}", owned_bytes_, stock_bytes_,
+             sizes.max_bytes);
+  return started;
+}
+
+StartedWindow Arena::HandOutStock(OwnerId owner) {
   const WindowIndex index = stock_.back();
   stock_.pop_back();
   Entry& entry = At(index);
@@ -87,7 +98,7 @@ WindowIndex Arena::HandOutStock(OwnerId owner) {
   owned_bytes_ += entry.size;
   handed_out_.push_back(index);
   if (options_.on_event) options_.on_event();
-  return index;
+  return {.index = index, .size = entry.size};
 }
 
 // Growth that the last reading of the host still covers, in pages that a window of this kind may have.
@@ -105,12 +116,12 @@ uint64_t Arena::bound_bytes() const {
   return std::min(sizes.max_bytes, sizes.usable_bytes - std::min(sizes.usable_bytes, metadata_bytes_));
 }
 
-Result<Arena::Growth> Arena::AllowGrowth(WindowKind kind) {
-  const uint64_t size = window_size(kind);
+Result<Arena::Growth> Arena::AllowGrowth(WindowKind kind, uint64_t size) {
   const auto full = [&] { return owned_bytes_ + stock_bytes_ + size > bound_bytes(); };
-  // What is closed for a slot window must be of use to it.
-  const bool may_close_stock = kind == WindowKind::kSlot && !stock_.empty();
-  if (may_close_stock && full() && (SmallCredit(kind) >= size || block_windows_take_slots())) CloseStock();
+  // What is closed for a window must be of use to it.
+  const bool of_use =
+      kind == WindowKind::kBlock ? size < stock_size() : SmallCredit(kind) >= size || block_windows_take_slots();
+  if (!stock_.empty() && full() && of_use) TradeStock();
   if (full()) {
     ++refusals_at_maximum_;
     return Fail(
@@ -128,19 +139,19 @@ Result<Arena::Growth> Arena::AllowGrowth(WindowKind kind) {
     StartRefresh();
     ExtendCredit();
   }
-  return AllowFromHost(kind);
+  return AllowFromHost(kind, size);
 }
 
-Result<Arena::Growth> Arena::AllowFromHost(WindowKind kind) {
-  const bool huge = HugeCredit(kind) >= window_size(kind);
-  const bool small = SmallCredit(kind) >= window_size(kind);
+Result<Arena::Growth> Arena::AllowFromHost(WindowKind kind, uint64_t size) {
+  const bool huge = HugeCredit(kind) >= size;
+  const bool small = SmallCredit(kind) >= size;
   if (huge) return small ? Growth::kHugeElseSmall : Growth::kHuge;
   if (small) return Growth::kSmall;
   ++refusals_by_host_;
-  return HostRefusal(kind);
+  return HostRefusal(kind, size);
 }
 
-std::unexpected<Error> Arena::HostRefusal(WindowKind kind) {
+std::unexpected<Error> Arena::HostRefusal(WindowKind kind, uint64_t size) {
   if (host_.memory_total == 0) {
     return Fail(Code::kNoMemory, "cannot tell how much memory the host has left: " + options_.host_root +
                                      "/proc/meminfo cannot be read");
@@ -149,7 +160,7 @@ std::unexpected<Error> Arena::HostRefusal(WindowKind kind) {
     return Fail(Code::kNoMemory,
                 fmt::format("a window of {} in huge pages was asked for and {} of them are free; raise "
                             "vm.nr_hugepages or set arena.huge_pages to \"auto\"",
-                            FormatBytes(window_size(kind)), host_.huge_pages_free));
+                            FormatBytes(size), host_.huge_pages_free));
   }
   if (host_.pressure_full_avg10 > options_.pressure_full_avg10_max) {
     return Fail(Code::kNoMemory,
@@ -160,15 +171,15 @@ std::unexpected<Error> Arena::HostRefusal(WindowKind kind) {
   return Fail(Code::kNoMemory,
               fmt::format("a window of {} would cut into the host reserve: {} available{}, {} still to be populated, "
                           "reserve {}; the arena stays at {}",
-                          FormatBytes(window_size(kind)), FormatBytes(host_.available()),
+                          FormatBytes(size), FormatBytes(host_.available()),
                           host_.cgroup_available < host_.memory_available ? " by the cgroup limit" : "",
                           FormatBytes(making_bytes_), FormatBytes(options_.sizes.host_reserve_bytes),
                           FormatBytes(owned_bytes_)));
 }
 
-// Does all but count the window as owned or stock.
-Result<WindowIndex> Arena::StartMake(State state, OwnerId owner, WindowKind kind) {
-  const Result<Growth> growth = AllowGrowth(kind);
+// Does all but count the bytes as owned or stock.
+Result<StartedWindow> Arena::StartMake(State state, OwnerId owner, WindowKind kind, uint64_t size) {
+  const Result<Growth> growth = AllowGrowth(kind, size);
   if (!growth) return std::unexpected(growth.error());
   const uint32_t number = unused_.FindAtOrAfter(0);
   if (number == base::FreeBlockMap::kNone) {
@@ -177,9 +188,10 @@ Result<WindowIndex> Arena::StartMake(State state, OwnerId owner, WindowKind kind
                 fmt::format("all {} window indices are in use, {} of windows are still being closed; try again",
                             windows_max(), FormatBytes(closing_bytes_)));
   }
-  const uint64_t size = window_size(kind);
-  const std::optional<uint64_t> place = places_.TryTake(size);
+  std::optional<uint64_t> place = places_.TryTake(size);
+  while (!place && size > options_.sizes.window_size_min) place = places_.TryTake(size /= 2);
   TIER_CHECK(place, "no place for {} bytes beside {} of {}", size, places_.taken_bytes(), places_.space_bytes());
+  ++window_count_;
   unused_.MarkUsed(number, 1);
   const WindowIndex index{number};
   Entry& entry = At(index);
@@ -201,16 +213,16 @@ Result<WindowIndex> Arena::StartMake(State state, OwnerId owner, WindowKind kind
   order.may_fall_back = *growth == Growth::kHugeElseSmall;
   order.collapse = options_.collapse == CollapsePolicy::kAuto;
   maker_.StartMake(order);
-  return index;
+  return StartedWindow{.index = index, .size = size};
 }
 
 Status Arena::StartPrefault(uint64_t bytes) {
-  const uint64_t windows = bytes / block_size();
+  const uint64_t windows = bytes / stock_size();
   for (uint64_t i = 0; i < windows; ++i) {
-    const auto index = StartMake(State::kMakingStock, OwnerId{}, WindowKind::kBlock);
-    if (!index) return std::unexpected(index.error());
-    stock_bytes_ += block_size();
-    prefault_target_bytes_ += block_size();
+    const auto started = StartMake(State::kMakingStock, OwnerId{}, WindowKind::kBlock, stock_size());
+    if (!started) return std::unexpected(started.error());
+    stock_bytes_ += started->size;
+    prefault_target_bytes_ += started->size;
   }
   return {};
 }
@@ -231,6 +243,13 @@ void Arena::Retire(WindowIndex window) {
   StartClose(window);
 }
 
+// Its pages are as good as free: a reading counts what is being closed as well.
+void Arena::TradeStock() {
+  const bool huge = At(stock_.back()).window.page_size() != kPageSize;
+  CloseStock();
+  (huge ? huge_credit_bytes_ : small_credit_bytes_) += stock_size();
+}
+
 // The one that would be handed out next.
 void Arena::CloseStock() {
   const WindowIndex index = stock_.back();
@@ -242,6 +261,7 @@ void Arena::CloseStock() {
 void Arena::StartClose(WindowIndex window) {
   Entry& entry = At(window);
   entry.state = State::kClosing;
+  --window_count_;
   places_.Free(entry.place);
   closing_bytes_ += entry.size;
   entry.closing_huge = entry.window.page_size() != kPageSize;
@@ -321,11 +341,13 @@ void Arena::OnFailed(MadeWindow made, std::vector<WindowEvent>* events) {
   if (for_stock) prefault_target_bytes_ -= entry.size;
   const OwnerId owner = entry.owner;
   const WindowKind kind = entry.kind;
+  const uint64_t size = entry.size;
   places_.Free(entry.place);
+  --window_count_;
   entry = {};
   unused_.MarkFree(Value(made.index));
   if (for_stock) return;
-  events->push_back({.window = {.index = made.index, .kind = kind},
+  events->push_back({.window = {.index = made.index, .kind = kind, .size = size},
                      .owner = owner,
                      .code = made.error.code,
                      .message = std::move(made.error.message)});
@@ -369,17 +391,17 @@ void Arena::SetHost(const HostReading& host, uint64_t making_when_asked) {
   // Below the reserve already: as much as is missing should come back, stock first.
   uint64_t missing = !pressed && taken > given ? taken - given : 0;
   if (host_.memory_total == 0) missing = 0;  // Not known is not short.
-  for (; missing != 0 && !stock_.empty(); missing -= std::min(missing, block_size())) {
+  for (; missing != 0 && !stock_.empty(); missing -= std::min(missing, stock_size())) {
     CloseStock();
-    reachable -= block_size();
+    reachable -= stock_size();
   }
   reachable -= std::min(reachable, missing);
-  const uint64_t grain = options_.sizes.slot_window_size;
+  const uint64_t grain = options_.sizes.window_size_min;
   max_now_bytes_ = std::min(bound_bytes(), reachable) / grain * grain;
 }
 
 void Arena::ExtendCredit() {
-  const uint64_t covered = std::max(kReadingCoversBytes, block_size());
+  const uint64_t covered = std::max(kReadingCoversBytes, options_.sizes.window_size_max);
   const uint64_t more = std::min(small_rest_bytes_, covered - std::min(covered, small_credit_bytes_));
   small_credit_bytes_ += more;
   small_rest_bytes_ -= more;

@@ -2,7 +2,8 @@
 // cgroup, memory pressure) and keeps the table of whose it is; WindowMaker does the work on worker threads.
 //
 // Block windows are in huge pages as the policy says; slot windows always in small ones. What is made ahead of need
-// ("stock") are block windows; a slot window that the arena has no room for beside them takes the room of one.
+// ("stock") are block windows of the largest size; another window that the arena has no room for beside them takes the
+// room of one.
 //
 // Engine thread only. An index goes unused → making → (stock →) ready → closing → unused, or back to unused when its
 // window could not be made. Invariants: owned + stock bytes <= arena maximum, and exactly these windows have a place;
@@ -78,16 +79,17 @@ class Arena final : public WindowSource {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  uint64_t window_size(WindowKind kind) const override {
-    return kind == WindowKind::kBlock ? options_.sizes.window_size : options_.sizes.slot_window_size;
+  WindowSizes window_sizes(WindowKind) const override {
+    return {.least = options_.sizes.window_size_min, .most = options_.sizes.window_size_max};
   }
+  uint64_t smallest_wished() const override;
   uint32_t windows_max() const override { return options_.sizes.windows_max; }
   uint64_t arena_limit_bytes() const override { return options_.sizes.max_bytes; }
   uint64_t address_space_bytes() const override { return places_.space_bytes(); }
   uint64_t arena_max_bytes() const override { return max_now_bytes_; }
   uint64_t arena_bytes() const override { return owned_bytes_; }
   bool block_windows_take_slots() const override;
-  Result<WindowIndex> StartCreate(OwnerId owner, WindowKind kind) override;
+  Result<StartedWindow> StartCreate(OwnerId owner, WindowKind kind, uint64_t size_bytes) override;
   void NoteUnreturned(WindowIndex window, uint64_t session) override;
   void TakeRefills(std::vector<WindowRefill>* refills) override;
   uint64_t refilled_bytes() const override { return retired_.refilled_bytes(); }
@@ -123,18 +125,19 @@ class Arena final : public WindowSource {
   enum class Growth : uint8_t { kSmall, kHuge, kHugeElseSmall };
 
   Entry& At(WindowIndex window);
-  uint64_t block_size() const { return options_.sizes.window_size; }
+  uint64_t stock_size() const { return options_.sizes.window_size_max; }  // Of one window.
   uint64_t HugeCredit(WindowKind kind) const;
   uint64_t SmallCredit(WindowKind kind) const;
-  Result<Growth> AllowGrowth(WindowKind kind);
-  Result<Growth> AllowFromHost(WindowKind kind);
-  std::unexpected<Error> HostRefusal(WindowKind kind);
-  Result<WindowIndex> StartMake(State state, OwnerId owner, WindowKind kind);
-  WindowIndex HandOutStock(OwnerId owner);
+  Result<Growth> AllowGrowth(WindowKind kind, uint64_t size);
+  Result<Growth> AllowFromHost(WindowKind kind, uint64_t size);
+  std::unexpected<Error> HostRefusal(WindowKind kind, uint64_t size);
+  Result<StartedWindow> StartMake(State state, OwnerId owner, WindowKind kind, uint64_t size);
+  StartedWindow HandOutStock(OwnerId owner);
   // `making_when_asked`: bytes of windows that were in the making when the reading was asked for.
   void SetHost(const HostReading& host, uint64_t making_when_asked);
   void ExtendCredit();
   void CloseStock();
+  void TradeStock();  // Closes one for the sake of another window.
   void StartClose(WindowIndex window);
   void OnClosed(MadeWindow closed);
   void OnMade(MadeWindow made, std::vector<WindowEvent>* events);
@@ -149,6 +152,7 @@ class Arena final : public WindowSource {
   PlaceAllocator places_;
   std::vector<WindowIndex> stock_;
   std::vector<WindowIndex> handed_out_;  // Out of stock since the last Poll.
+  uint32_t window_count_ = 0;            // Owned, or stock.
   uint64_t owned_bytes_ = 0;
   uint64_t stock_bytes_ = 0;  // Made and being made.
   uint64_t making_bytes_ = 0;

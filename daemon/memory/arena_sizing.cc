@@ -15,8 +15,8 @@ namespace {
 using base::FormatBytes;
 
 constexpr uint64_t kDefaultShare = 4;        // An arena of memory / 4.
-constexpr uint64_t kWindowsAimedAt = 4096;   // So many windows make a full arena.
-constexpr uint64_t kSlotWindowsMax = 8192;   // So many slot windows at most make a full arena.
+constexpr uint64_t kLargestShare = 2048;     // So many of the largest windows make a full arena.
+constexpr uint64_t kWindowsAimed = 8192;     // So many windows at most make one of more than 16 GiB.
 constexpr uint64_t kReserveShare = 16;       // memory / 16 stays with other programs,
 constexpr uint64_t kReserveMin = 64 * kMiB;  // within these bounds.
 constexpr uint64_t kReserveMax = 16 * kGiB;
@@ -33,7 +33,7 @@ std::string MemoryText(const HostReading& host) {
 
 Result<uint64_t> WindowSize(uint64_t requested, uint64_t max_bytes) {
   if (requested == 0) {
-    return std::bit_floor(std::clamp(max_bytes / kWindowsAimedAt, kWindowSizeMin, kWindowSizeMax));
+    return std::bit_floor(std::clamp(max_bytes / kLargestShare, kWindowSizeMin, kWindowSizeMax));
   }
   if (!std::has_single_bit(requested) || requested < kWindowSizeMin || requested > kWindowSizeMax) {
     return Fail(Code::kInvalid,
@@ -48,10 +48,7 @@ Result<uint64_t> WindowSize(uint64_t requested, uint64_t max_bytes) {
   return requested;
 }
 
-uint64_t SlotWindowSize(uint64_t max_bytes, uint64_t window_size) {
-  const uint64_t least = std::bit_ceil((max_bytes + kSlotWindowsMax - 1) / kSlotWindowsMax);
-  return std::clamp(least, kWindowSizeMin, window_size);
-}
+uint64_t RoundedUp(uint64_t dividend, uint64_t divisor) { return (dividend + divisor - 1) / divisor; }
 
 }  // namespace
 
@@ -79,21 +76,37 @@ Result<ArenaSizes> ArenaSizing(const ArenaRequest& request, const HostReading& h
   }
   const Result<uint64_t> window = WindowSize(request.window_bytes, wanted);
   if (!window) return std::unexpected(window.error());
-  sizes.window_size = *window;
-  const uint64_t windows = wanted / sizes.window_size;
+  sizes.window_size_min = kWindowSizeMin;
+  sizes.window_size_max = *window;
+  const uint64_t windows = wanted / sizes.window_size_max;
   if (windows > kWindowsMax) {
     return Fail(Code::kInvalid,
                 fmt::format("an arena of {} in windows of {} needs {} of them, and {} is the most: raise "
                             "arena.window_size",
-                            FormatBytes(wanted), FormatBytes(sizes.window_size), windows, kWindowsMax));
+                            FormatBytes(wanted), FormatBytes(sizes.window_size_max), windows, kWindowsMax));
   }
-  sizes.max_bytes = windows * sizes.window_size;
-  sizes.slot_window_size = SlotWindowSize(sizes.max_bytes, sizes.window_size);
-  const auto count = static_cast<uint32_t>(sizes.max_bytes / sizes.slot_window_size);
-  TIER_CHECK(windows != 0 && sizes.max_bytes <= wanted && count <= kWindowsMax, "windows {} of {}, {} of {}", windows,
-             sizes.window_size, count, sizes.slot_window_size);
+  sizes.max_bytes = windows * sizes.window_size_max;
+  const uint64_t of_smallest = sizes.max_bytes / sizes.window_size_min;
+  const auto count = static_cast<uint32_t>(std::min(of_smallest, std::max(kWindowsAimed, windows)));
+  TIER_CHECK(windows != 0 && sizes.max_bytes <= wanted && count <= kWindowsMax, "{} windows, {} of {}", count, windows,
+             sizes.window_size_max);
+  sizes.windows_aimed = count;
   sizes.windows_max = std::min(kWindowsMax, count + std::max(kSpareWindowsMin, count / kSpareWindowsShare));
   return sizes;
+}
+
+uint64_t SmallestWindow(const ArenaSizes& sizes, uint32_t windows, uint64_t bytes) {
+  const uint64_t rest = sizes.max_bytes - std::min(sizes.max_bytes, bytes);
+  const uint64_t left = sizes.windows_aimed - std::min(sizes.windows_aimed, windows);
+  if (rest / sizes.window_size_min <= left) return sizes.window_size_min;
+  // Beyond one for each of the largest windows.
+  const uint64_t spare_at_first = sizes.windows_aimed - RoundedUp(sizes.max_bytes, sizes.window_size_max);
+  const uint64_t spare = left - std::min(left, RoundedUp(rest, sizes.window_size_max));
+  if (2 * spare >= spare_at_first && spare != 0) return sizes.window_size_min;
+  const auto sizes_above = static_cast<uint64_t>(std::countr_zero(sizes.window_size_max / sizes.window_size_min));
+  const uint64_t doublings =
+      spare_at_first == 0 ? sizes_above : (spare_at_first - 2 * spare) * (sizes_above + 1) / spare_at_first;
+  return sizes.window_size_min << std::min(doublings, sizes_above);
 }
 
 }  // namespace tier::memory

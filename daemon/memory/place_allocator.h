@@ -5,13 +5,15 @@
 // halves that until it fits; a range that comes back is joined with its free half ("buddy") up to the largest window. A
 // place is free again only when no session maps what lay there.
 //
-// Two sizes of windows never fail in a space of twice the arena. Let the arena have M bytes, a multiple of the large
-// size B, and let the space be M / B × 2 groups of B bytes. Small windows open a new group only when every group that
-// holds small ones is full of them, as a smaller free range is always preferred: at that moment these groups hold no
-// more than the arena, so there are never more than M / B of them. A small window fails only where all groups are full,
-// which is twice the arena. A large one fails only where no group is empty: then the other M / B or more groups hold
-// large windows, and those alone are the whole arena. More sizes would need more room (Robson 1971: 1 + log2(largest /
-// smallest) / 2 times the arena).
+// The space has twice the arena. So the smallest size never fails, and a larger one that fails is halved until it does
+// not (Arena::StartCreate). Two sizes never fail: let the arena have M bytes, a multiple of the large size B, and let
+// the space be M / B × 2 groups of B bytes. Small windows open a new group only when every group that holds small ones
+// is full of them, as a smaller free range is always preferred: at that moment these groups hold no more than the
+// arena, so there are never more than M / B of them. A small window fails only where all groups are full, which is
+// twice the arena. A large one fails only where no group is empty: then the other M / B or more groups hold large
+// windows, and those alone are the whole arena. For several sizes never to fail the space would have to be (1 +
+// log2(largest / smallest) / 2) times the arena (Robson 1971), and all tables that go by place as much larger; to fail
+// takes a sequence made for it, since small windows keep to groups that have some.
 //
 // Pure bookkeeping; not thread-safe. Invariant: taken and free ranges cover the space and do not overlap, and no two
 // free buddies stand apart.

@@ -28,8 +28,18 @@ struct WindowShape {
   uint64_t place = 0;      // Byte offset in the clients' address space, a multiple of the size.
 };
 
+struct WindowSizes {  // Bytes: powers of two, multiples of kBlockSize.
+  uint64_t least = 0;
+  uint64_t most = 0;
+};
+
+struct StartedWindow {
+  WindowIndex index{};
+  uint64_t size = 0;  // Bytes.
+};
+
 struct WindowEvent {
-  WindowShape window;  // With code != kOk only its index and kind are set.
+  WindowShape window;  // With code != kOk only its index, kind and size are set.
   OwnerId owner{};
   Code code = Code::kOk;         // Not kOk: the window could not be made and its index is free again.
   std::string message;           // With code != kOk.
@@ -46,9 +56,12 @@ struct WindowRefill {
 class WindowSource {
  public:
   virtual ~WindowSource() = default;
-  // Bytes of every window of this kind: constant for the daemon's life, a power of two, a multiple of kBlockSize. Slot
-  // windows are not larger than block windows.
-  virtual uint64_t window_size(WindowKind kind) const = 0;
+  // Bytes of windows of this kind: constant for the daemon's life. The smallest slot window is not larger than the
+  // smallest block window, and the largest one not than the largest.
+  virtual WindowSizes window_sizes(WindowKind kind) const = 0;
+  // From so many bytes on windows should be started now, as there are only so many indices. A wish: where a job may not
+  // have so much, it starts a smaller one.
+  virtual uint64_t smallest_wished() const = 0;
   virtual uint32_t windows_max() const = 0;        // Indices are below this.
   virtual uint64_t arena_limit_bytes() const = 0;  // What all windows together may ever reach; constant.
   // Places are below this; constant for the daemon's life.
@@ -58,8 +71,10 @@ class WindowSource {
   // Whether slots may lie in block windows that are started now, because these will have small pages. An expectation:
   // the window's page size says what came.
   virtual bool block_windows_take_slots() const = 0;
-  // Starts making a window; the event comes by Poll. NO_MEMORY with figures at the arena's maximum or host reserve.
-  virtual Result<WindowIndex> StartCreate(OwnerId owner, WindowKind kind) = 0;
+  // Starts making a window of so many bytes; the event comes by Poll. It may be smaller, where one is ready or there is
+  // no place for a larger one. NO_MEMORY with figures at the arena's maximum or host reserve. REQUIRES: a power of two
+  // within window_sizes.
+  virtual Result<StartedWindow> StartCreate(OwnerId owner, WindowKind kind, uint64_t size_bytes) = 0;
   // Closes a window; its place may be given to another at once. REQUIRES: ready, no I/O in flight on it, unregistered
   // from every device, mapped by no session but those of NoteUnreturned.
   virtual void Retire(WindowIndex window) = 0;

@@ -20,6 +20,7 @@
 #include "daemon/tiering/jobs/teardown.h"
 #include "daemon/tiering/leases/abandon.h"
 #include "daemon/tiering/memory/emptying.h"
+#include "daemon/tiering/memory/growth.h"
 #include "daemon/tiering/memory/hand_over.h"
 #include "daemon/tiering/memory/room.h"
 #include "daemon/tiering/memory/stalled.h"
@@ -190,6 +191,7 @@ void WorkOnJobs(Tables& tables) {
   if (tables.jobs.any_needs_maintenance()) MaintainJobs(tables);
   if (tables.waits.any_for_room()) tables.waits.ListShortJobs();
   for (JobState* job : tables.waits.short_jobs()) tables.ledger.RenewClaim(job->entitlement, tables.turn.now());
+  if (tables.ahead.any()) GiveBackAhead(tables);
   if (tables.windows.any_asked_back()) ExpireReturns(tables);
   if (tables.windows.any_overdue()) TakeUnreturned(tables);
   ServeStalled(tables);
@@ -397,6 +399,7 @@ std::optional<base::TimePoint> Engine::NextDeadline() const {
   if (tables.waits.any_ready()) consider(tables.turn.now());
   if (const auto at = tables.waits.NextDeadline()) consider(*at);
   if (HandOverDue(tables)) consider(tables.hand_over.next_at());
+  if (tables.ahead.any()) consider(tables.ahead.oldest().at);
   if (tables.windows.any_overdue()) consider(tables.windows.oldest_overdue().at + tables.options.reclaim_deadline);
   if (const auto at = tables.jobs.NextWriteRetry()) consider(*at);
   if (tables.drain.any_device()) consider(std::min(tables.drain.next_at(), tables.move.next_at));

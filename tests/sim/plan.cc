@@ -71,6 +71,7 @@ Plan DrawPlan(uint64_t seed) {
   }
   if (plan.jobs > 1 && chance.OneIn(4)) DrawStops(&chance, &plan);
   plan.copy_delay_turns_max = static_cast<uint32_t>(chance.Below(8));
+  plan.several_sizes = chance.OneIn(2);
   return plan;
 }
 

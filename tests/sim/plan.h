@@ -28,6 +28,7 @@ struct Plan {
   uint32_t clients = 4;
   uint64_t window_size = 0;
   uint64_t slot_window_size = 0;  // 0: the same.
+  bool several_sizes = false;     // Windows of either kind are of one block and more, as wished from turn to turn.
   bool huge_pages = false;        // Block windows are in 2 MiB pages.
   uint64_t arena_max_bytes = 0;
   uint32_t window_delay_turns = 0;

@@ -30,6 +30,7 @@ Simulation::Simulation(const Plan& plan)
       chance_(plan.seed ^ 0x5deece66d),
       windows_({.window_size = plan.window_size,
                 .slot_window_size = plan.slot_window_size,
+                .window_size_min = plan.several_sizes ? kBlockSize : 0,
                 .arena_max_bytes = plan.arena_max_bytes,
                 .windows_max = kWindowsPerSimulation,
                 .delay_turns = plan.window_delay_turns,
@@ -268,6 +269,9 @@ void Simulation::Mishap() {
     job.closed_until = outcome_.turns + plan_.closed_turns;
   }
   if (chance_.OneIn(40)) windows_.FailNext(1);
+  if (!plan_.several_sizes) return;
+  if (chance_.OneIn(20)) windows_.SetSmallestWished(kBlockSize << chance_.Below(3));
+  if (chance_.OneIn(40)) windows_.HalveNext(1);
 }
 
 void Simulation::DeviceMishap() {

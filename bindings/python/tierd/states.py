@@ -47,7 +47,7 @@ class TensorState:
 @dataclasses.dataclass(frozen=True, slots=True)
 class SessionState:
     """The daemon and the job of this client. ``token`` lets other processes join the job (``TIERD_JOB_TOKEN``).
-    ``window_size`` is that of block windows, in bytes."""
+    ``window_size`` is that of the largest windows, in bytes."""
 
     epoch: int
     session: int

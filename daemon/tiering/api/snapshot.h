@@ -193,8 +193,8 @@ struct EngineSnapshot {
   uint64_t owed_bytes = 0;         // Claimed by jobs below their promise, and not there yet.
   ForcedReturnCounts forced_returns{};
   uint64_t refilled_bytes = 0;  // Put by clients into windows that they no longer have, found in the last look.
-  uint64_t window_size = 0;     // Of block windows.
-  uint64_t slot_window_size = 0;
+  uint64_t window_size_min = 0;
+  uint64_t window_size_max = 0;
   uint64_t window_count = 0;          // Of both kinds.
   uint64_t slot_window_count = 0;     // Windows for small tensors and tails.
   uint64_t window_hugetlb_count = 0;  // In 2 MiB pages: all are block windows.

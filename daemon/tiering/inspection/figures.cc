@@ -122,8 +122,8 @@ EngineSnapshot TakeSnapshot(const Tables& tables) {
   snapshot.owed_bytes = tables.ledger.claimed_bytes();
   snapshot.forced_returns = tables.forced_returns.counts();
   snapshot.refilled_bytes = tables.ports.windows.refilled_bytes();
-  snapshot.window_size = tables.windows.window_size(WindowKind::kBlock);
-  snapshot.slot_window_size = tables.windows.window_size(WindowKind::kSlot);
+  snapshot.window_size_min = tables.windows.grain();
+  snapshot.window_size_max = tables.windows.sizes(WindowKind::kBlock).most;
   snapshot.windows_by_condition = CountConditions(tables);
   snapshot.session_count = tables.sessions.size();
   snapshot.tensor_count = tables.tensors.used();

@@ -252,10 +252,7 @@ void CheckJob(const Tables& tables, const JobState& job, const JobCount& count, 
              count.coming_pages, job.moves.coming_pages());
   uint64_t ready = 0;
   for (const WindowIndex window : job.windows.ready()) ready += tables.windows.SizeOf(window);
-  uint64_t making = 0;
-  for (const WindowKind kind : {WindowKind::kBlock, WindowKind::kSlot}) {
-    making += job.windows.making(kind) * tables.windows.window_size(kind);
-  }
+  const uint64_t making = job.windows.making_bytes(WindowKind::kBlock) + job.windows.making_bytes(WindowKind::kSlot);
   const uint64_t held = tables.ledger.HeldBy(job.entitlement);
   const uint64_t free_pages = job.pool.free_pages() + job.pool.closed_free_pages();
   TIER_CHECK((job.pool.used_pages() + free_pages) * kPageSize == ready && ready + making == held,

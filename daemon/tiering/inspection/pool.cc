@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "daemon/tiering/memory/growth.h"
 #include "daemon/tiering/pieces/residency.h"
 
 namespace tier::tiering {
@@ -38,12 +39,9 @@ uint64_t LargestRun(const base::BlockPool& pool) {
 PoolFigures PoolOf(const Tables& tables, const JobState& job) {
   PoolFigures figures;
   figures.requested_bytes = job.requested.bytes();
-  const uint64_t slots = job.pool.block_count(base::RegionUse::kSlotsFirst) * kBlockSize +
-                         job.windows.making(WindowKind::kSlot) * tables.windows.window_size(WindowKind::kSlot);
-  const uint64_t held = tables.ledger.HeldBy(job.entitlement);
-  TIER_CHECK(slots <= held, "job {}: {} bytes of slot windows of {}", job.key, slots, held);
-  figures.held_bytes[static_cast<size_t>(WindowKind::kBlock)] = held - slots;
-  figures.held_bytes[static_cast<size_t>(WindowKind::kSlot)] = slots;
+  for (const WindowKind kind : {WindowKind::kBlock, WindowKind::kSlot}) {
+    figures.held_bytes[static_cast<size_t>(kind)] = HeldIn(tables, job, kind);
+  }
   figures.free_bytes = (job.pool.free_pages() + job.pool.closed_free_pages()) * kPageSize;
   figures.largest_run_bytes = LargestRun(job.pool);
   figures.borrowed_bytes = tables.ledger.Surplus(job.entitlement);

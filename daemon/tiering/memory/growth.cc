@@ -2,6 +2,7 @@
 #include "daemon/tiering/memory/growth.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "daemon/tiering/memory/window_ownership.h"
 
@@ -21,12 +22,44 @@ bool MayBorrow(const Tables& tables, const JobState& job, uint64_t needed_pages,
   return tables.ports.extents.HasRoom((tables.jobs.dirty_pages() + fresh_pages) * kPageSize + kBlockSize);
 }
 
-// Whether the job may have one more window of this kind now, and the arena has room for it.
-bool Fits(const Tables& tables, const JobState& job, WindowKind kind, const Need& need) {
+// Whether the job may have one more window of so many bytes now, and the arena has room for it.
+bool Fits(const Tables& tables, const JobState& job, uint64_t window_bytes, const Need& need) {
   const memory::WindowSource& source = tables.ports.windows;
-  return tables.ledger.MayGrow(job.entitlement, kind) &&
-         MayHoldMore(tables, job, kind, need.pages(), need.fresh_pages) &&
-         source.arena_bytes() + tables.windows.window_size(kind) <= source.arena_max_bytes();
+  return tables.ledger.MayGrow(job.entitlement, window_bytes) &&
+         MayHoldMore(tables, job, window_bytes, need.pages(), need.fresh_pages) &&
+         source.arena_bytes() + window_bytes <= source.arena_max_bytes();
+}
+
+uint64_t WishedSize(const Tables& tables, const JobState& job, WindowKind kind, const Need& need) {
+  const memory::WindowSizes sizes = tables.windows.sizes(kind);
+  const uint64_t needed = kind == WindowKind::kBlock ? need.blocks * kBlockSize : need.slot_pages * kPageSize;
+  const uint64_t by_job = (HeldIn(tables, job, kind) + needed) / kWindowsHeld;
+  const uint64_t wished = std::max({by_job, tables.ports.windows.smallest_wished(), sizes.least});
+  return std::min(std::bit_floor(wished), sizes.most);
+}
+
+enum class Overshoot : uint8_t { kNo, kAllowed };
+
+// The bytes of the next window. 0: none is to be had.
+uint64_t FittingSize(const Tables& tables, const JobState& job, WindowKind kind, const Need& need,
+                     Overshoot overshoot) {
+  const uint64_t least = tables.windows.sizes(kind).least;
+  for (uint64_t size = WishedSize(tables, job, kind, need); size >= least; size /= 2) {
+    const bool too_much = overshoot == Overshoot::kNo && tables.ledger.Overshoots(job.entitlement, size);
+    if (!too_much && Fits(tables, job, size, need)) return size;
+  }
+  return 0;
+}
+
+bool TryStart(Tables& tables, JobState& job, WindowKind kind, const Need& need, Overshoot overshoot) {
+  const uint64_t size = FittingSize(tables, job, kind, need, overshoot);
+  return size != 0 && StartWindow(tables, job, kind, size);
+}
+
+// One that does not overshoot, if there is.
+bool TryStartSlotWindow(Tables& tables, JobState& job, const Need& need) {
+  return TryStart(tables, job, WindowKind::kSlot, need, Overshoot::kNo) ||
+         TryStart(tables, job, WindowKind::kSlot, need, Overshoot::kAllowed);
 }
 
 // Free pages in blocks that hold slots.
@@ -36,31 +69,30 @@ uint64_t ScatteredPages(const JobState& job) {
   return job.pool.free_pages() - whole;
 }
 
-// The job could have a slot window once it has given a block window back.
-bool MayTrade(const Tables& tables, const JobState& job) {
+// The job could have a slot window once it has given back a window of so many bytes.
+bool MayTrade(const Tables& tables, const JobState& job, uint64_t window_bytes) {
   const Ledger& ledger = tables.ledger;
   if (ledger.host_debt() != 0 || (ledger.serving() && !ledger.Serves(job.entitlement))) return false;
-  const uint64_t left = ledger.HeldBy(job.entitlement) - tables.windows.window_size(WindowKind::kBlock);
-  return !ledger.anybody_owed() || left < ledger.PromisedTo(job.entitlement);
+  return !ledger.anybody_owed() || ledger.HeldBy(job.entitlement) - window_bytes < ledger.PromisedTo(job.entitlement);
 }
 
 // Gives an empty window back that can hold no slots, so that a slot window can come for it. Not while one is on its way
 // back, or where the need could not be met by the blocks that are left: it may be that no slot window comes. False:
 // there is none.
 bool GiveBlockWindowBack(Tables& tables, JobState& job, const Need& need) {
+  if (job.windows.returning() != 0 || tables.ledger.closing_bytes() != 0) return false;
   const uint64_t whole_only = job.pool.free_block_count() - job.pool.free_slot_block_count();
-  const uint64_t window_blocks = tables.windows.window_blocks(WindowKind::kBlock);
-  if (job.windows.returning() != 0 || tables.ledger.closing_bytes() != 0 || whole_only < window_blocks ||
-      !MayTrade(tables, job))
-    return false;
   const uint64_t needed = need.blocks + (need.slot_pages + kPagesPerBlock - 1) / kPagesPerBlock;
-  if (job.pool.free_block_count() < window_blocks + needed) return false;
+  const uint64_t given_most =
+      std::min(whole_only, job.pool.free_block_count() - std::min(job.pool.free_block_count(), needed));
+  if (given_most < tables.windows.sizes(WindowKind::kBlock).least / kBlockSize) return false;
   const size_t end = job.windows.ready().size() - std::min<size_t>(job.windows.ready().size(), kTradeSearchMax);
   for (size_t i = job.windows.ready().size(); i != end; --i) {
     const WindowIndex window = job.windows.ready()[i - 1];
     const bool holds_slots = tables.windows[window].shape.page_size == kPageSize;
-    const bool emptying = tables.windows[window].emptying;
-    if (holds_slots || emptying || !job.pool.RegionEmpty(tables.windows.FirstBlock(window))) continue;
+    if (holds_slots || tables.windows[window].emptying || tables.windows.BlockCount(window) > given_most) continue;
+    if (!MayTrade(tables, job, tables.windows.SizeOf(window))) continue;
+    if (!job.pool.RegionEmpty(tables.windows.FirstBlock(window))) continue;
     ReturnWindow(tables, window);
     return true;
   }
@@ -76,8 +108,8 @@ struct Lack {
 Lack LackOf(const Tables& tables, const JobState& job, const Need& need) {
   const uint64_t slots = need.slot_pages - std::min(need.slot_pages, ScatteredPages(job));
   const uint64_t slot_blocks = (slots + kPagesPerBlock - 1) / kPagesPerBlock;
-  const uint64_t in_block_windows = BlocksComing(tables, job, WindowKind::kBlock);
-  const uint64_t in_slot_windows = BlocksComing(tables, job, WindowKind::kSlot);
+  const uint64_t in_block_windows = BlocksComing(job, WindowKind::kBlock);
+  const uint64_t in_slot_windows = BlocksComing(job, WindowKind::kSlot);
   const uint64_t all = job.pool.free_block_count() + in_block_windows + in_slot_windows;
   const uint64_t blocks = need.blocks + slot_blocks;
   const uint64_t lacking = blocks - std::min(blocks, all);
@@ -90,8 +122,36 @@ Lack LackOf(const Tables& tables, const JobState& job, const Need& need) {
 
 bool StartForSlots(Tables& tables, JobState& job, const Need& need) {
   // Its memory is free at once where no session maps it.
-  if (!Fits(tables, job, WindowKind::kSlot, need)) (void)GiveBlockWindowBack(tables, job, need);
+  if (FittingSize(tables, job, WindowKind::kSlot, need, Overshoot::kAllowed) == 0) {
+    (void)GiveBlockWindowBack(tables, job, need);
+  }
   return TryStartForSlots(tables, job, need);
+}
+
+// Bytes of windows beyond what it ever needed.
+uint64_t Unneeded(const Tables& tables, const JobState& job) {
+  const uint64_t held = tables.ledger.HeldBy(job.entitlement);
+  return held - std::min(held, job.windows.peak_pages() * kPageSize);
+}
+
+void LookAgain(Tables& tables, JobState& job) {
+  job.windows.SetHasAhead(true);
+  tables.ahead.Add(job.id, tables.turn.now() + kAheadKept);
+}
+
+// The last ones first. What the job needed once stays.
+void GiveBackUnneeded(Tables& tables, JobState& job) {
+  uint64_t unneeded = Unneeded(tables, job);
+  if (unneeded < tables.windows.grain()) return;
+  const WindowSet overdue = WindowsOfOverdueSessions(job);
+  for (size_t i = job.windows.ready().size(); i != 0 && unneeded >= tables.windows.grain(); --i) {
+    const WindowIndex window = job.windows.ready()[i - 1];
+    const uint64_t size = tables.windows.SizeOf(window);
+    const bool may_go = size <= unneeded && !tables.windows[window].emptying && !overdue.Contains(window);
+    if (!may_go || !job.pool.RegionEmpty(tables.windows.FirstBlock(window))) continue;
+    ReturnWindow(tables, window);
+    unneeded -= size;
+  }
 }
 
 // What a need still lacks when no more windows are to be had.
@@ -113,34 +173,55 @@ Shortfall StartWindows(Tables& tables, JobState& job, const Need& need) {
   }
 }
 
+void StartAhead(Tables& tables, JobState& job) {
+  const uint64_t used = job.used_pages();
+  // Not when the arena is getting full: what is made ahead here is missing elsewhere.
+  if (tables.ports.windows.arena_bytes() > tables.ports.windows.arena_max_bytes() / 4 * 3) return;
+  const auto ahead_of = [](uint64_t pages) { return std::min(pages / kAheadDivisor, kAheadBytesMax / kPageSize); };
+  const uint64_t scattered = ScatteredPages(job);
+  const uint64_t in_slots = job.pool.slot_block_count() * kPagesPerBlock - scattered;
+  const uint64_t blocks_ahead = ahead_of(used - in_slots);
+  if (job.pool.free_block_count() * kPagesPerBlock < blocks_ahead) {
+    StartWindows(tables, job, {.blocks = blocks_ahead / kPagesPerBlock + 1, .fresh_pages = blocks_ahead});
+  }
+  const uint64_t slots_ahead = ahead_of(in_slots);
+  const uint64_t for_slots = scattered + job.pool.free_slot_block_count() * kPagesPerBlock;
+  if (for_slots >= slots_ahead) return;
+  const Need need{.slot_pages = slots_ahead, .fresh_pages = slots_ahead};
+  const uint64_t size = FittingSize(tables, job, WindowKind::kSlot, need, Overshoot::kNo);
+  // Most of a window that is larger would be held for nothing.
+  if (size != 0 && size <= slots_ahead * kPageSize) (void)StartWindow(tables, job, WindowKind::kSlot, size);
+}
+
 }  // namespace
 
 bool SlotsTakeBlocks(const Tables& tables, const JobState& job) {
   return job.windows.slots_take_blocks(tables.windows.memory_gain());
 }
 
-bool MayHoldMore(const Tables& tables, const JobState& job, WindowKind kind, uint64_t needed_pages,
+bool MayHoldMore(const Tables& tables, const JobState& job, uint64_t window_bytes, uint64_t needed_pages,
                  uint64_t fresh_pages) {
-  const Growth growth = tables.ledger.GrowthOf(job.entitlement, kind);
+  const Growth growth = tables.ledger.GrowthOf(job.entitlement, window_bytes);
   return growth == Growth::kOwn || (growth == Growth::kBorrowed && MayBorrow(tables, job, needed_pages, fresh_pages));
 }
 
-uint64_t BlocksComing(const Tables& tables, const JobState& job, WindowKind kind) {
-  return job.windows.making(kind) * tables.windows.window_blocks(kind);
+uint64_t BlocksComing(const JobState& job, WindowKind kind) { return job.windows.making_bytes(kind) / kBlockSize; }
+
+uint64_t HeldIn(const Tables& tables, const JobState& job, WindowKind kind) {
+  const uint64_t slots =
+      job.pool.block_count(base::RegionUse::kSlotsFirst) * kBlockSize + job.windows.making_bytes(WindowKind::kSlot);
+  const uint64_t held = tables.ledger.HeldBy(job.entitlement);
+  TIER_CHECK(slots <= held, "job {}: {} bytes of slot windows of {}", job.key, slots, held);
+  return kind == WindowKind::kSlot ? slots : held - slots;
 }
 
 bool StartForBlocks(Tables& tables, JobState& job, const Need& need) {
-  const bool whole = Fits(tables, job, WindowKind::kBlock, need);
-  if (whole && !tables.ledger.Overshoots(job.entitlement, WindowKind::kBlock)) {
-    return StartWindow(tables, job, WindowKind::kBlock);
-  }
-  if (Fits(tables, job, WindowKind::kSlot, need) && StartWindow(tables, job, WindowKind::kSlot)) return true;
-  return whole && StartWindow(tables, job, WindowKind::kBlock);
+  if (TryStart(tables, job, WindowKind::kBlock, need, Overshoot::kNo)) return true;
+  return TryStartSlotWindow(tables, job, need) || TryStart(tables, job, WindowKind::kBlock, need, Overshoot::kAllowed);
 }
 
-
 bool TryStartForSlots(Tables& tables, JobState& job, const Need& need) {
-  const bool started = Fits(tables, job, WindowKind::kSlot, need) && StartWindow(tables, job, WindowKind::kSlot);
+  const bool started = TryStartSlotWindow(tables, job, need);
   LetSlotsTakeBlocks(tables, job, !started);
   return started;
 }
@@ -159,28 +240,32 @@ void GrowByOne(Tables& tables, JobState& job, const Need& need) {
   if (job.windows.makes_any()) return;
   const bool for_blocks = need.slot_pages == 0 || need.blocks > job.pool.free_block_count();
   if (for_blocks ? StartForBlocks(tables, job, need) : StartForSlots(tables, job, need)) return;
-  tables.ledger.Claim(job.entitlement, tables.windows.window_size(WindowKind::kSlot), tables.turn.now());
+  tables.ledger.Claim(job.entitlement, tables.windows.grain(), tables.turn.now());
 }
 
 void GrowAhead(Tables& tables, JobState& job) {
-  const uint64_t used = job.used_pages();
-  if (used == 0 || job.windows.makes_any()) return;
-  // Not when the arena is getting full: what is made ahead here is missing elsewhere.
-  if (tables.ports.windows.arena_bytes() > tables.ports.windows.arena_max_bytes() / 4 * 3) return;
-  const auto ahead_of = [](uint64_t pages) { return std::min(pages / kAheadDivisor, kAheadBytesMax / kPageSize); };
-  const uint64_t scattered = ScatteredPages(job);
-  const uint64_t in_slots = job.pool.slot_block_count() * kPagesPerBlock - scattered;
-  const uint64_t blocks_ahead = ahead_of(used - in_slots);
-  if (job.pool.free_block_count() * kPagesPerBlock < blocks_ahead) {
-    StartWindows(tables, job, {.blocks = blocks_ahead / kPagesPerBlock + 1, .fresh_pages = blocks_ahead});
+  job.windows.NoteUse(job.used_pages(), tables.turn.now());
+  if (job.used_pages() == 0 || job.windows.makes_any()) return;
+  StartAhead(tables, job);
+  if (job.windows.makes_any() && !job.windows.has_ahead()) LookAgain(tables, job);
+}
+
+void GiveBackAhead(Tables& tables) {
+  while (tables.ahead.any() && tables.ahead.oldest().at <= tables.turn.now()) {
+    JobState* const job = tables.jobs.Find(tables.ahead.oldest().job);
+    tables.ahead.PopOldest();
+    if (job == nullptr) continue;
+    job->windows.SetHasAhead(false);
+    const bool rises = tables.turn.now() < job->windows.rose_at() + kAheadKept;
+    // Where a job is owed memory, hand-over decides what goes.
+    const bool scarce =
+        tables.ledger.anybody_owed() || tables.ledger.serving() || tables.waits.shortage_pages(*job) != 0;
+    if (rises || scarce || job->windows.makes_any()) {
+      LookAgain(tables, *job);
+    } else {
+      GiveBackUnneeded(tables, *job);
+    }
   }
-  // Not for a job that uses less than eight slot windows: most of one more would be held for nothing.
-  const uint64_t slots_ahead = ahead_of(in_slots);
-  const uint64_t for_slots = scattered + job.pool.free_slot_block_count() * kPagesPerBlock;
-  const bool worth_it = slots_ahead * kPageSize >= tables.windows.window_size(WindowKind::kSlot);
-  if (!worth_it || for_slots >= slots_ahead) return;
-  const Need need{.slot_pages = slots_ahead, .fresh_pages = slots_ahead};
-  if (Fits(tables, job, WindowKind::kSlot, need)) (void)StartWindow(tables, job, WindowKind::kSlot);
 }
 
 }  // namespace tier::tiering

@@ -7,15 +7,25 @@
 // blocks of block windows in small pages. A slot cannot lie in huge pages. So a job that needs a slot window and may
 // not have one gives an empty block window back for it; where it has none, a slot takes a whole block, so that no
 // request is refused while the job has free blocks.
+//
+// Windows grow with what the job holds of their kind: a part of it (kWindowsHeld), so that little of the last one can
+// be unused, and a job of any size has some hundred windows for each time that it doubles. The arena wishes for larger
+// ones where its indices run short. A window that does not fit what the job may have is halved until it does.
 #pragma once
+
+#include <chrono>
 
 #include "daemon/tiering/tables/tables.h"
 
 namespace tier::tiering {
 
-// While a job's use rises, windows are made ahead of need: this part of what it uses, at most kAheadBytesMax.
+// A window takes at most one part in so many of what its job holds.
+inline constexpr uint64_t kWindowsHeld = 256;
+// While a job's use rises, windows are made ahead of need: this part of what it uses, at most kAheadBytesMax. Those
+// that it has not come to use are given back when its use has not risen for kAheadKept.
 inline constexpr uint64_t kAheadDivisor = 8;
 inline constexpr uint64_t kAheadBytesMax = 256 * kMiB;
+inline constexpr base::Duration kAheadKept = std::chrono::seconds(1);
 
 // What a request lacks: whole blocks, and pages of slots.
 struct Need {
@@ -33,6 +43,8 @@ bool Grow(Tables& tables, JobState& job, const Need& need);
 void GrowByOne(Tables& tables, JobState& job, const Need& need);
 // Starts windows before they are needed. Once a turn for each job.
 void GrowAhead(Tables& tables, JobState& job);
+// Asks clients to return windows that were made ahead for nothing.
+void GiveBackAhead(Tables& tables);
 
 // Starts a window for whole blocks. One for slots may serve too: that is how what is left of the arena, or of what the
 // job is promised, is used up, where it is less than a block window. False: none is to be had.
@@ -42,11 +54,13 @@ bool StartForBlocks(Tables& tables, JobState& job, const Need& need);
 bool TryStartForSlots(Tables& tables, JobState& job, const Need& need);
 bool SlotsTakeBlocks(const Tables& tables, const JobState& job);
 
-// Whether the job may come to hold one more window of this kind, now or later, when it needs that many pages more under
-// leases, `fresh_pages` of them for content of which SSD has no copy.
-bool MayHoldMore(const Tables& tables, const JobState& job, WindowKind kind, uint64_t needed_pages,
+// Whether the job may come to hold one more window of so many bytes, now or later, when it needs that many pages more
+// under leases, `fresh_pages` of them for content of which SSD has no copy.
+bool MayHoldMore(const Tables& tables, const JobState& job, uint64_t window_bytes, uint64_t needed_pages,
                  uint64_t fresh_pages);
 // Of windows that are being made for it.
-uint64_t BlocksComing(const Tables& tables, const JobState& job, WindowKind kind);
+uint64_t BlocksComing(const JobState& job, WindowKind kind);
+// Bytes of its windows of this kind, ready or being made.
+uint64_t HeldIn(const Tables& tables, const JobState& job, WindowKind kind);
 
 }  // namespace tier::tiering

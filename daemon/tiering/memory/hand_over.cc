@@ -96,7 +96,7 @@ class Choice {
   // whole blocks, and the others where slots may lie. What is free in the window itself does not count.
   bool TakeToMove(WindowIndex window) {
     const WindowEntry& entry = tables_.windows[window];
-    over_ = pages_ + tables_.windows.window_size(WindowKind::kSlot) / kPageSize > job_.pool.free_pages();
+    over_ = pages_ + tables_.windows.grain() / kPageSize > job_.pool.free_pages();
     if (over_) return false;  // Not even the smallest window fits any more.
     const uint64_t used = entry.used_pages();
     const uint64_t in_blocks = entry.pages_of(RamClass::kBlock);
@@ -188,7 +188,7 @@ void StopHandOver(Tables& tables) {
 void HandOver(Tables& tables) {
   ReturnMoved(tables);
   Ledger& ledger = tables.ledger;
-  const uint64_t smallest = tables.windows.window_size(WindowKind::kSlot);
+  const uint64_t smallest = tables.windows.grain();
   const auto nothing_wanted = [&] { return ledger.BytesToAskBack() == 0 && ledger.unbacked_bytes() < smallest; };
   if (nothing_wanted()) return StopHandOver(tables);
   FinishPass(tables);

@@ -171,7 +171,7 @@ void WriteBehind(Tables& tables, JobState& job, uint64_t reachable) {
   const uint64_t wanted = dirty - std::min(dirty, WriteBehindStart(job, reachable, start));
   // What waits for room of windows that are coming, or of moves in RAM, needs no write.
   const uint64_t coming =
-      (BlocksComing(tables, job, WindowKind::kBlock) + BlocksComing(tables, job, WindowKind::kSlot)) * kPagesPerBlock +
+      (BlocksComing(job, WindowKind::kBlock) + BlocksComing(job, WindowKind::kSlot)) * kPagesPerBlock +
       job.moves.coming_pages();
   const uint64_t lacking = job.moves.wanted() ? 0 : tables.waits.shortage_pages(job);
   const uint64_t shortage = lacking - std::min(lacking, coming);
@@ -266,7 +266,7 @@ base::PageRun TakeRun(Tables& tables, JobState& job, uint32_t pages, const MakeR
     const base::PageRun run = TakeFree(tables, job, pages, 0);
     if (run || how.may_evict == MayEvict::kNothing) return run;
     if (EvictOne(tables, job, pages, how.may_evict)) continue;
-    if (pages == kPagesPerBlock || job.windows.making(WindowKind::kSlot) != 0) return {};
+    if (pages == kPagesPerBlock || job.windows.making_bytes(WindowKind::kSlot) != 0) return {};
     const bool took_blocks = SlotsTakeBlocks(tables, job);
     const Need need{.slot_pages = pages, .fresh_pages = how.fresh_pages};
     const bool started = TryStartForSlots(tables, job, need);
@@ -291,7 +291,7 @@ bool RoomMayCome(const Tables& tables, const JobState& job) {
   if (OwnRoomComes(job)) return true;
   if (job.policy->count(EvictionOrder::kClean) + job.policy->count(EvictionOrder::kKept) != 0) return true;
   // The arena is full, or the host short: others may give some back.
-  return MayHoldMore(tables, job, WindowKind::kSlot, tables.waits.shortage_pages(job), 0);
+  return MayHoldMore(tables, job, tables.windows.grain(), tables.waits.shortage_pages(job), 0);
 }
 
 bool OnlyOwnLeases(const SessionState& session) {

@@ -85,13 +85,13 @@ void TakeWindow(Tables& tables, const memory::WindowEvent& event) {
              static_cast<int>(entry.condition));
   JobState* job = tables.jobs.FindByOwner(event.owner);
   if (job != nullptr) {
-    job->windows.EndMaking(event.window.kind);
+    job->windows.EndMaking(event.window.kind, entry.shape.size);
     tables.waits.OnRoom(*job);
     if (!job->prefetches.empty()) tables.jobs.NeedMaintenance(*job);  // They may have waited for it.
   }
   if (event.code != Code::kOk) {
+    if (job != nullptr) tables.ledger.SubtractHeld(job->entitlement, entry.shape.size);
     tables.windows.Clear(window);
-    if (job != nullptr) tables.ledger.SubtractHeld(job->entitlement, tables.windows.window_size(event.window.kind));
     return;
   }
   if (job == nullptr) {  // Its owner went while it was being made.
@@ -109,17 +109,19 @@ void TakeWindow(Tables& tables, const memory::WindowEvent& event) {
 
 }  // namespace
 
-bool StartWindow(Tables& tables, JobState& job, WindowKind kind) {
-  const Result<WindowIndex> window = tables.ports.windows.StartCreate(job.record.owner, kind);
+bool StartWindow(Tables& tables, JobState& job, WindowKind kind, uint64_t size_bytes) {
+  const Result<memory::StartedWindow> window = tables.ports.windows.StartCreate(job.record.owner, kind, size_bytes);
   if (!window) return false;
-  WindowEntry& entry = tables.windows.Edit(*window);
-  TIER_CHECK(entry.condition == WindowCondition::kNone, "window {} given out twice", tier::Value(*window));
+  TIER_CHECK(window->size <= size_bytes, "a window of {} for one of {}", window->size, size_bytes);
+  WindowEntry& entry = tables.windows.Edit(window->index);
+  TIER_CHECK(entry.condition == WindowCondition::kNone, "window {} given out twice", tier::Value(window->index));
   entry.job = job.index;
   entry.owner = job.record.owner;
   entry.shape.kind = kind;
+  entry.shape.size = window->size;
   entry.condition = WindowCondition::kMaking;
-  job.windows.StartMaking(kind);
-  tables.ledger.AddHeld(job.entitlement, tables.windows.window_size(kind));
+  job.windows.StartMaking(kind, window->size);
+  tables.ledger.AddHeld(job.entitlement, window->size);
   NoteHost(tables);
   if (tables.ledger.anybody_owed()) tables.waits.OnRoomEverywhere();  // It may be the next one's turn.
   tables.turn.NoteProgress();

@@ -37,7 +37,7 @@ Capacity CapacityOf(const Tables& tables, const JobState& job) {
   const uint64_t guaranteed = std::min(job.record.guarantee_bytes, ram - std::min(ram, room.others));
   const uint64_t allowed = room.by_limit || room.by_quota ? room.allowed : std::max(room.allowed, guaranteed);
   // It grows no further where SSD devices have no room for what it would have to give back, and by whole windows.
-  const uint64_t window = tables.windows.window_size(WindowKind::kSlot);
+  const uint64_t window = tables.windows.grain();
   const uint64_t reach = tables.ledger.FirmBytes(job.entitlement) / window * window;
   const uint64_t promised = std::min(tables.storage.GuaranteeOf(job.entitlement), allowed);
   const uint64_t firm = std::max(std::min({reach, own, allowed}), promised);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -17,6 +16,7 @@
 #include "daemon/memory/window_source.h"
 #include "daemon/tiering/api/pool_view.h"
 #include "daemon/tiering/api/request.h"
+#include "daemon/tiering/tables/job_windows.h"
 #include "daemon/tiering/tables/read_priority.h"
 #include "daemon/tiering/tables/tensor.h"
 #include "proto/result.h"
@@ -89,51 +89,6 @@ class JobCapture {
 
  private:
   uint64_t waiter_ = 0;
-};
-
-// Its windows, from the request for one until it was settled.
-class JobWindows {
- public:
-  const std::vector<WindowIndex>& ready() const { return ready_; }  // In its pool.
-  uint32_t returning() const { return returning_; }                 // Out of the pool; sessions still map them.
-  uint32_t making(WindowKind kind) const { return making_[static_cast<size_t>(kind)]; }
-  bool makes_any() const { return making(WindowKind::kBlock) + making(WindowKind::kSlot) != 0; }
-  uint32_t emptying() const { return emptying_; }  // Of the ready ones, those that are to go to another job.
-
-  void StartMaking(WindowKind kind) { ++making_[static_cast<size_t>(kind)]; }
-  void EndMaking(WindowKind kind) {
-    TIER_CHECK(making(kind) != 0, "no window of kind {} is being made", static_cast<int>(kind));
-    --making_[static_cast<size_t>(kind)];
-  }
-  void Add(WindowIndex window) { ready_.push_back(window); }
-  void SetEmptying(bool emptying) {
-    TIER_CHECK(emptying || emptying_ != 0, "no window of {} is emptying", ready_.size());
-    emptying_ = emptying ? emptying_ + 1 : emptying_ - 1;
-  }
-  void StartReturn(WindowIndex window) {
-    TIER_CHECK(std::erase(ready_, window) == 1, "window {} is not ready", tier::Value(window));
-    ++returning_;
-  }
-  void EndReturn() {
-    TIER_CHECK(returning_ != 0, "{} windows are ready, none is returning", ready_.size());
-    --returning_;
-  }
-  void ClearReady() {
-    ready_.clear();
-    emptying_ = 0;
-  }
-
-  // A slot takes a whole block where it finds no other room: the last slot window that was needed could not be had, and
-  // no memory has come since. `gain`: WindowLedger::memory_gain now.
-  bool slots_take_blocks(uint64_t gain) const { return slots_take_blocks_since_ == gain; }
-  void SetSlotsTakeBlocks(bool take, uint64_t gain) { slots_take_blocks_since_ = take ? gain : 0; }
-
- private:
-  std::vector<WindowIndex> ready_;
-  uint32_t emptying_ = 0;
-  std::array<uint32_t, kWindowKinds> making_{};
-  uint32_t returning_ = 0;
-  uint64_t slots_take_blocks_since_ = 0;  // 0: they do not.
 };
 
 // What is on its way to and from devices, in pages of RAM.

@@ -38,7 +38,7 @@ std::string MostOf(std::vector<std::pair<uint64_t, uint32_t>> users) {
 
 }  // namespace
 
-Ledger::Ledger(uint64_t arena_bytes, WindowSizes windows)
+Ledger::Ledger(uint64_t arena_bytes, SmallestWindows windows)
     : arena_(arena_bytes),
       windows_(windows),
       divisible_(arena_bytes - PartForNobodyOf(arena_bytes, windows.block)),
@@ -363,9 +363,9 @@ bool Ledger::MayLease(EntitlementIndex job, uint64_t bytes, uint64_t ending_byte
   return leased_beyond_ - entry.Beyond(entry.leased) + beyond <= NotGuaranteed();
 }
 
-Growth Ledger::GrowthOf(EntitlementIndex job, WindowKind kind) const {
+Growth Ledger::GrowthOf(EntitlementIndex job, uint64_t window_bytes) const {
   const Entitlement& entry = At(job);
-  const uint64_t next = entry.held + SizeOf(kind);
+  const uint64_t next = entry.held + window_bytes;
   // A limit is kept page by page where pages are taken; the last window of each kind may reach beyond it.
   const uint64_t beyond = windows_.block == windows_.slot ? 0 : windows_.slot;
   const uint64_t limit = AlignUp(Allowed(entry), windows_.block) + beyond;
@@ -374,21 +374,21 @@ Growth Ledger::GrowthOf(EntitlementIndex job, WindowKind kind) const {
   return entry.held < entry.promised || next <= FirmBytes(job) ? Growth::kOwn : Growth::kBorrowed;
 }
 
-bool Ledger::Overshoots(EntitlementIndex job, WindowKind kind) const {
+bool Ledger::Overshoots(EntitlementIndex job, uint64_t window_bytes) const {
   const Entitlement& entry = At(job);
   const uint64_t own = std::max(InSlotWindows(entry.promised), FirmBytes(job));
-  return entry.held < entry.promised && entry.held + SizeOf(kind) > own;
+  return entry.held < entry.promised && entry.held + window_bytes > own;
 }
 
-bool Ledger::MayGrow(EntitlementIndex job, WindowKind kind) const {
+bool Ledger::MayGrow(EntitlementIndex job, uint64_t window_bytes) const {
   const Entitlement& entry = At(job);
   if (entry.ended || host_debt_ != 0) return false;
   if (serving()) return served_ == job;
   if (claims_.empty()) return true;
   if (entry.held >= entry.promised) return false;
-  const uint64_t next = entry.held + SizeOf(kind);
+  const uint64_t next = entry.held + window_bytes;
   if (Deficit(job) >= Deficit(top_claim_) && next <= InSlotWindows(entry.promised)) return true;
-  return host_spare_ >= claimed_ - entry.claimed + SizeOf(kind);  // Enough for the others as well.
+  return host_spare_ >= claimed_ - entry.claimed + window_bytes;  // Enough for the others as well.
 }
 
 uint64_t Ledger::BytesToAskBack() const {

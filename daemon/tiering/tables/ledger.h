@@ -22,10 +22,9 @@
 // the host is a debt (SetHost). While there is one no job grows, and hand-over asks back the debt in addition to what
 // jobs are owed. Windows are not asked back for the debt alone: giving memory back to the host is not built yet.
 //
-// All figures are bytes. Windows have two sizes (WindowKind); what a job is owed, and what is left over for others, is
-// counted in slot windows, the smaller ones. Whole blocks may lie in them too, so a job gets its promise to within a
-// slot window, however large block windows are.
-// SSD space is counted in storage_ledger.h.
+// All figures are bytes. Windows have several sizes; what a job is owed, and what is left over for others, is counted
+// in the smallest slot windows. Whole blocks may lie in them too, so a job gets its promise to within one of these,
+// however large the windows of others are. SSD space is counted in storage_ledger.h.
 //
 // Invariants: Σ promised + PartForNobody() <= arena. promised <= allowed, where a guarantee is at most the limit.
 // leased_beyond() is the sum over all jobs. claimed != 0 only while held < promised. overdue <= returning. Promises
@@ -46,7 +45,6 @@
 #include "daemon/tiering/api/request.h"
 #include "proto/result.h"
 #include "proto/units.h"
-#include "proto/window_kind.h"
 
 namespace tier::tiering {
 
@@ -58,7 +56,7 @@ inline constexpr EntitlementIndex kNoEntitlement{UINT32_MAX};
 inline constexpr base::Duration kClaimLifetime = std::chrono::milliseconds(100);
 inline constexpr uint64_t kPartForNobodyDivisor = 16;  // Of the arena.
 
-struct WindowSizes {
+struct SmallestWindows {  // Bytes.
   uint64_t block = 0;
   uint64_t slot = 0;  // A divisor of `block`.
 };
@@ -76,7 +74,7 @@ enum class Growth : uint8_t {
 
 class Ledger {
  public:
-  Ledger(uint64_t arena_bytes, WindowSizes windows);
+  Ledger(uint64_t arena_bytes, SmallestWindows windows);
 
   // May a job of this user have this guarantee? `job`: the one that is changed, or kNoEntitlement for a new one. The
   // other guarantees and the unpromised part (PartForNobody) stay, and each job with sessions and without a guarantee
@@ -158,13 +156,13 @@ class Ledger {
   bool MayLease(EntitlementIndex job, uint64_t bytes, uint64_t ending_bytes = 0) const;
   uint64_t leased_beyond() const { return leased_beyond_; }  // Of all jobs, beyond their explicit guarantees.
   uint64_t NotGuaranteed() const { return AlignUp(arena_ - guaranteed_, kPageSize); }
-  // On which terms the job may come to hold one more window of this kind, now or later.
-  Growth GrowthOf(EntitlementIndex job, WindowKind kind) const;
+  // On which terms the job may come to hold one more window of so many bytes, now or later.
+  Growth GrowthOf(EntitlementIndex job, uint64_t window_bytes) const;
   // The job is below its promise, but a part of such a window would be promised to others: a smaller one is better.
-  bool Overshoots(EntitlementIndex job, WindowKind kind) const;
+  bool Overshoots(EntitlementIndex job, uint64_t window_bytes) const;
   // May the job take a window now? Yes while the host has no debt and no job is owed memory. Else only jobs below their
   // promise may, the largest deficit first, and no job that overshoots while others are owed what it would take.
-  bool MayGrow(EntitlementIndex job, WindowKind kind) const;
+  bool MayGrow(EntitlementIndex job, uint64_t window_bytes) const;
 
   // Hand-over.
   bool anybody_owed() const { return !claims_.empty(); }                   // A job is owed memory within its promise.
@@ -255,7 +253,6 @@ class Ledger {
   Entitlement& At(EntitlementIndex job) { return const_cast<Entitlement&>(std::as_const(*this).At(job)); }
   uint64_t Allowed(const Entitlement& job) const;
   uint64_t EqualPart(const Entitlement& job, uint64_t unpromised) const;
-  uint64_t SizeOf(WindowKind kind) const { return kind == WindowKind::kBlock ? windows_.block : windows_.slot; }
   uint64_t InSlotWindows(uint64_t bytes) const { return AlignUp(bytes, windows_.slot); }
   uint32_t UserOf(uint32_t uid);
   // Makes a change that may alter the promises.
@@ -267,7 +264,7 @@ class Ledger {
   void RemoveClaim(EntitlementIndex job);
 
   uint64_t arena_;
-  WindowSizes windows_;
+  SmallestWindows windows_;
   uint64_t divisible_;  // The arena without PartForNobody.
   std::vector<Entitlement> jobs_;
   std::vector<EntitlementIndex> free_jobs_;

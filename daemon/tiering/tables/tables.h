@@ -9,6 +9,7 @@
 
 #include "daemon/storage/extent_store.h"
 #include "daemon/tiering/api/options.h"
+#include "daemon/tiering/tables/ahead_queue.h"
 #include "daemon/tiering/tables/device_table.h"
 #include "daemon/tiering/tables/drain_state.h"
 #include "daemon/tiering/tables/flight_table.h"
@@ -48,7 +49,7 @@ struct Tables {
         residents(pieces),
         windows(engine_ports.windows),
         ledger(engine_ports.windows.arena_limit_bytes(),
-               {.block = windows.window_size(WindowKind::kBlock), .slot = windows.window_size(WindowKind::kSlot)}),
+               {.block = windows.sizes(WindowKind::kBlock).least, .slot = windows.grain()}),
         storage(engine_options.ssd_bytes_per_uid_max),
         metadata(engine_options.metadata_bytes_per_uid_max),
         names(tensors, engine_options.hash_seed),
@@ -83,6 +84,7 @@ struct Tables {
   Reports reports;
 
   WaitTable waits;
+  AheadQueue ahead;
   HandOverState hand_over;
   ForcedReturnState forced_returns;
   Serving serving;

@@ -45,8 +45,8 @@ inline constexpr size_t kWindowUses = 4;
 
 struct WindowEntry {
   JobIndex job = kNoJob;
-  memory::WindowShape shape;
-  uint32_t unreturned = 0;  // Sessions that still map it.
+  memory::WindowShape shape;  // While it is being made: its kind and size.
+  uint32_t unreturned = 0;    // Sessions that still map it.
   WindowCondition condition = WindowCondition::kNone;
   bool emptying = false;          // Chosen to be handed over (hand_over.cc): closed in its job's pool.
   LeftBy left_by{};               // While it is emptying.
@@ -75,15 +75,17 @@ struct AskedBack {
 class WindowLedger {
  public:
   explicit WindowLedger(const memory::WindowSource& source)
-      : sizes_{source.window_size(WindowKind::kBlock), source.window_size(WindowKind::kSlot)},
+      : sizes_{source.window_sizes(WindowKind::kBlock), source.window_sizes(WindowKind::kSlot)},
         entries_(source.windows_max()),
         addresses_(source.windows_max()),
         order_(source.windows_max()) {
-    const uint64_t grain = window_size(WindowKind::kSlot);
-    TIER_CHECK(grain % kBlockSize == 0 && std::has_single_bit(grain) && grain <= window_size(WindowKind::kBlock),
-               "windows of {} and {} bytes", window_size(WindowKind::kBlock), grain);
-    grain_shift_ = static_cast<uint32_t>(std::countr_zero(grain / kBlockSize));
-    by_place_.assign(source.address_space_bytes() / grain, kNoWindow);
+    const memory::WindowSizes block = sizes(WindowKind::kBlock);
+    const memory::WindowSizes slot = sizes(WindowKind::kSlot);
+    TIER_CHECK(slot.least % kBlockSize == 0 && std::has_single_bit(slot.least) && std::has_single_bit(block.least) &&
+                   slot.least <= block.least && slot.least <= slot.most && slot.most <= block.most,
+               "windows of {} to {} bytes, and of {} to {}", block.least, block.most, slot.least, slot.most);
+    grain_shift_ = static_cast<uint32_t>(std::countr_zero(grain() / kBlockSize));
+    by_place_.assign(source.address_space_bytes() / grain(), kNoWindow);
   }
 
   const WindowEntry& operator[](WindowIndex window) const { return entries_[tier::Value(window)]; }
@@ -130,8 +132,8 @@ class WindowLedger {
   void PopOverdue() { overdue_.pop_front(); }
 
   uint64_t SizeOf(WindowIndex window) const { return entries_[tier::Value(window)].shape.size; }
-  uint64_t window_size(WindowKind kind) const { return sizes_[static_cast<size_t>(kind)]; }
-  uint64_t window_blocks(WindowKind kind) const { return window_size(kind) / kBlockSize; }
+  memory::WindowSizes sizes(WindowKind kind) const { return sizes_[static_cast<size_t>(kind)]; }
+  uint64_t grain() const { return sizes(WindowKind::kSlot).least; }  // Bytes of the smallest window.
   WindowIndex WindowOf(base::PageRun run) const { return by_place_[run.block >> grain_shift_]; }
   uint32_t FirstBlock(WindowIndex window) const { return FirstBlock(entries_[tier::Value(window)]); }
   uint32_t BlockCount(WindowIndex window) const {
@@ -153,7 +155,7 @@ class WindowLedger {
     return uint64_t{run.block - FirstBlock(entry)} * kBlockSize + uint64_t{run.page} * kPageSize;
   }
 
-  std::array<uint64_t, kWindowKinds> sizes_;
+  std::array<memory::WindowSizes, kWindowKinds> sizes_;
   uint32_t grain_shift_ = 0;  // log2 of the blocks of the smallest window.
   std::vector<WindowEntry> entries_;
   uint64_t arena_max_bytes_ = 0;
@@ -166,14 +168,15 @@ class WindowLedger {
 };
 
 inline void WindowLedger::Put(const memory::WindowShape& shape, std::byte* address) {
-  const uint64_t grain = window_size(WindowKind::kSlot);
-  TIER_CHECK(shape.size == window_size(shape.kind) && shape.place % shape.size == 0 &&
-                 (shape.place + shape.size) / grain <= by_place_.size(),
-             "window {}: {} bytes at {}", tier::Value(shape.index), shape.size, shape.place);
+  const uint64_t unit = grain();
+  const uint64_t started = (*this)[shape.index].shape.size;
+  TIER_CHECK(
+      shape.size == started && shape.place % shape.size == 0 && (shape.place + shape.size) / unit <= by_place_.size(),
+      "window {}: {} bytes of {} at {}", tier::Value(shape.index), shape.size, started, shape.place);
   Edit(shape.index).shape = shape;
   addresses_[tier::Value(shape.index)] = address;
-  for (uint64_t at = shape.place; at < shape.place + shape.size; at += grain) {
-    WindowIndex& there = by_place_[at / grain];
+  for (uint64_t at = shape.place; at < shape.place + shape.size; at += unit) {
+    WindowIndex& there = by_place_[at / unit];
     TIER_CHECK(there == kNoWindow, "windows {} and {} both lie at {}", tier::Value(there), tier::Value(shape.index),
                at);
     there = shape.index;
@@ -182,8 +185,9 @@ inline void WindowLedger::Put(const memory::WindowShape& shape, std::byte* addre
 
 inline void WindowLedger::Clear(WindowIndex window) {
   const memory::WindowShape& shape = (*this)[window].shape;
-  const uint64_t grain = window_size(WindowKind::kSlot);
-  for (uint64_t at = shape.place; at < shape.place + shape.size; at += grain) by_place_[at / grain] = kNoWindow;
+  const bool has_place = (*this)[window].condition != WindowCondition::kMaking;
+  const uint64_t end = has_place ? shape.place + shape.size : shape.place;
+  for (uint64_t at = shape.place; at < end; at += grain()) by_place_[at / grain()] = kNoWindow;
   Edit(window) = {};
   addresses_[tier::Value(window)] = nullptr;
 }

@@ -106,7 +106,7 @@ typedef struct tier_session_view {
   size_t struct_size;
   uint64_t epoch; /* which run of the daemon */
   uint64_t session;
-  uint64_t window_size; /* bytes of a block window; slot windows, for small tensors and tails, have another size */
+  uint64_t window_size; /* bytes of the largest windows of the arena */
   const char* job;      /* the three strings belong to the client, until tier_close */
   const char* token;    /* what other processes need to join: hand it on as TIERD_JOB_TOKEN */
   const char* socket;

@@ -53,7 +53,11 @@ class Node final : public ReplySink {
   Node() {
     base::InstallFaultGuard();
     memory::ArenaOptions arena;
-    arena.sizes = {.max_bytes = kArena, .window_size = kWindow, .slot_window_size = kWindow, .windows_max = 64};
+    arena.sizes = {.max_bytes = kArena,
+                   .window_size_min = kWindow,
+                   .window_size_max = kWindow,
+                   .windows_aimed = kArena / kWindow,
+                   .windows_max = 64};
     arena.huge_pages = memory::HugePagePolicy::kNever;
     arena_ = std::make_unique<memory::Arena>(arena, workers_.get());
     arena_->RefreshHost();

@@ -1,4 +1,5 @@
-// Random windows of two sizes come and go in an arena; each must find its place in an address space of twice the arena.
+// Random windows come and go in an arena; each must find its place in an address space of twice the arena: of two sizes
+// at once, of several after it was halved some times.
 // A failure prints RapidCheck's seed and the shrunken program; replay with RC_PARAMS="seed=<seed>".
 #include "daemon/memory/place_allocator.h"
 
@@ -34,6 +35,16 @@ class Arena {
       return *place < other.place + other.size && other.place < *place + size;
     });
     RC_ASSERT(!overlaps);
+    windows_.push_back({*place, size});
+  }
+  // Of any size that the arena has room for. Halved, it finds a place.
+  void TakeAnySize(uint32_t doublings) {
+    uint64_t size = std::min(small_ << doublings, large_);
+    while (size > small_ && places_.taken_bytes() + size > bytes_) size /= 2;
+    if (places_.taken_bytes() + size > bytes_) return;
+    auto place = places_.TryTake(size);
+    while (!place && size > small_) place = places_.TryTake(size /= 2);
+    RC_ASSERT(place.has_value());
     windows_.push_back({*place, size});
   }
   void Free(uint32_t which) {
@@ -81,6 +92,20 @@ RC_GTEST_PROP(PlaceAllocatorProperty, TwoSizesAlwaysFindAPlaceInTwiceTheArena, (
     }
     if (action % 8 == 6) arena.Scatter();
     if (action % 8 == 7) arena.Take(number % 2 == 0);
+    arena.Check();
+  }
+}
+
+RC_GTEST_PROP(PlaceAllocatorProperty, SeveralSizesFindAPlaceOnceTheyAreHalved, ()) {
+  const uint64_t large = kWindowSizeMin << *rc::gen::inRange(0, 9);
+  Arena arena(kWindowSizeMin, large, *rc::gen::inRange<uint64_t>(1, 5));
+  const auto steps = *rc::gen::scale(4.0, rc::gen::arbitrary<std::vector<std::pair<uint8_t, uint8_t>>>());
+  for (const auto& [action, number] : steps) {
+    for (uint32_t i = 0; i < number % 40U; ++i) {
+      if (action % 8 < 4) arena.TakeAnySize((action % 4 == 0 ? i : action) % 9U);
+      if (action % 8 >= 4 && action % 8 < 7) arena.Free(number + i);
+    }
+    if (action % 8 == 7) arena.Scatter();
     arena.Check();
   }
 }

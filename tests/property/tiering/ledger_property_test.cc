@@ -85,7 +85,7 @@ class Model {
       const uint64_t left = job.held() - gives;
       const uint64_t guarantee = job.terms.guarantee_bytes;
       const bool is_served = job.index == served.index;
-      RC_ASSERT(ledger_.MayGrow(job.index, WindowKind::kSlot) == (is_served && host_debt() == 0));
+      RC_ASSERT(ledger_.MayGrow(job.index, kSlotWindow) == (is_served && host_debt() == 0));
       RC_ASSERT(!is_served || gives == 0);
       RC_ASSERT(is_served || left == 0 || left <= std::max(guarantee, kSlotWindow));
       RC_ASSERT(left + kSlotWindow > std::min(guarantee, job.held()));
@@ -114,12 +114,12 @@ class Model {
     RC_ASSERT(ledger_.LeasesBeyondPromise(job.index) == (job.leased > AlignUp(mine, kSlotWindow)));
     CheckLeases(job);
     RC_ASSERT(ledger_.BytesToGive(job.index) == (Claimed() == 0 ? 0 : surplus));
-    CheckGrowth(job, WindowKind::kBlock, block_window_);
-    CheckGrowth(job, WindowKind::kSlot, kSlotWindow);
+    CheckGrowth(job, block_window_);
+    CheckGrowth(job, kSlotWindow);
     // A promise can be reached to within a slot window, whatever the size of block windows.
     if (deficit == 0) return;
-    RC_ASSERT(ledger_.GrowthOf(job.index, WindowKind::kSlot) == Growth::kOwn);
-    RC_ASSERT(!ledger_.Overshoots(job.index, WindowKind::kSlot));
+    RC_ASSERT(ledger_.GrowthOf(job.index, kSlotWindow) == Growth::kOwn);
+    RC_ASSERT(!ledger_.Overshoots(job.index, kSlotWindow));
   }
 
   // Each guarantee is kept against all other jobs together: what they lease beyond theirs fits the rest of the arena.
@@ -141,9 +141,9 @@ class Model {
     return leased - std::min(leased, job.terms.guarantee_bytes);
   }
 
-  void CheckGrowth(const ModelJob& job, WindowKind kind, uint64_t size) {
+  void CheckGrowth(const ModelJob& job, uint64_t size) {
     const uint64_t mine = PromisedTo(job);
-    const bool may = ledger_.MayGrow(job.index, kind);
+    const bool may = ledger_.MayGrow(job.index, size);
     if (Claimed() == 0 || host_debt() != 0) {
       RC_ASSERT(may == (host_debt() == 0));
       return;

@@ -40,7 +40,7 @@ SessionWorld::SessionWorld(const SessionWorldOptions& options)
                                        SpinPolicy(options.spin, 1));
   ListenerOptions listener;
   listener.epoch = 77;
-  listener.window_size = windows_.window_size(WindowKind::kBlock);
+  listener.window_size = windows_.window_sizes(WindowKind::kBlock).most;
   listener.address_space_size = windows_.address_space_bytes();
   listener.windows_max = windows_.windows_max();
   listener.daemon_version = "tierd test";

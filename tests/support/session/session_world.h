@@ -23,14 +23,15 @@ namespace tier::session::testing {
 // Windows that are only descriptors.
 class FakeWindows final : public memory::WindowSource {
  public:
-  uint64_t window_size(WindowKind) const override { return kWindowSizeMin; }
+  memory::WindowSizes window_sizes(WindowKind) const override { return {kWindowSizeMin, kWindowSizeMin}; }
+  uint64_t smallest_wished() const override { return kWindowSizeMin; }
   uint32_t windows_max() const override { return 64; }
   uint64_t arena_limit_bytes() const override { return 64 * kWindowSizeMin; }
   uint64_t address_space_bytes() const override { return 128 * kWindowSizeMin; }
   uint64_t arena_max_bytes() const override { return 64 * kWindowSizeMin; }
   uint64_t arena_bytes() const override { return 0; }
   bool block_windows_take_slots() const override { return true; }
-  Result<WindowIndex> StartCreate(memory::OwnerId, WindowKind) override {
+  Result<memory::StartedWindow> StartCreate(memory::OwnerId, WindowKind, uint64_t) override {
     return Fail(Code::kNoMemory, "no windows here");
   }
   void Retire(WindowIndex) override {}

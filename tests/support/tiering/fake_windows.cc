@@ -2,6 +2,7 @@
 #include "tests/support/tiering/fake_windows.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -31,14 +32,20 @@ FakeWindowSource::FakeWindowSource(FakeWindowOptions options)
 
 FakeWindowSource::~FakeWindowSource() = default;
 
-Result<WindowIndex> FakeWindowSource::StartCreate(OwnerId owner, WindowKind kind) {
-  const uint64_t size = window_size(kind);
+Result<StartedWindow> FakeWindowSource::StartCreate(OwnerId owner, WindowKind kind, uint64_t size) {
+  TIER_CHECK(std::has_single_bit(size) && size >= window_sizes(kind).least && size <= window_sizes(kind).most,
+             "a window of {}", size);
+  if (halved_ != 0 && size > window_sizes(kind).least) {
+    --halved_;
+    size /= 2;
+  }
   if (arena_bytes() + size > options_.arena_max_bytes || windows_.size() == options_.windows_max) {
     return Fail(Code::kNoMemory, fmt::format("the arena has {} of {} bytes", arena_bytes(), options_.arena_max_bytes));
   }
   if (kind == WindowKind::kSlot && refuses_slot_windows_) return Fail(Code::kNoMemory, "scripted: no slot windows");
-  uint32_t index = 0;
+  uint32_t index = lowest_unused_;
   while (windows_.contains(index)) ++index;
+  lowest_unused_ = index;
   const std::optional<uint64_t> place = places_.TryTake(size);
   TIER_CHECK(place, "no place for {} bytes", size);
   const uint32_t page_size = kind == WindowKind::kBlock ? options_.page_size : static_cast<uint32_t>(kPageSize);
@@ -49,7 +56,7 @@ Result<WindowIndex> FakeWindowSource::StartCreate(OwnerId owner, WindowKind kind
       .file = {},
       .mapping = {},
       .due_turn = turn_ + options_.delay_turns};
-  return WindowIndex{index};
+  return StartedWindow{.index = WindowIndex{index}, .size = size};
 }
 
 uint64_t FakeWindowSource::CountOf(WindowKind kind) const {
@@ -64,6 +71,7 @@ void FakeWindowSource::Retire(WindowIndex window) {
   places_.Free(found->second.shape.place);
   // Nothing may touch it any more: the memory goes back to the allocator, where sanitizers see it.
   windows_.erase(found);
+  lowest_unused_ = std::min(lowest_unused_, Value(window));
 }
 
 // A memory file is zero where nobody has written.
@@ -97,14 +105,16 @@ void FakeWindowSource::Poll(std::vector<WindowEvent>* events) {
       ++at;
       continue;
     }
-    WindowEvent event{
-        .window = {.index = WindowIndex{index}, .kind = window.shape.kind}, .owner = window.owner, .message = {}};
+    WindowEvent event{.window = {.index = WindowIndex{index}, .kind = window.shape.kind, .size = window.shape.size},
+                      .owner = window.owner,
+                      .message = {}};
     if (failures_ != 0) {
       --failures_;
       event.code = Code::kNoMemory;
       event.message = "scripted: no memory for this window";
       events->push_back(event);
       places_.Free(window.shape.place);
+      lowest_unused_ = std::min(lowest_unused_, index);
       at = windows_.erase(at);
       continue;
     }

@@ -16,8 +16,9 @@
 namespace tier::memory::testing {
 
 struct FakeWindowOptions {
-  uint64_t window_size = 8 * kMiB;
-  uint64_t slot_window_size = 0;  // 0: the same.
+  uint64_t window_size = 8 * kMiB;  // Of the largest block window.
+  uint64_t slot_window_size = 0;    // Of the largest slot window. 0: the same.
+  uint64_t window_size_min = 0;     // Of the smallest window of either kind. 0: each kind has one size.
   uint64_t arena_max_bytes = 64 * kMiB;
   uint64_t arena_limit_bytes = 0;  // 0: arena_max_bytes, as it is at first.
   uint32_t windows_max = 64;
@@ -32,16 +33,18 @@ class FakeWindowSource final : public WindowSource {
   explicit FakeWindowSource(FakeWindowOptions options);
   ~FakeWindowSource() override;
 
-  uint64_t window_size(WindowKind kind) const override {
-    return kind == WindowKind::kBlock ? options_.window_size : options_.slot_window_size;
+  WindowSizes window_sizes(WindowKind kind) const override {
+    const uint64_t most = kind == WindowKind::kBlock ? options_.window_size : options_.slot_window_size;
+    return {.least = options_.window_size_min == 0 ? most : options_.window_size_min, .most = most};
   }
+  uint64_t smallest_wished() const override { return smallest_wished_; }
   uint32_t windows_max() const override { return options_.windows_max; }
   uint64_t arena_limit_bytes() const override { return options_.arena_limit_bytes; }
   uint64_t address_space_bytes() const override { return places_.space_bytes(); }
   uint64_t arena_max_bytes() const override { return options_.arena_max_bytes; }
   uint64_t arena_bytes() const override { return places_.taken_bytes(); }
   bool block_windows_take_slots() const override { return options_.page_size == kPageSize; }
-  Result<WindowIndex> StartCreate(OwnerId owner, WindowKind kind) override;
+  Result<StartedWindow> StartCreate(OwnerId owner, WindowKind kind, uint64_t size_bytes) override;
   void Retire(WindowIndex window) override;
   void NoteUnreturned(WindowIndex window, uint64_t session) override { unreturned_.emplace(Value(window), session); }
   void TakeRefills(std::vector<WindowRefill>* refills) override {
@@ -61,6 +64,8 @@ class FakeWindowSource final : public WindowSource {
   // Windows and sessions of NoteUnreturned.
   const std::multimap<uint32_t, uint64_t>& unreturned() const { return unreturned_; }
   void RefuseSlotWindows(bool refuse) { refuses_slot_windows_ = refuse; }
+  void SetSmallestWished(uint64_t bytes) { smallest_wished_ = bytes; }
+  void HalveNext(uint32_t count) { halved_ += count; }  // The next windows have half of the size asked for.
   std::byte* address(WindowIndex window) const { return windows_.at(Value(window)).address; }
   bool ready(WindowIndex window) const { return windows_.contains(Value(window)) && windows_.at(Value(window)).ready; }
   uint64_t window_count() const { return windows_.size(); }
@@ -86,9 +91,12 @@ class FakeWindowSource final : public WindowSource {
   FakeWindowOptions options_;
   PlaceAllocator places_;
   std::map<uint32_t, Window> windows_;
+  uint32_t lowest_unused_ = 0;  // No index below it is unused.
   std::multimap<uint32_t, uint64_t> unreturned_;
   std::vector<WindowRefill> refills_;
   bool refuses_slot_windows_ = false;
+  uint64_t smallest_wished_ = 0;
+  uint32_t halved_ = 0;
   uint32_t failures_ = 0;
   uint64_t turn_ = 0;
   uint64_t made_ = 0;

@@ -23,10 +23,12 @@ class ArenaTest : public testing::Test {
   ArenaTest() { host_.SetMemory(64 * kGiB, 32 * kGiB); }
 
   ArenaOptions Options(uint32_t windows, uint64_t window_size = kWindow) const {
+    const auto smallest = static_cast<uint32_t>(windows * window_size / kWindow);
     return {.sizes = {.max_bytes = windows * window_size,
-                      .window_size = window_size,
-                      .slot_window_size = kWindow,
-                      .windows_max = static_cast<uint32_t>(windows * window_size / kWindow) + 4,
+                      .window_size_min = kWindow,
+                      .window_size_max = window_size,
+                      .windows_aimed = smallest,
+                      .windows_max = smallest + 4,
                       .host_reserve_bytes = kGiB},
             .huge_pages = HugePagePolicy::kNever,
             .host_root = host_.root()};
@@ -52,13 +54,20 @@ class ArenaTest : public testing::Test {
     EXPECT_TRUE(events.empty());
     EXPECT_EQ(arena_->snapshot().closing_bytes + arena_->snapshot().making_bytes, 0U);
   }
+  // Block windows of the largest size, slot windows of the smallest.
+  Result<WindowIndex> StartCreate(WindowKind kind = kBlock) {
+    const WindowSizes sizes = arena_->window_sizes(kind);
+    const auto started = arena_->StartCreate(kOwner, kind, kind == kBlock ? sizes.most : sizes.least);
+    if (!started) return std::unexpected(started.error());
+    return started->index;
+  }
   WindowEvent Create(WindowKind kind = kBlock) {
-    const auto index = arena_->StartCreate(kOwner, kind);
+    const auto index = StartCreate(kind);
     EXPECT_TRUE(index) << index.error().message;
     return Await(1).at(0);
   }
   std::string Refusal(WindowKind kind = kBlock) {
-    const auto index = arena_->StartCreate(kOwner, kind);
+    const auto index = StartCreate(kind);
     if (index) return "";
     EXPECT_EQ(index.error().code, Code::kNoMemory);
     return index.error().message;

@@ -16,13 +16,13 @@ using ArenaHostTest = ArenaTest;
 TEST_F(ArenaHostTest, KeepsTheHostReserve) {
   host_.SetMemory(64 * kGiB, kGiB + 3 * kMiB);  // Reserve: 1 GiB. One window fits.
   Start(Options(8));
-  ASSERT_TRUE(arena_->StartCreate(kOwner, kBlock));
+  ASSERT_TRUE(StartCreate());
   EXPECT_THAT(Refusal(), HasSubstr("a window of 2 MiB would cut into the host reserve: 1.0 GiB available, 2 MiB still "
                                    "to be populated, reserve 1 GiB; the arena stays at 2 MiB"));
   EXPECT_EQ(arena_->snapshot().refusals_by_host, 1U);
   (void)Await(1);
   arena_->RefreshHost();  // What was in the making is in the reading now, which is still 3 MiB above the reserve.
-  EXPECT_TRUE(arena_->StartCreate(kOwner, kBlock));
+  EXPECT_TRUE(StartCreate());
   (void)Await(1);
 }
 
@@ -84,7 +84,7 @@ TEST_F(ArenaHostTest, TheMaximumFallsByWhatTheHostMissesAndStockGoesFirst) {
   ASSERT_TRUE(arena_->StartPrefault(2 * kWindow));
   AwaitQuiet();
   std::vector<WindowEvent> events;
-  for (int i = 0; i < 6; ++i) ASSERT_TRUE(arena_->StartCreate(kOwner, kBlock));
+  for (int i = 0; i < 6; ++i) ASSERT_TRUE(StartCreate());
   (void)Await(6);
   ASSERT_TRUE(arena_->StartPrefault(kWindow));
   AwaitQuiet();
@@ -113,7 +113,7 @@ TEST_F(ArenaHostTest, ReadsOnAnotherThreadAndGrowsMeanwhile) {
   ASSERT_EQ(::mkfifo(meminfo.c_str(), 0600), 0);
   arena_->StartRefresh();  // Its reader waits for a writer.
   for (uint64_t grown = kWindow; grown <= Arena::kReadingCoversBytes; grown += kWindow) {
-    ASSERT_TRUE(arena_->StartCreate(kOwner, kBlock)) << "more than a reading covers, and the next one is not there";
+    ASSERT_TRUE(StartCreate()) << "more than a reading covers, and the next one is not there";
   }
   EXPECT_EQ(arena_->arena_max_bytes(), 256 * kWindow);
   host_.SetMemory(64 * kGiB, 0);  // Opens the FIFO and writes to it.

@@ -24,9 +24,10 @@ TEST(ArenaSizing, TakesAQuarterOfTheMachine) {
   const auto sizes = ArenaSizing({}, Host(64 * kGiB));
   ASSERT_TRUE(sizes);
   EXPECT_EQ(sizes->max_bytes, 16 * kGiB);
-  EXPECT_EQ(sizes->window_size, 4 * kMiB);
-  EXPECT_EQ(sizes->slot_window_size, 2 * kMiB);
-  EXPECT_EQ(sizes->windows_max, 8192U + 1024) << "of 2 MiB, and an eighth more";
+  EXPECT_EQ(sizes->window_size_min, 2 * kMiB);
+  EXPECT_EQ(sizes->window_size_max, 8 * kMiB);
+  EXPECT_EQ(sizes->windows_aimed, 8192U) << "of 2 MiB";
+  EXPECT_EQ(sizes->windows_max, 8192U + 1024) << "and an eighth more";
   EXPECT_EQ(sizes->host_reserve_bytes, 4 * kGiB);
   EXPECT_EQ(sizes->usable_bytes, 60 * kGiB);
 }
@@ -36,11 +37,11 @@ TEST(ArenaSizing, TakesAQuarterOfTheCgroupLimitWhereThatIsLess) {
 }
 
 TEST(ArenaSizing, WindowsAreAPowerOfTwoWithinTheirBounds) {
-  EXPECT_EQ(ArenaSizing({}, Host(23 * kGiB))->window_size, 2 * kMiB);
+  EXPECT_EQ(ArenaSizing({}, Host(23 * kGiB))->window_size_max, 2 * kMiB);
   EXPECT_EQ(ArenaSizing({}, Host(24 * kGiB))->max_bytes, 6 * kGiB);
-  EXPECT_EQ(ArenaSizing({.max_bytes = 28 * kGiB}, Host(64 * kGiB))->window_size, 4 * kMiB);
-  EXPECT_EQ(ArenaSizing({.max_bytes = 1024 * kGiB}, Host(2048 * kGiB))->window_size, 256 * kMiB);
-  EXPECT_EQ(ArenaSizing({.max_bytes = 9000 * kGiB}, Host(16384 * kGiB))->window_size, kGiB);
+  EXPECT_EQ(ArenaSizing({.max_bytes = 28 * kGiB}, Host(64 * kGiB))->window_size_max, 8 * kMiB);
+  EXPECT_EQ(ArenaSizing({.max_bytes = 1024 * kGiB}, Host(2048 * kGiB))->window_size_max, 512 * kMiB);
+  EXPECT_EQ(ArenaSizing({.max_bytes = 9000 * kGiB}, Host(16384 * kGiB))->window_size_max, kGiB);
 }
 
 TEST(ArenaSizing, RoundsTheMaximumDownToWholeWindows) {
@@ -50,21 +51,35 @@ TEST(ArenaSizing, RoundsTheMaximumDownToWholeWindows) {
   EXPECT_EQ(sizes->windows_max, 48U + 16);
 }
 
-TEST(ArenaSizing, SlotWindowsAreSmallAndNeverMoreThanEightThousandOrSo) {
-  const auto slot_size = [](uint64_t max_bytes, uint64_t window_bytes = 0) {
-    const auto sizes = ArenaSizing({.max_bytes = max_bytes, .window_bytes = window_bytes}, Host(32768 * kGiB));
-    EXPECT_TRUE(sizes);
-    EXPECT_LE(sizes->slot_window_size, sizes->window_size);
-    EXPECT_LE(sizes->max_bytes / sizes->slot_window_size, std::max<uint64_t>(8192, max_bytes / kWindowSizeMax));
-    EXPECT_GE(sizes->windows_max, sizes->max_bytes / sizes->slot_window_size);
-    return sizes->slot_window_size;
-  };
-  EXPECT_EQ(slot_size(64 * kMiB, 64 * kMiB), 2 * kMiB);
-  EXPECT_EQ(slot_size(16 * kGiB), 2 * kMiB);
-  EXPECT_EQ(slot_size(16 * kGiB, kGiB), 2 * kMiB) << "however large block windows are";
-  EXPECT_EQ(slot_size(512 * kGiB), 64 * kMiB) << "half of a block window";
-  EXPECT_EQ(slot_size(600 * kGiB), 128 * kMiB);
-  EXPECT_EQ(slot_size(9000 * kGiB), kGiB);
+ArenaSizes SizesOf(uint64_t max_bytes, uint64_t window_bytes = 0) {
+  return ArenaSizing({.max_bytes = max_bytes, .window_bytes = window_bytes}, Host(32768 * kGiB)).value();
+}
+
+TEST(ArenaSizing, AnArenaOfAnySizeHasIndicesForItselfInTheLargestWindows) {
+  for (const uint64_t gib : {1, 16, 17, 64, 512, 600, 4096, 8192, 16000}) {
+    const ArenaSizes sizes = SizesOf(gib * kGiB);
+    EXPECT_EQ(sizes.window_size_min, 2 * kMiB);
+    EXPECT_GE(sizes.windows_aimed, sizes.max_bytes / sizes.window_size_max) << gib;
+    EXPECT_LE(sizes.windows_aimed, std::max<uint64_t>(8192, sizes.max_bytes / kWindowSizeMax)) << gib;
+    EXPECT_GE(sizes.windows_max, sizes.windows_aimed) << gib;
+  }
+}
+
+TEST(SmallestWindow, IsTwoMebibytesWhereTheseCanFillTheArena) {
+  const ArenaSizes sizes = SizesOf(16 * kGiB, kGiB);
+  for (const uint32_t windows : {0U, 4096U, 8191U}) {
+    EXPECT_EQ(SmallestWindow(sizes, windows, windows * kWindowSizeMin), kWindowSizeMin);
+  }
+}
+
+TEST(SmallestWindow, GrowsOnceHalfOfTheSpareIndicesAreUsedUp) {
+  const ArenaSizes sizes = SizesOf(4096 * kGiB);  // 4,096 of the largest windows, which leaves as many for small ones.
+  EXPECT_EQ(SmallestWindow(sizes, 0, 0), kWindowSizeMin);
+  EXPECT_EQ(SmallestWindow(sizes, 2000, 2000 * kWindowSizeMin), kWindowSizeMin);
+  EXPECT_GT(SmallestWindow(sizes, 2500, 2500 * kWindowSizeMin), kWindowSizeMin);
+  EXPECT_EQ(SmallestWindow(sizes, 4096, 4096 * kWindowSizeMin), kGiB) << "all of them";
+  EXPECT_EQ(SmallestWindow(sizes, 9000, 9000 * kWindowSizeMin), kGiB) << "and more than that";
+  EXPECT_EQ(SmallestWindow(SizesOf(8192 * kGiB), 0, 0), kGiB) << "no index to spare";
 }
 
 TEST(ArenaSizing, IndicesStayWithinWhatDevicesCanRegister) {

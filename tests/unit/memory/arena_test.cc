@@ -23,7 +23,7 @@ bool IsZero(const WindowEvent& event, uint64_t size) {
 
 TEST_F(ArenaTest, GivesAZeroedPrefaultedSealedWindow) {
   Start(Options(4));
-  const auto index = arena_->StartCreate(kOwner, kBlock);
+  const auto index = StartCreate();
   ASSERT_TRUE(index);
   EXPECT_EQ(arena_->arena_bytes(), kWindow);
   const WindowEvent event = Await(1).at(0);
@@ -42,7 +42,7 @@ TEST_F(ArenaTest, GivesAZeroedPrefaultedSealedWindow) {
 
 TEST_F(ArenaTest, IndicesAreDenseAndAddressesDistinct) {
   Start(Options(32));
-  for (int i = 0; i < 32; ++i) ASSERT_TRUE(arena_->StartCreate(kOwner, kBlock));
+  for (int i = 0; i < 32; ++i) ASSERT_TRUE(StartCreate());
   std::set<std::byte*> addresses;
   std::set<uint32_t> indices;
   for (const WindowEvent& event : Await(32)) {
@@ -71,7 +71,7 @@ TEST_F(ArenaTest, AWindowCanBeMadeWhileTheOneBeforeIsStillBeingClosed) {
   Start(Options(1));
   const WindowEvent first = Create();
   arena_->Retire(first.window.index);
-  const auto second = arena_->StartCreate(kOwner, kBlock);
+  const auto second = StartCreate();
   ASSERT_TRUE(second) << second.error().message;
   EXPECT_NE(*second, first.window.index);
   EXPECT_EQ(Await(1).at(0).code, Code::kOk);
@@ -80,7 +80,7 @@ TEST_F(ArenaTest, AWindowCanBeMadeWhileTheOneBeforeIsStillBeingClosed) {
 TEST_F(ArenaTest, RefusesAtItsMaximumWithFigures) {
   Start(Options(2));
   (void)Create();
-  ASSERT_TRUE(arena_->StartCreate(kOwner, kBlock));
+  ASSERT_TRUE(StartCreate());
   EXPECT_THAT(Refusal(), HasSubstr("4 MiB in windows and 2 MiB more asked for, of 4 MiB"));
   EXPECT_EQ(arena_->snapshot().refusals_at_maximum, 1U);
   (void)Await(1);
@@ -90,7 +90,7 @@ TEST_F(ArenaTest, AWindowThatCannotBeMadeIsAnEventAndItsIndexIsFree) {
   ArenaOptions options = Options(2);
   options.numa_node = 500;
   Start(std::move(options));
-  const auto index = arena_->StartCreate(kOwner, kBlock);
+  const auto index = StartCreate();
   ASSERT_TRUE(index);
   const WindowEvent event = Await(1).at(0);
   EXPECT_EQ(event.code, Code::kNoMemory);
@@ -99,7 +99,7 @@ TEST_F(ArenaTest, AWindowThatCannotBeMadeIsAnEventAndItsIndexIsFree) {
   EXPECT_THAT(event.message, HasSubstr("NUMA node 500"));
   EXPECT_EQ(arena_->arena_bytes(), 0U);
   EXPECT_EQ(arena_->snapshot().create_failures, 1U);
-  EXPECT_EQ(*arena_->StartCreate(kOwner, kBlock), *index);
+  EXPECT_EQ(*StartCreate(), *index);
   (void)Await(1);
 }
 
@@ -120,7 +120,7 @@ TEST_F(ArenaTest, PrefaultedWindowsAreHandedOutAtOnce) {
   EXPECT_EQ(arena_->snapshot().stock_bytes, 3 * kWindow);
   EXPECT_EQ(arena_->arena_bytes(), 0U);
 
-  ASSERT_TRUE(arena_->StartCreate(kOwner, kBlock));
+  ASSERT_TRUE(StartCreate());
   std::vector<WindowEvent> events;
   arena_->Poll(&events);
   ASSERT_EQ(events.size(), 1U);
@@ -203,20 +203,58 @@ TEST_F(ArenaTest, ASlotWindowTakesTheRoomOfAPrefaultedOne) {
   AwaitQuiet();
 }
 
+TEST_F(ArenaTest, AWindowHasTheSizeAskedFor) {
+  Start(Options(2, 16 * kMiB));
+  for (const uint64_t size : {2 * kMiB, 8 * kMiB, 4 * kMiB, 16 * kMiB}) {
+    const auto started = arena_->StartCreate(kOwner, kBlock, size);
+    ASSERT_TRUE(started) << started.error().message;
+    EXPECT_EQ(started->size, size);
+    EXPECT_EQ(Await(1).at(0).window.size, size);
+  }
+  EXPECT_EQ(arena_->arena_bytes(), 30 * kMiB);
+}
+
+TEST_F(ArenaTest, ASmallBlockWindowTakesTheRoomOfAPrefaultedOne) {
+  Start(Options(2, 8 * kMiB));
+  ASSERT_TRUE(arena_->StartPrefault(16 * kMiB));
+  AwaitQuiet();
+  ASSERT_TRUE(arena_->StartCreate(kOwner, kBlock, 4 * kMiB));
+  EXPECT_EQ(Await(1).at(0).window.size, 4 * kMiB);
+  EXPECT_EQ(arena_->snapshot().stock_bytes, 8 * kMiB);
+  EXPECT_EQ(Create().window.size, 8 * kMiB) << "the other one is still there";
+  AwaitQuiet();
+}
+
+TEST_F(ArenaTest, LargerWindowsAreWishedForAsIndicesRunShort) {
+  ArenaOptions options = Options(16, 8 * kMiB);
+  options.sizes.windows_aimed = 32;
+  options.sizes.windows_max = 48;
+  Start(std::move(options));
+  EXPECT_EQ(arena_->smallest_wished(), kWindow);
+  const auto small = [&] { return arena_->StartCreate(kOwner, kBlock, kWindow).value().index; };
+  std::vector<WindowIndex> started;
+  for (int i = 0; i < 21; ++i) started.push_back(small());
+  EXPECT_EQ(arena_->smallest_wished(), 8 * kMiB);
+  (void)Await(started.size());
+  for (const WindowIndex window : started) arena_->Retire(window);
+  EXPECT_EQ(arena_->smallest_wished(), kWindow) << "they are back";
+  AwaitQuiet();
+}
+
 TEST_F(ArenaTest, StockCountsTowardsTheMaximum) {
   Start(Options(3));
   ASSERT_TRUE(arena_->StartPrefault(2 * kWindow));
   AwaitQuiet();
   EXPECT_FALSE(arena_->StartPrefault(2 * kWindow));
   AwaitQuiet();
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(arena_->StartCreate(kOwner, kBlock));
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(StartCreate());
   EXPECT_NE(Refusal(), "");
   (void)Await(3);
 }
 
 TEST_F(ArenaTest, MayEndWhileWindowsAreInTheMaking) {
   Start(Options(16));
-  for (int i = 0; i < 16; ++i) ASSERT_TRUE(arena_->StartCreate(kOwner, kBlock));
+  for (int i = 0; i < 16; ++i) ASSERT_TRUE(StartCreate());
   arena_.reset();
 }
 

@@ -4,6 +4,7 @@
 
 #include <tuple>
 
+#include "daemon/tiering/memory/growth.h"
 #include "tests/support/tiering/world.h"
 
 namespace tier::tiering::testing {
@@ -270,6 +271,9 @@ TEST(HandOver, AJobThatWaitsForItsWritesTakesNothingFromAnEqualPart) {
   const SessionId neighbour = world.OpenSession(neighbour_job);
   const SessionId swapper = world.OpenSession(swapper_job);
   for (uint64_t tensor = 1; tensor <= 7; ++tensor) PutClean(world, neighbour, tensor);
+  world.Advance(kAheadKept);  // What was made ahead for it goes.
+  world.Turn();
+  world.ReturnWindows();
   const uint64_t before = world.Job(neighbour_job).held_bytes;
   world.transfers.Hold();
   uint64_t tensor = 1;

@@ -20,7 +20,7 @@ class LedgerTest : public ::testing::Test {
     ledger_.AddHeld(job, held);
     return job;
   }
-  bool MayGrow(EntitlementIndex job) const { return ledger_.MayGrow(job, WindowKind::kBlock); }
+  bool MayGrow(EntitlementIndex job) const { return ledger_.MayGrow(job, kWindow); }
   void TearDown() override { ledger_.CheckInvariants(); }
 
   Ledger ledger_{kArena, {.block = kWindow, .slot = kWindow}};
@@ -103,7 +103,7 @@ TEST_F(LedgerTest, AShortHostIsADebtAndChangesNoPromise) {
   EXPECT_EQ(ledger_.host_debt(), 20 * kMiB);
   EXPECT_FALSE(MayGrow(rich) || MayGrow(poor));
   EXPECT_EQ(ledger_.PromisedTo(poor), 30 * kMiB);
-  EXPECT_EQ(ledger_.GrowthOf(poor, WindowKind::kBlock), Growth::kOwn) << "when the host has memory again";
+  EXPECT_EQ(ledger_.GrowthOf(poor, kWindow), Growth::kOwn) << "when the host has memory again";
   EXPECT_EQ(ledger_.BytesToAskBack(), 0u) << "nothing is asked back for the host alone";
   ledger_.Claim(poor, kWindow, now_);
   EXPECT_EQ(ledger_.BytesToAskBack(), 22 * kMiB) << "what comes back pays the debt first";
@@ -158,18 +158,18 @@ TEST_F(LedgerOfTwoKinds, WhileOthersAreOwedNoWindowReachesBeyondAPromise) {
   const EntitlementIndex far = Open({.guarantee_bytes = 15 * kMiB}, kBlockWindow);
   const EntitlementIndex near = Open({.guarantee_bytes = 12 * kMiB}, kBlockWindow);
   ledger_.SetHost(kArena - kBlockWindow, kArena);
-  EXPECT_TRUE(ledger_.MayGrow(far, WindowKind::kBlock)) << "nobody is owed";
+  EXPECT_TRUE(ledger_.MayGrow(far, kBlockWindow)) << "nobody is owed";
   ledger_.Claim(far, 8 * kMiB, now_);
   ledger_.Claim(near, 4 * kMiB, now_);
-  EXPECT_TRUE(ledger_.MayGrow(far, WindowKind::kBlock)) << "7 MiB and a part of the last slot window";
-  EXPECT_FALSE(ledger_.MayGrow(near, WindowKind::kBlock)) << "4 MiB of it are owed to the other";
-  EXPECT_FALSE(ledger_.MayGrow(near, WindowKind::kSlot)) << "the other comes first";
-  EXPECT_TRUE(ledger_.Overshoots(near, WindowKind::kBlock));
-  EXPECT_FALSE(ledger_.Overshoots(near, WindowKind::kSlot) || ledger_.Overshoots(far, WindowKind::kSlot));
+  EXPECT_TRUE(ledger_.MayGrow(far, kBlockWindow)) << "7 MiB and a part of the last slot window";
+  EXPECT_FALSE(ledger_.MayGrow(near, kBlockWindow)) << "4 MiB of it are owed to the other";
+  EXPECT_FALSE(ledger_.MayGrow(near, kSlotWindow)) << "the other comes first";
+  EXPECT_TRUE(ledger_.Overshoots(near, kBlockWindow));
+  EXPECT_FALSE(ledger_.Overshoots(near, kSlotWindow) || ledger_.Overshoots(far, kSlotWindow));
   ledger_.AddHeld(far, kBlockWindow);
   ledger_.SetHost(kArena, kArena);
-  EXPECT_TRUE(ledger_.MayGrow(near, WindowKind::kSlot));
-  EXPECT_FALSE(ledger_.MayGrow(near, WindowKind::kBlock) || ledger_.MayGrow(rich, WindowKind::kSlot));
+  EXPECT_TRUE(ledger_.MayGrow(near, kSlotWindow));
+  EXPECT_FALSE(ledger_.MayGrow(near, kBlockWindow) || ledger_.MayGrow(rich, kSlotWindow));
 }
 
 TEST_F(LedgerOfTwoKinds, ASurplusOfASlotWindowCanBeGiven) {
@@ -194,30 +194,30 @@ TEST_F(LedgerOfTwoKinds, AShortHostIsADebtInWindowsOfBothKindsAndChangesNoPromis
     EXPECT_EQ(ledger_.PromisedTo(rich), 28 * kMiB) << reachable;
     EXPECT_EQ(ledger_.PromisedTo(poor), 28 * kMiB) << reachable;
     EXPECT_EQ(ledger_.BytesToAskBack(), 0u) << "nothing is asked back for the host alone";
-    for (const WindowKind kind : {WindowKind::kBlock, WindowKind::kSlot}) {
-      EXPECT_EQ(ledger_.MayGrow(poor, kind), reachable == kArena) << reachable;
-      EXPECT_EQ(ledger_.GrowthOf(poor, kind), Growth::kOwn) << "when the host has memory again";
+    for (const uint64_t window : {kBlockWindow, kSlotWindow}) {
+      EXPECT_EQ(ledger_.MayGrow(poor, window), reachable == kArena) << reachable;
+      EXPECT_EQ(ledger_.GrowthOf(poor, window), Growth::kOwn) << "when the host has memory again";
     }
   }
   ledger_.SetHost(kOwned, 40 * kMiB);
   ledger_.Claim(poor, 3 * kMiB, now_);
   EXPECT_EQ(ledger_.BytesToAskBack(), 14 * kMiB + 2 * kSlotWindow) << "the debt, and what it asked in slot windows";
-  EXPECT_FALSE(ledger_.MayGrow(poor, WindowKind::kSlot)) << "what comes back pays the debt first";
+  EXPECT_FALSE(ledger_.MayGrow(poor, kSlotWindow)) << "what comes back pays the debt first";
   ledger_.SubtractHeld(rich, 2 * kBlockWindow);  // 38 MiB are left, of 40 MiB.
   ledger_.SetHost(kOwned - 2 * kBlockWindow, 40 * kMiB);
   EXPECT_EQ(ledger_.host_debt(), 0u);
   EXPECT_EQ(ledger_.BytesToAskBack(), kSlotWindow) << "a slot window fits, one more does not";
-  EXPECT_TRUE(ledger_.MayGrow(poor, WindowKind::kSlot));
+  EXPECT_TRUE(ledger_.MayGrow(poor, kSlotWindow));
 }
 
 TEST_F(LedgerOfTwoKinds, ALimitIsRoundedUpOncePerKind) {
   const EntitlementIndex job = Open({.limit_bytes = 12 * kMiB}, kBlockWindow);
-  EXPECT_EQ(ledger_.GrowthOf(job, WindowKind::kBlock), Growth::kOwn);
+  EXPECT_EQ(ledger_.GrowthOf(job, kBlockWindow), Growth::kOwn);
   ledger_.AddHeld(job, kBlockWindow);
-  EXPECT_EQ(ledger_.GrowthOf(job, WindowKind::kBlock), Growth::kNone);
-  EXPECT_NE(ledger_.GrowthOf(job, WindowKind::kSlot), Growth::kNone);
+  EXPECT_EQ(ledger_.GrowthOf(job, kBlockWindow), Growth::kNone);
+  EXPECT_NE(ledger_.GrowthOf(job, kSlotWindow), Growth::kNone);
   ledger_.AddHeld(job, kSlotWindow);
-  EXPECT_EQ(ledger_.GrowthOf(job, WindowKind::kSlot), Growth::kNone);
+  EXPECT_EQ(ledger_.GrowthOf(job, kSlotWindow), Growth::kNone);
 }
 
 }  // namespace

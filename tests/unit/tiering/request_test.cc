@@ -312,7 +312,7 @@ TEST(Requests, TheSnapshotAddsUp) {
   world.Put(session, 2, 5000);
   const Answer lease = world.Acquire(session, 2);
   const EngineSnapshot snapshot = world.engine->Snapshot();
-  EXPECT_EQ(snapshot.arena_bytes, snapshot.window_count * snapshot.window_size);
+  EXPECT_EQ(snapshot.arena_bytes, snapshot.window_count * snapshot.window_size_max);
   EXPECT_EQ(snapshot.tensor_count, 2u);
   EXPECT_EQ(snapshot.lease_count, 1u);
   EXPECT_EQ(snapshot.lease_bound_bytes, kPiece - 8192) << "the rest of the slot's block";

@@ -1,0 +1,78 @@
+// JobWindows: the windows of one job. Engine thread only.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "daemon/base/check.h"
+#include "daemon/base/time.h"
+#include "daemon/tiering/tables/tensor.h"
+#include "proto/units.h"
+#include "proto/window_kind.h"
+
+namespace tier::tiering {
+
+// Its windows, from the request for one until it was settled.
+class JobWindows {
+ public:
+  const std::vector<WindowIndex>& ready() const { return ready_; }  // In its pool.
+  uint32_t returning() const { return returning_; }                 // Out of the pool; sessions still map them.
+  uint64_t making_bytes(WindowKind kind) const { return making_bytes_[static_cast<size_t>(kind)]; }
+  bool makes_any() const { return making_bytes(WindowKind::kBlock) + making_bytes(WindowKind::kSlot) != 0; }
+  uint32_t emptying() const { return emptying_; }  // Of the ready ones, those that are to go to another job.
+
+  void StartMaking(WindowKind kind, uint64_t bytes) { making_bytes_[static_cast<size_t>(kind)] += bytes; }
+  void EndMaking(WindowKind kind, uint64_t bytes) {
+    TIER_CHECK(making_bytes(kind) >= bytes, "{} bytes of kind {} are being made, not {}", making_bytes(kind),
+               static_cast<int>(kind), bytes);
+    making_bytes_[static_cast<size_t>(kind)] -= bytes;
+  }
+  void Add(WindowIndex window) { ready_.push_back(window); }
+  void SetEmptying(bool emptying) {
+    TIER_CHECK(emptying || emptying_ != 0, "no window of {} is emptying", ready_.size());
+    emptying_ = emptying ? emptying_ + 1 : emptying_ - 1;
+  }
+  void StartReturn(WindowIndex window) {
+    TIER_CHECK(std::erase(ready_, window) == 1, "window {} is not ready", tier::Value(window));
+    ++returning_;
+  }
+  void EndReturn() {
+    TIER_CHECK(returning_ != 0, "{} windows are ready, none is returning", ready_.size());
+    --returning_;
+  }
+  void ClearReady() {
+    ready_.clear();
+    emptying_ = 0;
+  }
+
+  // The most pages that it ever used at the end of a turn, and since when.
+  uint64_t peak_pages() const { return peak_pages_; }
+  base::TimePoint rose_at() const { return rose_at_; }
+  void NoteUse(uint64_t pages, base::TimePoint now) {
+    if (pages <= peak_pages_) return;
+    peak_pages_ = pages;
+    rose_at_ = now;
+  }
+  // Windows were made ahead of its need: it is in the AheadQueue.
+  bool has_ahead() const { return has_ahead_; }
+  void SetHasAhead(bool has) { has_ahead_ = has; }
+
+  // A slot takes a whole block where it finds no other room: the last slot window that was needed could not be had, and
+  // no memory has come since. `gain`: WindowLedger::memory_gain now.
+  bool slots_take_blocks(uint64_t gain) const { return slots_take_blocks_since_ == gain; }
+  void SetSlotsTakeBlocks(bool take, uint64_t gain) { slots_take_blocks_since_ = take ? gain : 0; }
+
+ private:
+  std::vector<WindowIndex> ready_;
+  uint32_t emptying_ = 0;
+  std::array<uint64_t, kWindowKinds> making_bytes_{};
+  uint32_t returning_ = 0;
+  uint64_t slots_take_blocks_since_ = 0;  // 0: they do not.
+  uint64_t peak_pages_ = 0;
+  base::TimePoint rose_at_;
+  bool has_ahead_ = false;
+};
+
+}  // namespace tier::tiering

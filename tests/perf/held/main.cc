@@ -1,0 +1,244 @@
+// What jobs hold of the arena for what they ask: models alone, and a node full of jobs.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "daemon/base/check.h"
+#include "daemon/base/format_bytes.h"
+#include "tests/perf/held/node.h"
+#include "tests/support/models/model_shapes.h"
+
+namespace tier::held {
+namespace {
+
+constexpr double kHeldMax = 1.005;        // Of what was asked for.
+constexpr double kHeldMaxOfSmall = 1.02;  // Of jobs below 1 GiB.
+constexpr uint64_t kLargeArena = 512 * kGiB;
+constexpr uint64_t kPageSizes[] = {kPageSize, kBlockSize};
+
+// A parameter in bf16; gradient, master copy and two moments in fp32.
+constexpr uint64_t kWidths[] = {2, 4, 4, 4, 4};
+
+std::vector<uint64_t> StateOf(const models::ModelShape& model) {
+  std::vector<uint64_t> sizes;
+  for (const uint64_t width : kWidths) {
+    const std::vector<uint64_t> tensors = models::TensorSizes(model, width);
+    sizes.insert(sizes.end(), tensors.begin(), tensors.end());
+  }
+  return sizes;
+}
+
+uint64_t Sum(const std::vector<uint64_t>& sizes) {
+  uint64_t sum = 0;
+  for (const uint64_t size : sizes) sum += size;
+  return sum;
+}
+
+double HeldMax(uint64_t requested) { return requested < kGiB ? kHeldMaxOfSmall : kHeldMax; }
+
+struct Held {
+  double ratio = 0;  // Held by requested. 0: the job does not fit.
+  uint64_t windows = 0;
+};
+
+Held HeldBy(const std::vector<uint64_t>& sizes, uint64_t arena_bytes, uint64_t page_size) {
+  Node node(arena_bytes, static_cast<uint32_t>(page_size));
+  node.Open(1, 0, 1);
+  for (uint64_t id = 0; id < sizes.size(); ++id) {
+    if (!node.Put(1, 0, id, sizes[id])) return {};
+  }
+  node.Settle();
+  node.CheckInvariants();
+  return {.ratio = static_cast<double>(node.Figures(1).held_bytes) / static_cast<double>(Sum(sizes)),
+          .windows = node.window_count()};
+}
+
+// Each model alone. Returns whether each holds as little as it should.
+bool MeasureModels() {
+  fmt::print("held / requested of training states: bf16 parameters, fp32 gradients, master copies and moments\n");
+  fmt::print("  {:<14} {:>10} {:>7}   {:>22}   {:>22}\n", "model", "requested", "pages", "arena 1.25 × requested",
+             "arena of 512 GiB");
+  bool kept = true;
+  for (const models::ModelShape& model : models::Models()) {
+    const std::vector<uint64_t> sizes = StateOf(model);
+    const uint64_t requested = Sum(sizes);
+    for (const uint64_t page_size : kPageSizes) {
+      fmt::print("  {:<14} {:>10} {:>7}", model.name, base::FormatBytes(requested), base::FormatBytes(page_size));
+      for (const uint64_t arena : {requested / 4 * 5, kLargeArena}) {
+        const Held held = requested > arena ? Held{} : HeldBy(sizes, arena, page_size);
+        const std::string text =
+            held.ratio == 0 ? "does not fit" : fmt::format("{:.4f} in {:>5} windows", held.ratio, held.windows);
+        fmt::print("   {:>22}", text);
+        kept &= requested > arena || (held.ratio != 0 && held.ratio <= HeldMax(requested));
+      }
+      fmt::print("\n");
+      std::fflush(stdout);
+    }
+  }
+  return kept;
+}
+
+// The parameters that are in flight, in bf16: embedding, head, and those of so many layers.
+class Staging {
+ public:
+  Staging(const models::ModelShape& model, uint32_t layers)
+      : width_(kWidths[0]),
+        layer_{model.hidden * model.ffn,    model.hidden * model.ffn,    model.hidden * model.ffn,
+               model.hidden * model.hidden, model.hidden * model.hidden, model.hidden * model.kv,
+               model.hidden * model.kv},
+        node_(kLargeArena, kPageSize),
+        layers_(layers) {
+    node_.Open(1, 0, 1);
+    for (int i = 0; i < 2; ++i) Put(model.vocab * model.hidden);
+  }
+  // As a step goes through the model: the oldest layer leaves before the next comes.
+  void GoThrough(uint64_t layers) {
+    for (uint64_t layer = 0; layer < layers; ++layer) {
+      if (layer >= layers_) {
+        for (size_t i = 0; i < layer_.size(); ++i) node_.FreeTensor(1, 0, oldest_++);
+      }
+      if (layer == 0) oldest_ = next_;
+      for (const uint64_t elements : layer_) Put(elements);
+    }
+    node_.Settle();
+    node_.CheckInvariants();
+  }
+  // What is in flight at once: the sum of the tensors, which is a pool with a class for each size.
+  uint64_t bytes(const models::ModelShape& model) const {
+    uint64_t elements = 2 * model.vocab * model.hidden;
+    for (const uint64_t each : layer_) elements += layers_ * each;
+    return elements * width_;
+  }
+  uint64_t held() const { return node_.Figures(1).held_bytes; }
+
+ private:
+  void Put(uint64_t elements) {
+    TIER_CHECK(node_.Put(1, 0, next_, elements * width_), "tensor {} was refused", next_);
+    ++next_;
+  }
+
+  uint64_t width_;
+  std::vector<uint64_t> layer_;  // Elements of each tensor.
+  Node node_;
+  uint32_t layers_;
+  uint64_t next_ = 1;
+  uint64_t oldest_ = 1;
+};
+
+bool MeasureStaging() {
+  fmt::print("staging memory of parameters in bf16, held at the end of a step / a pool with a class for each size\n");
+  bool kept = true;
+  for (const models::ModelShape& model : models::Models()) {
+    if (model.tied || model.experts != 0) continue;
+    for (const uint32_t layers : {1u, 2u}) {
+      Staging staging(model, layers);
+      staging.GoThrough(model.layers);
+      const double ratio = static_cast<double>(staging.held()) / static_cast<double>(staging.bytes(model));
+      fmt::print("  {:<14} {} in flight: {:>10} of {:>10}, {:.4f}\n", model.name, layers,
+                 base::FormatBytes(staging.held()), base::FormatBytes(staging.bytes(model)), ratio);
+      kept &= ratio <= kHeldMax;
+    }
+  }
+  return kept;
+}
+
+// Jobs of models and of single tensors of 64 KiB, in turns, until each has its part of the arena.
+class FullNode {
+ public:
+  FullNode(uint64_t arena_bytes, uint32_t jobs, uint32_t sessions)
+      : node_(arena_bytes, kPageSize), jobs_(jobs), sessions_(sessions / jobs), part_(arena_bytes / 16 * 15 / jobs) {
+    for (uint32_t job = 0; job < jobs; ++job) node_.Open(job + 1, job % 8, sessions_);
+    asked_.resize(jobs);
+  }
+  void Fill() {
+    uint64_t id = 1;
+    for (bool any = true; any;) {
+      any = false;
+      for (uint32_t job = 0; job < jobs_; ++job) any |= FillOnce(job, &id);
+    }
+    node_.Settle();
+    node_.CheckInvariants();
+  }
+  bool Print() {
+    const tiering::EngineSnapshot snapshot = node_.Snapshot();
+    double worst = 0;
+    uint64_t pieces = 0;
+    for (uint32_t job = 0; job < jobs_; ++job) {
+      const tiering::JobCounters figures = node_.Figures(job + 1);
+      worst = std::max(worst, static_cast<double>(figures.held_bytes) / static_cast<double>(asked_[job]));
+      pieces += figures.ram_bytes / kBlockSize;
+    }
+    const auto per_block = static_cast<double>(snapshot.metadata.held) / static_cast<double>(pieces);
+    fmt::print(
+        "  arena {:>8}, {} jobs, {} sessions: {} of windows in {} of at most {}, {} to {}; "
+        "worst held / requested {:.4f}; {} tensors, metadata {} ({:.0f} B a block in use)\n",
+        base::FormatBytes(node_.sizes().max_bytes), jobs_, jobs_ * sessions_, base::FormatBytes(snapshot.arena_bytes),
+        node_.window_count(), node_.sizes().windows_max, base::FormatBytes(node_.sizes().window_size_min),
+        base::FormatBytes(node_.sizes().window_size_max), worst, snapshot.tensor_count,
+        base::FormatBytes(snapshot.metadata.held), per_block);
+    return node_.window_count() <= node_.sizes().windows_max;
+  }
+
+ private:
+  bool FillOnce(uint32_t job, uint64_t* id) {
+    const std::span<const models::ModelShape> shapes = models::Models();
+    const std::vector<uint64_t> sizes = models::TensorSizes(shapes[job % shapes.size()], 4);
+    bool any = false;
+    for (const uint64_t size : sizes) {
+      const uint64_t bytes = asked_[job] + size > part_ ? std::min<uint64_t>(64 * kKiB, size) : size;
+      if (asked_[job] + bytes > part_) continue;
+      if (!node_.Put(job + 1, static_cast<uint32_t>(*id % sessions_), *id, bytes)) continue;
+      asked_[job] += bytes;
+      ++*id;
+      any |= bytes == size;
+    }
+    return any;
+  }
+
+  Node node_;
+  uint32_t jobs_;
+  uint32_t sessions_;
+  uint64_t part_;
+  std::vector<uint64_t> asked_;
+};
+
+bool MeasureNodes(const std::vector<uint64_t>& arenas_gib, uint32_t jobs, uint32_t sessions) {
+  fmt::print("a full node\n");
+  bool kept = true;
+  for (const uint64_t gib : arenas_gib) {
+    FullNode node(gib * kGiB, jobs, sessions);
+    node.Fill();
+    kept &= node.Print();
+    std::fflush(stdout);
+  }
+  return kept;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app{"What jobs hold of the arena for what they ask, in simulated memory.", "pool_held"};
+  std::vector<uint64_t> arenas = {64, 512, 4096, 8192};
+  uint32_t jobs = 64;
+  uint32_t sessions = 1000;
+  bool models_only = false;
+  app.add_option("--arena", arenas, "GiB of the nodes that are filled")->check(CLI::Range(1, 16384));
+  app.add_option("--jobs", jobs, "of such a node")->check(CLI::Range(1, 1024))->capture_default_str();
+  app.add_option("--sessions", sessions, "of such a node")->check(CLI::Range(1, 65536))->capture_default_str();
+  app.add_flag("--models-only", models_only, "no full nodes");
+  CLI11_PARSE(app, argc, argv);
+  bool kept = MeasureModels();
+  kept &= MeasureStaging();
+  if (!models_only) kept &= MeasureNodes(arenas, jobs, std::max(sessions, jobs));
+  if (!kept) fmt::print("a job holds more than {} ({} below 1 GiB) of what it asked for\n", kHeldMax, kHeldMaxOfSmall);
+  return kept ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace tier::held
+
+int main(int argc, char** argv) { return tier::held::Main(argc, argv); }

@@ -1,0 +1,101 @@
+#include "tests/perf/held/node.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "daemon/base/check.h"
+
+namespace tier::held {
+namespace {
+
+using tiering::JobId;
+using tiering::SessionId;
+
+constexpr uint32_t kSessionsMax = 1u << 16;  // Of one job.
+constexpr int kTurnsMax = 1'000'000;
+
+SessionId IdOf(uint32_t job, uint32_t session) { return SessionId{uint64_t{job} * kSessionsMax + session + 1}; }
+
+memory::ArenaSizes SizesOf(uint64_t arena_bytes) {
+  const memory::HostReading host{.memory_total = 4 * arena_bytes, .memory_available = 4 * arena_bytes};
+  return memory::ArenaSizing({.max_bytes = arena_bytes}, host).value();
+}
+
+memory::testing::FakeWindowOptions WindowsOf(const memory::ArenaSizes& sizes, uint32_t page_size) {
+  return {.window_size = sizes.window_size_max,
+          .window_size_min = sizes.window_size_min,
+          .arena_max_bytes = sizes.max_bytes,
+          .windows_max = sizes.windows_max,
+          .page_size = page_size,
+          .without_memory = true};
+}
+
+}  // namespace
+
+void Node::Sink::OnReply(SessionId, const tiering::Reply& reply) {
+  code = reply.code;
+  ++replies;
+  leases.clear();
+  for (const proto::SpanRecord& span : reply.spans) {
+    if (leases.empty() || leases.back().value != span.lease) leases.push_back({0, 0, 0, span.lease});
+  }
+}
+
+Node::Node(uint64_t arena_bytes, uint32_t page_size)
+    : sizes_(SizesOf(arena_bytes)),
+      windows_(WindowsOf(sizes_, page_size)),
+      engine_(std::make_unique<tiering::Engine>(
+          tiering::EngineOptions{}, tiering::EnginePorts{windows_, extents_, transfers_, nullptr, sink_})) {}
+
+void Node::Open(uint32_t job, uint32_t uid, uint32_t sessions, uint64_t guarantee_bytes) {
+  TIER_CHECK(sessions < kSessionsMax, "{} sessions", sessions);
+  const Status opened =
+      engine_->OpenJob(JobId{job}, {.key = std::to_string(job), .uid = uid, .guarantee_bytes = guarantee_bytes});
+  TIER_CHECK(opened.has_value(), "job {}: {}", job, opened.error().message);
+  for (uint32_t session = 0; session < sessions; ++session) {
+    TIER_CHECK(engine_->OpenSession(IdOf(job, session), JobId{job}).has_value(), "session {}", session);
+  }
+}
+
+void Node::Turn() {
+  windows_.SetSmallestWished(
+      memory::SmallestWindow(sizes_, static_cast<uint32_t>(windows_.window_count()), windows_.arena_bytes()));
+  now_ = now_ + std::chrono::microseconds(1);
+  engine_->Turn(now_);
+  for (const auto& [session, window] : std::exchange(sink_.asked_back, {})) engine_->WindowReturned(session, window);
+}
+
+Code Node::Ask(SessionId session, proto::Op op, std::span<const proto::RequestItem> items) {
+  const uint64_t before = sink_.replies;
+  engine_->Submit(session, {.sequence = ++sequence_, .op = op, .flags = 0, .items = items, .text = {}});
+  for (int turn = 0; sink_.replies == before; ++turn) {
+    TIER_CHECK(turn < kTurnsMax, "no answer after {} turns", turn);
+    Turn();
+    const auto deadline = engine_->NextDeadline();
+    if (sink_.replies == before && turn > 100 && deadline) now_ = std::max(now_, *deadline);
+  }
+  return sink_.code;
+}
+
+bool Node::Put(uint32_t job, uint32_t session, uint64_t tensor, uint64_t bytes) {
+  const proto::RequestItem item{tensor, 0, 0, bytes};
+  if (Ask(IdOf(job, session), proto::Op::kCreate, {&item, 1}) != Code::kOk) return false;
+  const std::vector<proto::RequestItem> leases = std::exchange(sink_.leases, {});
+  TIER_CHECK(Ask(IdOf(job, session), proto::Op::kRelease, leases) == Code::kOk, "tensor {}", tensor);
+  return true;
+}
+
+void Node::FreeTensor(uint32_t job, uint32_t session, uint64_t tensor) {
+  const proto::RequestItem item{tensor, 0, 0, 0};
+  TIER_CHECK(Ask(IdOf(job, session), proto::Op::kFree, {&item, 1}) == Code::kOk, "tensor {}", tensor);
+}
+
+void Node::Settle() {
+  for (int turn = 0; turn < 300; ++turn) {
+    Turn();
+    if (const auto deadline = engine_->NextDeadline()) now_ = std::max(now_, *deadline);
+  }
+}
+
+}  // namespace tier::held
