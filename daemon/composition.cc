@@ -98,6 +98,7 @@ Status Daemon::Compose() {
   WatchSignals();
   if (config_.daemon.is_private && config_.daemon.starter_pid > 0) WatchStarter();
   Tick();
+  SampleHost();
   FeedWatchdog();
   AnnounceReady();
   return {};
@@ -158,10 +159,11 @@ session::DaemonFacts Daemon::Facts() {
     const auto host = memory::ReadHost();
     if (!host) return session::HostFigures{};
     return session::HostFigures{.available_bytes = host->available(),
-                                .psi_memory_some_ratio = host->pressure_some_avg10 / 100};
+                                .psi_memory_some_ratio = host->stalls.some_avg10 / 100};
   };
   facts.huge_page_mode = [this] { return engine_->HugePageMode(); };
   facts.prefault = [this] { return engine_->Prefault(); };
+  facts.shortage = [this] { return engine_->Shortage(); };
   facts.spin_pauses = [this] { return engine_->loop().spin_pauses(); };
   facts.memory_mode = [this] { return engine_->ssd().pinned() ? "pinned" : "unpinned"; };
   return facts;
@@ -198,7 +200,7 @@ Status Daemon::WatchEvents() {
   auto subscription =
       control_->Watch({.uid = ::geteuid(), .admin = true, .token = {}}, [this](const session::Event& event) {
         const auto line = event_log_limiter_.Pass(event, engine_->clock().Now());
-        if (event.kind == "prefault") {
+        if (event.kind == "prefault" || event.kind == "host_memory") {
           asio::post(io_,
                      [this, text = event.message] { manager_.Notify(fmt::format("STATUS={}; {}\n", status_, text)); });
         }
@@ -287,6 +289,15 @@ void Daemon::Tick() {
       control_->EmitChanges();
     });
     Tick();
+  });
+}
+
+void Daemon::SampleHost() {
+  host_timer_.expires_after(kHostSampleInterval);
+  host_timer_.async_wait([this](error_code error) {
+    if (error) return;
+    (void)engine_->mailbox().TryPost([this] { engine_->SampleHost(); });
+    SampleHost();
   });
 }
 

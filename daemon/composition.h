@@ -52,6 +52,7 @@ class Daemon {
   Status WatchEvents();
   void AnnounceReady();
   void Tick();
+  void SampleHost();
   void FeedWatchdog();
   void OnSessionCount(size_t sessions);
   void ScheduleEnd();
@@ -77,6 +78,7 @@ class Daemon {
 
   boost::asio::signal_set signals_{io_};
   boost::asio::steady_timer tick_timer_{io_};
+  boost::asio::steady_timer host_timer_{io_};
   boost::asio::steady_timer watchdog_timer_{io_};
   boost::asio::steady_timer end_timer_{io_};
   boost::asio::posix::stream_descriptor starter_{io_};

@@ -19,6 +19,7 @@ namespace {
 constexpr auto kDeviceLockRetry = std::chrono::milliseconds(10);
 constexpr unsigned kWorkersMin = 2;
 constexpr unsigned kWorkersMax = 16;
+constexpr unsigned kClosers = 2;
 
 unsigned WorkerCount(const config::Config& config) {
   if (config.engine.workers != 0) return static_cast<unsigned>(config.engine.workers);
@@ -97,8 +98,11 @@ Result<std::unique_ptr<storage::SsdTier>> OpenSsd(const storage::SsdTierOptions&
 
 }  // namespace
 
-EngineSide::EngineSide(const config::Config& config, std::unique_ptr<base::Workers> workers)
-    : workers_(std::move(workers)), spin_(SpinModeOf(config.engine.spin), session::AllowedCpus()) {}
+EngineSide::EngineSide(const config::Config& config, std::unique_ptr<base::Workers> workers,
+                       std::unique_ptr<base::Workers> closers)
+    : workers_(std::move(workers)),
+      closers_(std::move(closers)),
+      spin_(SpinModeOf(config.engine.spin), session::AllowedCpus()) {}
 
 EngineSide::~EngineSide() { Stop(); }
 
@@ -107,7 +111,9 @@ Result<std::unique_ptr<EngineSide>> EngineSide::Make(const config::Config& confi
   base::InstallFaultGuard();
   auto workers = base::Workers::Start(WorkerCount(config), "tierd-work");
   if (!workers) return std::unexpected(std::move(workers.error()));
-  std::unique_ptr<EngineSide> side(new EngineSide(config, std::move(*workers)));
+  auto closers = base::Workers::Start(kClosers, "tierd-close");
+  if (!closers) return std::unexpected(std::move(closers.error()));
+  std::unique_ptr<EngineSide> side(new EngineSide(config, std::move(*workers), std::move(*closers)));
   if (auto ok = side->OpenMemory(config); !ok) return std::unexpected(std::move(ok.error()));
   if (auto ok = side->OpenStorage(config, paths, incarnation.predecessor_crashed); !ok)
     return std::unexpected(std::move(ok.error()));
@@ -121,7 +127,8 @@ Status EngineSide::OpenMemory(const config::Config& config) {
   const uint64_t memory = host->memory_limit();
   const auto sizes = memory::ArenaSizing({.max_bytes = config.arena.maximum.Of(memory),
                                           .window_bytes = config.arena.window_size,
-                                          .host_reserve_bytes = config.arena.host_reserve.Of(memory)},
+                                          .host_reserve_bytes = config.arena.host_reserve.Of(memory),
+                                          .min_bytes = config.arena.minimum.Of(memory)},
                                          *host);
   if (!sizes) return std::unexpected(sizes.error());
   memory::ArenaOptions options;
@@ -133,7 +140,8 @@ Status EngineSide::OpenMemory(const config::Config& config) {
   // An empty closure wakes the engine, which then polls. A full mailbox means that it is awake.
   const auto wake = [this] { (void)mailbox_.TryPost([] {}); };
   options.on_event = wake;
-  arena_ = std::make_unique<memory::Arena>(std::move(options), workers_.get());
+  options.clock = &clock_;
+  arena_ = std::make_unique<memory::Arena>(std::move(options), workers_.get(), closers_.get());
   copier_ = std::make_unique<memory::PageCopier>(workers_.get(), wake);
   if (config.arena.prefault) {
     if (auto started = arena_->StartPrefault(sizes->max_bytes); !started) return started;
@@ -218,6 +226,20 @@ Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& p
   return loop_->AddWakeup(ssd_->completion_fd(), [this] { ssd_->ClearWakeup(); });
 }
 
+void EngineSide::SampleHost() {
+  arena_->StartSample();
+  const memory::PressureFigures figures{.arena_bytes = arena_->arena_bytes(),
+                                        .given_back_bytes = arena_->given_back_bytes()};
+  auto due = pressure_report_.Note(arena_->pressure(), figures, arena_->PressureText(), clock_.Now());
+  if (due) events_.Emit("host_memory", nullptr, std::move(*due));
+  if (arena_->host().cgroup.unreadable == unreadable_) return;
+  unreadable_ = arena_->host().cgroup.unreadable;
+  if (!unreadable_.empty()) {
+    events_.Emit("io_error", nullptr,
+                 fmt::format("the limit in {} makes no sense and is left out: it is no number", unreadable_));
+  }
+}
+
 void EngineSide::Refresh() {
   arena_->SetMetadata(engine_->HeldMetadata());
   arena_->StartRefresh();
@@ -252,6 +274,13 @@ void EngineSide::Refresh() {
 session::PrefaultFigures EngineSide::Prefault() const {
   const memory::ArenaSnapshot snapshot = arena_->snapshot();
   return {.done_bytes = snapshot.prefault_done_bytes, .target_bytes = snapshot.prefault_target_bytes};
+}
+
+session::HostShortage EngineSide::Shortage() const {
+  return {.why = arena_->pressure().active() ? arena_->PressureText() : std::string(),
+          .count = arena_->pressure().count(),
+          .given_back_bytes = arena_->given_back_bytes(),
+          .daemon_own_bytes = arena_->host().own_bytes};
 }
 
 std::string EngineSide::HugePageMode() const {

@@ -18,6 +18,7 @@
 #include "daemon/memory/arena.h"
 #include "daemon/memory/page_copier.h"
 #include "daemon/memory/prefault_report.h"
+#include "daemon/memory/pressure_report.h"
 #include "daemon/session/engine_loop.h"
 #include "daemon/session/event_log.h"
 #include "daemon/session/job_registry.h"
@@ -32,6 +33,9 @@ namespace tier {
 // How long to wait for the devices of a predecessor that was killed: its last requests land after it is gone, and only
 // then does the kernel let go of its lock (seen: 4 s).
 inline constexpr auto kDeviceLockWait = std::chrono::seconds(15);
+
+// A shortage of the host's memory is noticed in less than a second: stalls need two readings.
+inline constexpr auto kHostSampleInterval = std::chrono::milliseconds(250);
 
 struct Incarnation {
   uint64_t epoch = 0;
@@ -56,8 +60,11 @@ class EngineSide {
 
   // Once a second, on the engine thread.
   void Refresh();
+  // Every kHostSampleInterval, on the engine thread.
+  void SampleHost();
   std::string HugePageMode() const;  // Engine thread, as the next.
   session::PrefaultFigures Prefault() const;
+  session::HostShortage Shortage() const;
   // Nothing is in flight on any device; only then may this be destroyed. Engine thread, or after Stop.
   bool quiet() const { return ssd_->transfers().inflight() == 0 && !ssd_->transfers().probing(); }
 
@@ -74,7 +81,8 @@ class EngineSide {
   storage::SsdTier& ssd() { return *ssd_; }
 
  private:
-  EngineSide(const config::Config& config, std::unique_ptr<base::Workers> workers);
+  EngineSide(const config::Config& config, std::unique_ptr<base::Workers> workers,
+             std::unique_ptr<base::Workers> closers);
   Status OpenMemory(const config::Config& config);
   Status OpenStorage(const config::Config& config, const DaemonPaths& paths, bool wait_for_devices);
   Result<tiering::MoveMemory> MakeMoveMemory();
@@ -84,6 +92,7 @@ class EngineSide {
   base::SteadyClock clock_;
   base::Mailbox mailbox_;
   std::unique_ptr<base::Workers> workers_;
+  std::unique_ptr<base::Workers> closers_;  // For windows that are closed, and readings of the host.
   session::SpinPolicy spin_;
   std::unique_ptr<memory::Arena> arena_;
   std::unique_ptr<memory::PageCopier> copier_;
@@ -94,6 +103,8 @@ class EngineSide {
   std::string superblock_failure_;  // As last told. Engine thread, as the next.
   bool pinned_ = true;
   memory::PrefaultReport prefault_report_;
+  memory::PressureReport pressure_report_;
+  std::string unreadable_;  // A file of a control group, as last told.
   session::KernelTokenSource tokens_;
   session::Poller poller_;
   std::unique_ptr<session::EnginePageOwner> page_;

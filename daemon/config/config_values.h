@@ -34,6 +34,7 @@ struct DaemonConfig {
 
 struct ArenaConfig {
   SizeOrShare maximum;       // Of the machine's memory.
+  SizeOrShare minimum;       // Of the machine's memory.
   uint64_t window_size = 0;  // Bytes; 0: derived.
   bool prefault = false;
   SizeOrShare host_reserve;  // Of the machine's memory.

@@ -37,6 +37,10 @@ constexpr auto kOptions = std::to_array<Option>({
     {"arena.maximum", Kind::kSizeOrShare, TIER_FIELD(arena.maximum), "\"25%\"",
      "All memory that tensors may take, as a size or a share of the machine's (or the cgroup's) memory.", kBlockSize,
      1024 * kTiB},
+    {"arena.minimum", Kind::kSizeOrShare, TIER_FIELD(arena.minimum), "0",
+     "What the arena keeps when the host, or a control group above the daemon, is short of memory: it gives nothing\n"
+     "back below that. Memory under leases is never given back.",
+     0, 1024 * kTiB},
     {"arena.window_size", Kind::kSize, TIER_FIELD(arena.window_size), "0",
      "Size of the largest windows, a power of two. 0: maximum / 2048, within 2 MiB and 1 GiB.\n"
      "A job's windows grow with what it holds, from 2 MiB on.",
@@ -44,7 +48,8 @@ constexpr auto kOptions = std::to_array<Option>({
     {"arena.prefault", Kind::kBool, TIER_FIELD(arena.prefault), "false",
      "Make all of the arena at start, instead of growing on demand."},
     {"arena.host_reserve", Kind::kSizeOrShare, TIER_FIELD(arena.host_reserve), "0",
-     "Memory that is left to everybody else: the arena does not grow into it.\n"
+     "Memory that is left to everybody else, of the machine and of each control group above the daemon: the arena\n"
+     "does not grow into it, and gives memory back when less than three quarters of it are left.\n"
      "0: a sixteenth of the memory, within 64 MiB and 16 GiB.",
      0, 1024 * kTiB},
     {"arena.huge_pages", Kind::kChoice, TIER_FIELD(arena.huge_pages), "\"auto\"",

@@ -128,6 +128,10 @@ void ToMessage(const session::DaemonDescription& daemon, v1::Status* message) {
   message->set_waiting_count(engine.waiting_count);
   message->set_host_available_bytes(daemon.host_available_bytes);
   message->set_psi_memory_some_ratio(daemon.psi_memory_some_ratio);
+  message->set_host_shortage(daemon.shortage.why);
+  message->set_host_shortages_total(daemon.shortage.count);
+  message->set_given_back_bytes_total(daemon.shortage.given_back_bytes);
+  message->set_daemon_own_bytes(daemon.shortage.daemon_own_bytes);
   for (const session::DeviceDescription& device : daemon.devices) ToMessage(device, message->add_devices());
 }
 

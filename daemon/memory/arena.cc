@@ -30,14 +30,16 @@ void RaiseDescriptorLimit(uint64_t wanted) {
 
 }  // namespace
 
-Arena::Arena(ArenaOptions options, base::Workers* workers)
+Arena::Arena(ArenaOptions options, base::Workers* workers, base::Workers* closers)
     : options_(std::move(options)),
       entries_(options_.sizes.windows_max),
       places_(2 * options_.sizes.max_bytes, options_.sizes.window_size_max),
       max_now_bytes_(options_.sizes.max_bytes),
-      sampler_(options_.host_root, workers, options_.on_event),
+      clock_(options_.clock != nullptr ? *options_.clock : steady_clock_),
+      sampler_(options_.host_root, closers != nullptr ? closers : workers, options_.on_event),
       retired_(workers),
-      maker_(workers, options_.on_event) {
+      maker_(workers, options_.on_event),
+      closer_(closers != nullptr ? closers : workers, options_.on_event) {
   const ArenaSizes& sizes = options_.sizes;
   TIER_CHECK(sizes.window_size_min >= kWindowSizeMin && sizes.window_size_min <= sizes.window_size_max &&
                  sizes.max_bytes % sizes.window_size_max == 0,
@@ -110,12 +112,6 @@ uint64_t Arena::SmallCredit(WindowKind kind) const {
   return kind == WindowKind::kSlot || options_.huge_pages != HugePagePolicy::kAlways ? small_credit_bytes_ : 0;
 }
 
-// What windows may take beside the daemon's own tables. The windows that are there may take more.
-uint64_t Arena::bound_bytes() const {
-  const ArenaSizes& sizes = options_.sizes;
-  return std::min(sizes.max_bytes, sizes.usable_bytes - std::min(sizes.usable_bytes, metadata_bytes_));
-}
-
 Result<Arena::Growth> Arena::AllowGrowth(WindowKind kind, uint64_t size) {
   const auto full = [&] { return owned_bytes_ + stock_bytes_ + size > bound_bytes(); };
   // What is closed for a window must be of use to it.
@@ -124,14 +120,13 @@ Result<Arena::Growth> Arena::AllowGrowth(WindowKind kind, uint64_t size) {
   if (!stock_.empty() && full() && of_use) TradeStock();
   if (full()) {
     ++refusals_at_maximum_;
-    return Fail(
-        Code::kNoMemory,
-        fmt::format("the arena is at its maximum: {} in windows and {} more asked for, of {}{}; raise "
-                    "arena.maximum or free tensors",
-                    FormatBytes(owned_bytes_ + stock_bytes_), FormatBytes(size), FormatBytes(bound_bytes()),
-                    bound_bytes() == options_.sizes.max_bytes
-                        ? ""
-                        : fmt::format(" that {} of the daemon's own tables leave", FormatBytes(metadata_bytes_))));
+    return Fail(Code::kNoMemory,
+                fmt::format("the arena is at its maximum: {} in windows and {} more asked for, of {}{}; raise "
+                            "arena.maximum or free tensors",
+                            FormatBytes(owned_bytes_ + stock_bytes_), FormatBytes(size), FormatBytes(bound_bytes()),
+                            bound_bytes() == options_.sizes.max_bytes
+                                ? ""
+                                : fmt::format(" that {} of the daemon's own memory leave", FormatBytes(own_bytes()))));
   }
   const bool always_huge = kind == WindowKind::kBlock && options_.huge_pages == HugePagePolicy::kAlways;
   if (!host_read_) RefreshHost();
@@ -149,32 +144,6 @@ Result<Arena::Growth> Arena::AllowFromHost(WindowKind kind, uint64_t size) {
   if (small) return Growth::kSmall;
   ++refusals_by_host_;
   return HostRefusal(kind, size);
-}
-
-std::unexpected<Error> Arena::HostRefusal(WindowKind kind, uint64_t size) {
-  if (host_.memory_total == 0) {
-    return Fail(Code::kNoMemory, "cannot tell how much memory the host has left: " + options_.host_root +
-                                     "/proc/meminfo cannot be read");
-  }
-  if (kind == WindowKind::kBlock && options_.huge_pages == HugePagePolicy::kAlways) {
-    return Fail(Code::kNoMemory,
-                fmt::format("a window of {} in huge pages was asked for and {} of them are free; raise "
-                            "vm.nr_hugepages or set arena.huge_pages to \"auto\"",
-                            FormatBytes(size), host_.huge_pages_free));
-  }
-  if (host_.pressure_full_avg10 > options_.pressure_full_avg10_max) {
-    return Fail(Code::kNoMemory,
-                fmt::format("the host is short of memory (PSI full avg10 {:.1f} %, limit {:.1f} %): the arena stays "
-                            "at {}",
-                            host_.pressure_full_avg10, options_.pressure_full_avg10_max, FormatBytes(owned_bytes_)));
-  }
-  return Fail(Code::kNoMemory,
-              fmt::format("a window of {} would cut into the host reserve: {} available{}, {} still to be populated, "
-                          "reserve {}; the arena stays at {}",
-                          FormatBytes(size), FormatBytes(host_.available()),
-                          host_.cgroup_available < host_.memory_available ? " by the cgroup limit" : "",
-                          FormatBytes(making_bytes_), FormatBytes(options_.sizes.host_reserve_bytes),
-                          FormatBytes(owned_bytes_)));
 }
 
 // Does all but count the bytes as owned or stock.
@@ -202,6 +171,8 @@ Result<StartedWindow> Arena::StartMake(State state, OwnerId owner, WindowKind ki
   entry.size = size;
   entry.place = *place;
   making_bytes_ += size;
+  entry.making_small = *growth == Growth::kSmall;
+  if (entry.making_small) making_small_bytes_ += size;
   uint64_t& credit = *growth == Growth::kSmall ? small_credit_bytes_ : huge_credit_bytes_;
   credit -= std::min(credit, size);
 
@@ -239,6 +210,7 @@ void Arena::Retire(WindowIndex window) {
   const Entry& entry = At(window);
   TIER_CHECK(entry.state == State::kReady, "window {} state {}", Value(window), static_cast<int>(entry.state));
   TIER_CHECK(entry.window && owned_bytes_ >= entry.size, "window {} owned {}", Value(window), owned_bytes_);
+  NoteGivenBack(window);
   owned_bytes_ -= entry.size;
   StartClose(window);
 }
@@ -254,8 +226,19 @@ void Arena::TradeStock() {
 void Arena::CloseStock() {
   const WindowIndex index = stock_.back();
   stock_.pop_back();
+  NoteGivenBack(index);
   stock_bytes_ -= At(index).size;
   StartClose(index);
+}
+
+// A window that is closed while the arena is above what the host leaves it.
+void Arena::NoteGivenBack(WindowIndex window) {
+  Entry& entry = At(window);
+  TIER_CHECK(entry.window && entry.given_back == 0, "window {} is closed twice", Value(window));
+  const uint64_t bytes = owned_bytes_ + stock_bytes_;
+  if (entry.window.page_size() == kPageSize && bytes > max_now_bytes_) {
+    entry.given_back = std::min(entry.size, bytes - max_now_bytes_);
+  }
 }
 
 void Arena::StartClose(WindowIndex window) {
@@ -266,7 +249,7 @@ void Arena::StartClose(WindowIndex window) {
   closing_bytes_ += entry.size;
   entry.closing_huge = entry.window.page_size() != kPageSize;
   if (entry.closing_huge) closing_huge_bytes_ += entry.size;
-  maker_.StartClose(window, std::exchange(entry.window, Window()));
+  closer_.StartClose(window, std::exchange(entry.window, Window()));
 }
 
 void Arena::Poll(std::vector<WindowEvent>* events) {
@@ -275,8 +258,11 @@ void Arena::Poll(std::vector<WindowEvent>* events) {
     events->push_back(EventOf(index));
   }
   handed_out_.clear();
-  if (HostReading host; sampler_.Take(&host)) SetHost(host, std::exchange(sampled_making_bytes_, 0));
+  if (HostReading host; sampler_.Take(&host)) {
+    SetHost(host, std::exchange(sampled_making_bytes_, 0), sampled_closed_bytes_);
+  }
   maker_.Poll(&made_);
+  closer_.Poll(&made_);
   for (MadeWindow& made : made_) {
     if (made.closed) {
       OnClosed(std::move(made));
@@ -305,7 +291,12 @@ void Arena::OnClosed(MadeWindow closed) {
   TIER_CHECK(entry.state == State::kClosing && closing_bytes_ >= entry.size, "window {} state {}", Value(window),
              static_cast<int>(entry.state));
   closing_bytes_ -= entry.size;
-  if (entry.closing_huge) closing_huge_bytes_ -= entry.size;
+  if (entry.closing_huge) {
+    closing_huge_bytes_ -= entry.size;
+  } else {
+    closed_bytes_ += entry.size;
+  }
+  given_back_bytes_ += entry.given_back;
   if (closed.retired) {
     retired_.Add({.owner = entry.owner, .sessions = std::move(entry.unreturned), .file = std::move(closed.retired)});
   }
@@ -320,6 +311,7 @@ void Arena::OnMade(MadeWindow made, std::vector<WindowEvent>* events) {
              static_cast<int>(entry.state));
   TIER_CHECK(making_bytes_ >= entry.size, "making {}", making_bytes_);
   making_bytes_ -= entry.size;
+  if (entry.making_small) making_small_bytes_ -= entry.size;
   if (!made.window) return OnFailed(std::move(made), events);
   TIER_CHECK(made.window.size() == entry.size, "size {} of {}", made.window.size(), entry.size);
   entry.window = std::move(made.window);
@@ -353,78 +345,21 @@ void Arena::OnFailed(MadeWindow made, std::vector<WindowEvent>* events) {
                      .message = std::move(made.error.message)});
 }
 
-uint64_t Arena::HugePageBytesFree() const {
-  return host_.huge_page_size == kBlockSize ? host_.huge_pages_free * kBlockSize : 0;
-}
-
-void Arena::StartRefresh() {
-  retired_.Start();
-  if (!sampler_.under_way()) sampled_making_bytes_ = making_bytes_;
-  sampler_.Start();
-}
-
-void Arena::RefreshHost() {
-  const Result<HostReading> host = ReadHost(options_.host_root);
-  SetHost(host ? *host : HostReading{}, 0);  // Unreadable: nothing may be had, and the refusal says so.
-}
-
-void Arena::SetHost(const HostReading& host, uint64_t making_when_asked) {
-  host_ = host;
-  host_read_ = true;
-  // Windows in the making are not in the reading yet, those being closed still are.
-  const uint64_t making = std::max(making_bytes_, making_when_asked);
-  const uint64_t taken = options_.sizes.host_reserve_bytes + making;
-  const uint64_t given = host_.available() + closing_bytes_ - closing_huge_bytes_;
-  uint64_t room = given > taken ? given - taken : 0;
-  uint64_t huge_room = HugePageBytesFree() + closing_huge_bytes_;
-  huge_room -= std::min(huge_room, making);
-  const bool pressed = host_.pressure_full_avg10 > options_.pressure_full_avg10_max;
-  if (pressed) room = 0;
-  small_credit_bytes_ = 0;
-  small_rest_bytes_ = room;
-  ExtendCredit();
-  huge_credit_bytes_ = huge_room;
-
-  const uint64_t growth = (options_.huge_pages == HugePagePolicy::kAlways ? 0 : room) +
-                          (options_.huge_pages == HugePagePolicy::kNever ? 0 : huge_room);
-  uint64_t reachable = owned_bytes_ + stock_bytes_ + growth;
-  // Below the reserve already: as much as is missing should come back, stock first.
-  uint64_t missing = !pressed && taken > given ? taken - given : 0;
-  if (host_.memory_total == 0) missing = 0;  // Not known is not short.
-  for (; missing != 0 && !stock_.empty(); missing -= std::min(missing, stock_size())) {
-    CloseStock();
-    reachable -= stock_size();
-  }
-  reachable -= std::min(reachable, missing);
-  const uint64_t grain = options_.sizes.window_size_min;
-  max_now_bytes_ = std::min(bound_bytes(), reachable) / grain * grain;
-}
-
-void Arena::ExtendCredit() {
-  const uint64_t covered = std::max(kReadingCoversBytes, options_.sizes.window_size_max);
-  const uint64_t more = std::min(small_rest_bytes_, covered - std::min(covered, small_credit_bytes_));
-  small_credit_bytes_ += more;
-  small_rest_bytes_ -= more;
-}
-
 ArenaSnapshot Arena::snapshot() const {
-  ArenaSnapshot snapshot{.owned_bytes = owned_bytes_,
-                         .stock_bytes = stock_bytes_,
-                         .making_bytes = making_bytes_,
-                         .closing_bytes = closing_bytes_,
-                         .huge_page_bytes = 0,
-                         .prefault_target_bytes = prefault_target_bytes_,
-                         .prefault_done_bytes = prefault_done_bytes_,
-                         .refusals_at_maximum = refusals_at_maximum_,
-                         .refusals_by_host = refusals_by_host_,
-                         .create_failures = create_failures_,
-                         .retired_windows = retired_.count(),
-                         .made = maker_.counters(),
-                         .host = host_};
-  for (const Entry& entry : entries_) {
-    if (entry.window && entry.window.page_size() != kPageSize) snapshot.huge_page_bytes += entry.size;
-  }
-  return snapshot;
+  return {.owned_bytes = owned_bytes_,
+          .stock_bytes = stock_bytes_,
+          .making_bytes = making_bytes_,
+          .closing_bytes = closing_bytes_,
+          .huge_page_bytes = HugePageBytes(),
+          .prefault_target_bytes = prefault_target_bytes_,
+          .prefault_done_bytes = prefault_done_bytes_,
+          .refusals_at_maximum = refusals_at_maximum_,
+          .refusals_by_host = refusals_by_host_,
+          .create_failures = create_failures_,
+          .given_back_bytes = given_back_bytes_,
+          .retired_windows = retired_.count(),
+          .made = maker_.counters(),
+          .host = host_};
 }
 
 }  // namespace tier::memory

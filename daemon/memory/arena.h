@@ -12,19 +12,25 @@
 // The daemon's own tables (SetMetadata) count as the arena's: windows and tables together stay within the memory that
 // the host reserve leaves, ArenaSizes::usable_bytes. Where tables grow beside a full arena, arena_max_bytes() falls.
 //
-// Host memory is read on a worker thread: every second or so (StartRefresh), and when growth has used up what a reading
+// Host memory is read on a worker thread: four times a second (StartSample), and when growth has used up what a reading
 // covers, kReadingCoversBytes. Until that reading comes, growth goes on from the rest of what the last one has found.
+//
+// Where the host runs short arena_max_bytes() falls below arena_bytes() (host_pressure.h), and the owner of the windows
+// is to retire some. Windows in huge pages are left out of that: these go back to the kernel's pool, not to the host.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "daemon/base/clock.h"
 #include "daemon/base/free_block_map.h"
 #include "daemon/base/workers.h"
 #include "daemon/memory/arena_sizing.h"
 #include "daemon/memory/host_memory.h"
+#include "daemon/memory/host_pressure.h"
 #include "daemon/memory/host_sampler.h"
 #include "daemon/memory/place_allocator.h"
 #include "daemon/memory/retired_windows.h"
@@ -48,9 +54,9 @@ struct ArenaOptions {
   HugePagePolicy huge_pages = HugePagePolicy::kAuto;
   CollapsePolicy collapse = CollapsePolicy::kAuto;
   int numa_node = kAnyNode;
-  double pressure_full_avg10_max = 10;  // % (PSI): above it the arena does not grow.
-  std::string host_root = "/";          // Where proc and sys lie.
-  std::function<void()> on_event;       // Wakes the engine; see WindowMaker. May be null.
+  std::string host_root = "/";         // Where proc and sys lie.
+  std::function<void()> on_event;      // Wakes the engine; see WindowMaker. May be null.
+  const base::Clock* clock = nullptr;  // Outlives the arena. Null: CLOCK_MONOTONIC.
 };
 
 struct ArenaSnapshot {       // For metrics, doctor and log. Bytes of windows.
@@ -64,6 +70,7 @@ struct ArenaSnapshot {       // For metrics, doctor and log. Bytes of windows.
   uint64_t refusals_at_maximum = 0;
   uint64_t refusals_by_host = 0;  // Reserve, cgroup, pressure.
   uint64_t create_failures = 0;   // The kernel would not.
+  uint64_t given_back_bytes = 0;  // Windows closed since start because the host was short.
   uint64_t retired_windows = 0;   // Closed here and still open or mapped in another process.
   MakerCounters made;
   HostReading host;  // The last one.
@@ -73,8 +80,9 @@ class Arena final : public WindowSource {
  public:
   static constexpr uint64_t kReadingCoversBytes = 256 * kMiB;
 
-  // `workers` must outlive the arena. Raises this process's soft limit of open files for one descriptor a window.
-  Arena(ArenaOptions options, base::Workers* workers);
+  // `workers` must outlive the arena, as must `closers`, which read the host's memory and close windows; null: they are
+  // the same. Raises this process's soft limit of open files for one descriptor a window.
+  Arena(ArenaOptions options, base::Workers* workers, base::Workers* closers = nullptr);
   ~Arena() override;
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -104,11 +112,18 @@ class Arena final : public WindowSource {
   // reading.
   void SetMetadata(uint64_t bytes) { metadata_bytes_ = bytes; }
   // Asks for the host's memory to be read again. Poll then sets arena_max_bytes() by it; stock windows go first when
-  // the host runs short. Has retired windows looked at too. To be called every second or so.
+  // the host runs short.
+  void StartSample();
+  // The same, and has retired windows looked at. To be called every second or so.
   void StartRefresh();
   // The same at once, some 100 µs and more: for the start of the daemon.
   void RefreshHost();
   ArenaSnapshot snapshot() const;
+  const HostPressure& pressure() const { return pressure_; }
+  // What keeps the arena low, in words: "memory.high of /a leaves 3 MiB, the host reserve is 64 MiB".
+  std::string PressureText() const;
+  uint64_t given_back_bytes() const { return given_back_bytes_; }
+  const HostReading& host() const { return host_; }  // The last one.
 
  private:
   enum class State : uint8_t { kUnused, kMaking, kMakingStock, kStock, kReady, kClosing };
@@ -118,7 +133,9 @@ class Arena final : public WindowSource {
     OwnerId owner{};
     uint64_t size = 0;
     uint64_t place = 0;                // Taken while the window is owned or stock.
+    bool making_small = false;         // Being made in small pages, and surely so.
     bool closing_huge = false;         // Its huge pages are on their way back.
+    uint64_t given_back = 0;           // Of it: for want of memory of the host.
     std::vector<uint64_t> unreturned;  // Sessions: NoteUnreturned.
     Window window;
   };
@@ -134,16 +151,22 @@ class Arena final : public WindowSource {
   Result<StartedWindow> StartMake(State state, OwnerId owner, WindowKind kind, uint64_t size);
   StartedWindow HandOutStock(OwnerId owner);
   // `making_when_asked`: bytes of windows that were in the making when the reading was asked for.
-  void SetHost(const HostReading& host, uint64_t making_when_asked);
+  void SetHost(const HostReading& host, uint64_t making_when_asked, uint64_t closed_when_asked);
+  HostPressure::Arena PressedBy(uint64_t given) const;
+  void NoteGivenBack(WindowIndex window);
   void ExtendCredit();
   void CloseStock();
   void TradeStock();  // Closes one for the sake of another window.
   void StartClose(WindowIndex window);
+  void CloseStockBeyond(uint64_t bytes);
   void OnClosed(MadeWindow closed);
   void OnMade(MadeWindow made, std::vector<WindowEvent>* events);
   void OnFailed(MadeWindow made, std::vector<WindowEvent>* events);
   WindowEvent EventOf(WindowIndex window) const;
   uint64_t HugePageBytesFree() const;
+  uint64_t HugePageBytes() const;
+  uint64_t reserve_bytes() const;
+  uint64_t own_bytes() const { return std::max(metadata_bytes_, host_.own_bytes); }
   uint64_t bound_bytes() const;
 
   ArenaOptions options_;
@@ -156,12 +179,17 @@ class Arena final : public WindowSource {
   uint64_t owned_bytes_ = 0;
   uint64_t stock_bytes_ = 0;  // Made and being made.
   uint64_t making_bytes_ = 0;
+  uint64_t making_small_bytes_ = 0;
   uint64_t closing_bytes_ = 0;
   uint64_t closing_huge_bytes_ = 0;  // Of them, in hugetlb windows.
   uint64_t max_now_bytes_ = 0;
   uint64_t metadata_bytes_ = 0;
   HostReading host_;
-  uint64_t sampled_making_bytes_ = 0;  // making_bytes_ when the reading under way was asked for.
+  HostPressure pressure_;
+  uint64_t closed_bytes_ = 0;  // Since start, in small pages.
+  uint64_t given_back_bytes_ = 0;
+  uint64_t sampled_making_bytes_ = 0;  // making_bytes_ when the reading under way was asked for …
+  uint64_t sampled_closed_bytes_ = 0;  // … and closed_bytes_.
   bool host_read_ = false;
   uint64_t small_credit_bytes_ = 0;  // Growth in small pages that the last reading still covers …
   uint64_t small_rest_bytes_ = 0;    // … and what it has found beyond that.
@@ -172,9 +200,12 @@ class Arena final : public WindowSource {
   uint64_t refusals_by_host_ = 0;
   uint64_t create_failures_ = 0;
   std::vector<MadeWindow> made_;  // Poll's, kept for its room.
+  base::SteadyClock steady_clock_;
+  const base::Clock& clock_;
   HostSampler sampler_;
   RetiredWindows retired_;
-  WindowMaker maker_;  // Last: its tasks end first.
+  WindowMaker maker_;   // Last, with the next: their tasks end first.
+  WindowMaker closer_;  // Makes none: closes, in threads that the kernel does not slow down for want of memory.
 };
 
 }  // namespace tier::memory

@@ -24,8 +24,8 @@ constexpr uint32_t kSpareWindowsMin = 16;
 constexpr uint32_t kSpareWindowsShare = 8;  // An eighth more indices than windows.
 
 std::string MemoryText(const HostReading& host) {
-  if (host.cgroup_limit < host.memory_total) {
-    return fmt::format("{} allowed by the cgroup limit (machine: {})", FormatBytes(host.cgroup_limit),
+  if (host.cgroup.limit < host.memory_total) {
+    return fmt::format("{} allowed by the cgroup limit (machine: {})", FormatBytes(host.cgroup.limit),
                        FormatBytes(host.memory_total));
   }
   return fmt::format("{} of this machine", FormatBytes(host.memory_total));
@@ -52,12 +52,15 @@ uint64_t RoundedUp(uint64_t dividend, uint64_t divisor) { return (dividend + div
 
 }  // namespace
 
+uint64_t DerivedReserve(uint64_t memory_bytes) {
+  return std::clamp(memory_bytes / kReserveShare, kReserveMin, kReserveMax);
+}
+
 Result<ArenaSizes> ArenaSizing(const ArenaRequest& request, const HostReading& host) {
   const uint64_t memory = host.memory_limit();
   ArenaSizes sizes;
-  sizes.host_reserve_bytes = request.host_reserve_bytes != 0
-                                 ? request.host_reserve_bytes
-                                 : std::clamp(memory / kReserveShare, kReserveMin, kReserveMax);
+  sizes.reserve_is_derived = request.host_reserve_bytes == 0;
+  sizes.host_reserve_bytes = sizes.reserve_is_derived ? DerivedReserve(memory) : request.host_reserve_bytes;
   const uint64_t usable = memory > sizes.host_reserve_bytes ? memory - sizes.host_reserve_bytes : 0;
   sizes.usable_bytes = usable;
   const uint64_t wanted = request.max_bytes != 0 ? request.max_bytes : std::min(memory / kDefaultShare, usable);
@@ -74,6 +77,12 @@ Result<ArenaSizes> ArenaSizing(const ArenaRequest& request, const HostReading& h
                                             FormatBytes(wanted), FormatBytes(kWindowSizeMin), MemoryText(host),
                                             FormatBytes(sizes.host_reserve_bytes)));
   }
+  if (request.min_bytes > wanted) {
+    return Fail(Code::kInvalid,
+                fmt::format("the arena cannot keep {} of at most {}: lower arena.minimum or raise arena.maximum",
+                            FormatBytes(request.min_bytes), FormatBytes(wanted)));
+  }
+  sizes.min_bytes = request.min_bytes;
   const Result<uint64_t> window = WindowSize(request.window_bytes, wanted);
   if (!window) return std::unexpected(window.error());
   sizes.window_size_min = kWindowSizeMin;

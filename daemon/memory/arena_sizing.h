@@ -18,6 +18,7 @@ struct ArenaRequest {               // Bytes; 0: derive.
   uint64_t max_bytes = 0;           // Default: a quarter of the memory this process may have.
   uint64_t window_bytes = 0;        // Of the largest window. Default: max / 2048 within 2 MiB … 1 GiB, a power of two.
   uint64_t host_reserve_bytes = 0;  // Default: a sixteenth of the memory, within 64 MiB … 16 GiB.
+  uint64_t min_bytes = 0;           // What the arena keeps when the host is short; no default.
 };
 
 struct ArenaSizes {
@@ -29,10 +30,14 @@ struct ArenaSizes {
   // ones where a job may not have more.
   uint32_t windows_max = 0;
   uint64_t host_reserve_bytes = 0;
+  bool reserve_is_derived = false;  // It shrinks with a limit that is lowered while the daemon runs.
+  uint64_t min_bytes = 0;
   uint64_t usable_bytes = kUnlimited;  // The memory without the host reserve: for windows and the daemon's own tables.
   friend bool operator==(const ArenaSizes&, const ArenaSizes&) = default;
 };
 
+// The host reserve where none is configured.
+uint64_t DerivedReserve(uint64_t memory_bytes);
 // INVALID, with one sentence and figures, when the sizes cannot be.
 Result<ArenaSizes> ArenaSizing(const ArenaRequest& request, const HostReading& host);
 

@@ -1,5 +1,5 @@
-// What the host can spare: /proc/meminfo, the limits of our cgroups (v1 and v2, every level up to the root), and memory
-// pressure (PSI). Everything is read beneath a root path, so that tests bring their own /proc and /sys.
+// What the host can spare: /proc/meminfo, the limits of our cgroups, and memory pressure (PSI); and what this process
+// takes for itself. Everything is read beneath a root path, so that tests bring their own /proc and /sys.
 //
 // Any thread. A reading costs some 100 µs.
 #pragma once
@@ -7,26 +7,25 @@
 #include <cstdint>
 #include <string>
 
+#include "daemon/memory/cgroup_memory.h"
+#include "daemon/memory/memory_stalls.h"
 #include "proto/result.h"
 
 namespace tier::memory {
 
-inline constexpr uint64_t kUnlimited = UINT64_MAX;
-
 struct HostReading {  // Bytes, where nothing else is said.
   uint64_t memory_total = 0;
-  uint64_t memory_available = 0;           // What the kernel could give without swapping.
-  uint64_t cgroup_limit = kUnlimited;      // The tightest limit above us.
-  uint64_t cgroup_available = kUnlimited;  // What the tightest group could still give, reclaimable cache counted.
-  uint64_t huge_page_size = 0;             // 0: the kernel has no huge pages.
-  uint64_t huge_pages_free = 0;            // Count; reserved ones taken off.
-  double pressure_some_avg10 = 0;          // % of the last 10 s in which some task waited for memory.
-  double pressure_full_avg10 = 0;          // … in which all of them did.
-  bool pressure_known = false;             // False: the kernel has no PSI.
+  uint64_t memory_available = 0;  // What the kernel could give without swapping.
+  uint64_t memory_free = 0;       // … without reclaiming anything.
+  uint64_t huge_page_size = 0;    // 0: the kernel has no huge pages.
+  uint64_t huge_pages_free = 0;   // Count; reserved ones taken off.
+  uint64_t own_bytes = 0;         // Heap, tables, stacks and page tables of this process; not its windows.
+  CgroupMemory cgroup;
+  MemoryStalls stalls;  // Of all tasks of the machine.
 
   // What may be had by this process: the machine's memory or its cgroup's, whichever is less.
-  uint64_t memory_limit() const { return cgroup_limit < memory_total ? cgroup_limit : memory_total; }
-  uint64_t available() const { return cgroup_available < memory_available ? cgroup_available : memory_available; }
+  uint64_t memory_limit() const { return cgroup.limit < memory_total ? cgroup.limit : memory_total; }
+  uint64_t available() const { return cgroup.available < memory_available ? cgroup.available : memory_available; }
 };
 
 // IO_ERROR, naming the file, when /proc/meminfo cannot be read or lacks what is needed. Absent cgroup files and PSI are

@@ -1,5 +1,7 @@
 // HostSampler: reads the host's memory (host_memory.h) on a worker thread, since the kernel may take milliseconds for
-// it. Engine thread only; what the task shares lies behind one mutex that is never held across a system call.
+// it. `workers` should have a thread that populates no memory: the kernel stops such threads for seconds while a
+// control group is above its memory.high. Engine thread only; what the task shares lies behind one mutex that is never
+// held across a system call.
 #pragma once
 
 #include <functional>

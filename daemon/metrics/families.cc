@@ -318,7 +318,19 @@ void AddModes(Builder& out, const session::DaemonDescription& daemon) {
   out.Gauge("tier_io_mode", "1 for the mode in force.").Add(1, {{"mode", daemon.io_mode}});
   out.Gauge("tier_memory_mode", "1 for the mode in force.").Add(1, {{"mode", daemon.memory_mode}});
   out.Gauge("tier_ssd_mode", "1 for the mode in force.").Add(1, {{"mode", daemon.ssd_mode}});
-  out.Gauge("tier_host_available_bytes", "MemAvailable of the host.").Add(Number(daemon.host_available_bytes));
+  out.Gauge("tier_host_available_bytes", "What the host, or the tightest control group, can still give.")
+      .Add(Number(daemon.host_available_bytes));
+  out.Gauge("tier_host_short", "1 while the arena is held down because the host is short of memory.")
+      .Add(daemon.shortage.why.empty() ? 0 : 1);
+  out.Counter("tier_host_shortages_total", "Shortages of the host in which the arena gave memory back.")
+      .Add(Number(daemon.shortage.count));
+  out.Counter("tier_arena_given_back_bytes_total", "Windows closed because the host was short of memory.")
+      .Add(Number(daemon.shortage.given_back_bytes));
+  const tiering::EngineSnapshot& engine = daemon.engine;
+  const uint64_t debt = engine.arena_bytes - std::min(engine.arena_bytes, engine.arena_max_bytes);
+  out.Gauge("tier_arena_debt_bytes", "Windows beyond what the host has memory for.").Add(Number(debt));
+  out.Gauge("tier_daemon_own_bytes", "Heap, tables, stacks and page tables of the daemon.")
+      .Add(Number(daemon.shortage.daemon_own_bytes));
   out.Gauge("tier_psi_memory_some_ratio", "Part of the last 10 s in which some task waited for memory.")
       .Add(daemon.psi_memory_some_ratio);
   out.Gauge("tier_build_info", "1, labelled with the version.").Add(1, {{"version", daemon.version}});

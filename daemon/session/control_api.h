@@ -77,6 +77,14 @@ struct PrefaultFigures {  // Bytes. Without arena.prefault both are 0.
   uint64_t target_bytes = 0;  // Falls by what the host did not give.
 };
 
+// What a shortage of the host's memory does to the arena.
+struct HostShortage {
+  std::string why;                // Empty: there is none.
+  uint64_t count = 0;             // Shortages since start in which the arena gave memory back.
+  uint64_t given_back_bytes = 0;  // Since start.
+  uint64_t daemon_own_bytes = 0;  // Heap, tables, stacks and page tables of the daemon.
+};
+
 struct DaemonDescription {
   std::string version;
   uint64_t epoch = 0;
@@ -96,6 +104,7 @@ struct DaemonDescription {
   std::vector<DeviceDescription> devices;
   uint64_t spin_pauses = 0;  // Spins that ended because another thread had the processor.
   PrefaultFigures prefault;
+  HostShortage shortage;
   uint64_t host_available_bytes = 0;
   double psi_memory_some_ratio = 0;
 };
@@ -127,7 +136,7 @@ struct Event {
   uint64_t sequence = 0;  // Rises by one; a gap means the watcher was too slow (events dropped).
   int64_t unix_time_ms = 0;
   std::string kind;     // job_opened job_closed job_changed job_purged session_attached session_ended pressure io_error
-                        // corrupt torn drain forced_return prefault …
+                        // corrupt torn drain forced_return prefault host_memory …
   std::string job;      // Name, or empty.
   std::string message;  // One sentence.
 };

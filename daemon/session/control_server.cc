@@ -243,6 +243,7 @@ Result<DaemonDescription> ControlServer::Describe() {
     d.huge_page_mode = facts_.huge_page_mode ? facts_.huge_page_mode() : "small";
     d.memory_mode = facts_.memory_mode ? facts_.memory_mode() : "unpinned";
     if (facts_.prefault) d.prefault = facts_.prefault();
+    if (facts_.shortage) d.shortage = facts_.shortage();
     d.devices = facts_.devices;
     for (size_t i = 0; i < d.devices.size(); ++i) {
       if (i < d.engine.devices.size()) d.devices[i].now = d.engine.devices[i];

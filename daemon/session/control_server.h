@@ -51,6 +51,7 @@ struct DaemonFacts {
   std::function<std::string()> huge_page_mode;
   std::function<std::string()> memory_mode;
   std::function<PrefaultFigures()> prefault;
+  std::function<HostShortage()> shortage;
   std::function<uint64_t()> spin_pauses;  // Any thread.
 };
 

@@ -125,7 +125,7 @@ void TakeEvents(Tables& tables) {
 
 bool HandOverDue(const Tables& tables) {
   return tables.ledger.anybody_owed() || tables.ledger.serving() || tables.ledger.unbacked_bytes() != 0 ||
-         tables.hand_over.emptying();
+         tables.ledger.host_debt() != 0 || tables.hand_over.emptying();
 }
 
 // Each job with requests that can go on has its part. Then those whose requests cost more than that have the rest, each
@@ -198,8 +198,7 @@ void WorkOnJobs(Tables& tables) {
   if (tables.ram_moves.any_wanted() || tables.hand_over.emptying()) PlanMoves(tables);
   tables.work.Enter(tables.work.units().move);
   if (HandOverDue(tables) && tables.turn.now() >= tables.hand_over.next_at()) {
-    tables.hand_over.SetNextAt(tables.turn.now() + kHandOverInterval);
-    HandOver(tables);
+    tables.hand_over.SetNextAt(HandOver(tables));
   }
   ForceReturns(tables);
   EmptyDevices(tables);

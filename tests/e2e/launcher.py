@@ -61,11 +61,15 @@ def disk_folder() -> Iterator[pathlib.Path]:
 
 @contextlib.contextmanager
 def start(
-    folder: pathlib.Path, arena: str = "64MiB", tier: str = "1GiB", settings: Mapping[str, Any] | None = None
+    folder: pathlib.Path,
+    arena: str = "64MiB",
+    tier: str = "1GiB",
+    settings: Mapping[str, Any] | None = None,
+    program: pathlib.Path | None = None,
 ) -> Iterator[Running]:
-    """A daemon with its sockets in `folder`, until the context ends; `settings` replace sections. Skips without a
-    build."""
-    program = need_build()
+    """A daemon with its sockets in `folder`, until the context ends; `settings` replace sections. `program` runs
+    it. Skips without a build."""
+    program = program or need_build()
     from tierd.daemon import Daemon
 
     with disk_folder() as disk:

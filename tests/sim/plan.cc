@@ -134,4 +134,31 @@ Plan HandOverPlan(uint64_t seed) {
   return plan;
 }
 
+Plan PressedPlan(uint64_t seed) {
+  Chance chance(seed);
+  Plan plan{.seed = seed, .turns = 1000};
+  plan.jobs = static_cast<uint32_t>(chance.Between(1, 4));
+  plan.clients = plan.jobs + static_cast<uint32_t>(chance.Below(3));
+  plan.window_size = kBlockSize << chance.Below(3);
+  plan.slot_window_size = kBlockSize;
+  plan.huge_pages = chance.OneIn(4);
+  plan.arena_max_bytes = plan.window_size * chance.Between(4, 10);
+  plan.window_delay_turns = static_cast<uint32_t>(chance.Below(6));
+  plan.devices = static_cast<uint16_t>(chance.Between(1, 2));
+  plan.device_blocks = 128;
+  plan.inflight_max = static_cast<uint32_t>(chance.OneIn(3) ? chance.Between(2, 4) : 64);
+  plan.delay_turns_max = static_cast<uint32_t>(chance.Below(6));
+  plan.remove_delay_turns = static_cast<uint32_t>(chance.Below(20));
+  plan.copy_delay_turns_max = static_cast<uint32_t>(chance.Below(8));
+  plan.leases_max = static_cast<uint32_t>(chance.Between(1, 4));
+  plan.tensor_max_bytes = chance.OneIn(2) ? 64 * kKiB : 5 * kMiB;
+  plan.guarantees = chance.OneIn(2);
+  plan.pressure_one_in = static_cast<uint32_t>(chance.Between(20, 200));
+  if (chance.OneIn(2)) plan.kill_one_in = static_cast<uint32_t>(chance.Between(30, 200));
+  if (chance.OneIn(4)) plan.punch_one_in = static_cast<uint32_t>(chance.Between(50, 200));
+  if (chance.OneIn(4)) plan.write_errors = static_cast<uint32_t>(chance.Below(200'000));
+  if (chance.OneIn(4)) plan.work.move = static_cast<uint32_t>(chance.Between(1, 12));
+  return plan;
+}
+
 }  // namespace tier::tiering::sim

@@ -62,6 +62,7 @@ struct Plan {
   uint64_t metadata_bytes = 0;    // Of one user; 0: as much as by default.
   uint32_t stop_one_in = 0;       // Rounds, until a client stops for a while, and answers nothing; 0: never.
   uint32_t reclaim_deadline_ms = 60'000;
+  uint32_t pressure_one_in = 0;  // Turns, until the host has memory for more of the arena, or for less; 0: for all.
 };
 
 Plan DrawPlan(uint64_t seed);
@@ -71,5 +72,7 @@ Plan CrowdedPlan(uint64_t seed);
 Plan ScatteredPlan(uint64_t seed);
 // Several jobs with guarantees over a sparse arena: windows go from job to job, and what lies in them moves.
 Plan HandOverPlan(uint64_t seed);
+// A host that runs short of memory again and again, and has it again.
+Plan PressedPlan(uint64_t seed);
 
 }  // namespace tier::tiering::sim

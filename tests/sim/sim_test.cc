@@ -77,5 +77,20 @@ TEST(SimulatedHandOver, WindowsGoToOtherJobsWhileWhatLiesInThemMoves) {
   EXPECT_GT(windows, 2u);
 }
 
+TEST(SimulatedPressed, AHostThatRunsShortOfMemoryTakesNoLeaseAndLosesNoByte) {
+  uint64_t shortages = 0;
+  uint64_t paid = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    Simulation simulation(PressedPlan(seed));
+    const Outcome outcome = simulation.Run();
+    ASSERT_FALSE(outcome.finding.has_value())
+        << *outcome.finding << "\nreplay: tier_sim --pressed --seed " << seed << " --seeds 1";
+    shortages += outcome.shortages;
+    paid += outcome.paid;
+  }
+  EXPECT_GT(shortages, 200u);
+  EXPECT_GT(paid, shortages / 2);
+}
+
 }  // namespace
 }  // namespace tier::tiering::sim

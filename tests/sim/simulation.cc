@@ -93,6 +93,7 @@ void Simulation::MakeSurroundings() {
             Mishap();
             DeviceMishap();
             DeviceMishap();
+            HostMishap();
             TakeTurn();
           },
       .window_returned = [this](SessionId session, WindowIndex window) { daemon_.GiveWindowBack(session, window); },
@@ -292,6 +293,19 @@ void Simulation::DeviceMishap() {
   }
 }
 
+void Simulation::HostMishap() {
+  if (plan_.pressure_one_in == 0 || !chance_.OneIn(plan_.pressure_one_in)) return;
+  const uint64_t all = plan_.arena_max_bytes;
+  windows_.SetArenaMax(chance_.OneIn(3) ? all : chance_.Between(0, all / kBlockSize) * kBlockSize);
+}
+
+void Simulation::NoteHost() {
+  const bool is_short = windows_.arena_bytes() > windows_.arena_max_bytes();
+  if (is_short && !short_of_memory_) ++outcome_.shortages;
+  if (!is_short && short_of_memory_) ++outcome_.paid;
+  short_of_memory_ = is_short;
+}
+
 // Now and then a client is stopped, perhaps for the rest of the run. It loses nothing by that, unless it holds leases.
 bool Simulation::IsStopped(uint64_t session, SimClient& client) {
   if (plan_.stop_one_in == 0) return false;
@@ -349,6 +363,7 @@ void Simulation::WindDown() {
     if (!pending) break;
     TakeTurn();
   }
+  if (plan_.pressure_one_in != 0 && !outcome_.finding) PressAtEnd();
   const EngineSnapshot snapshot = engine_->Snapshot();
   for (const DeviceView& device : snapshot.devices) outcome_.swapped_in_bytes += device.traffic.read_bytes;
   for (const CompactionFigures& figures : snapshot.compaction) {
@@ -393,7 +408,8 @@ void Simulation::DeleteStoredManifests() {
 
 bool Simulation::AtRest() const {
   const EngineSnapshot snapshot = engine_->Snapshot();
-  return snapshot.tensor_count == 0 && snapshot.lease_count == 0 && windows_.window_count() == 0 && engine_->idle();
+  return snapshot.tensor_count == 0 && snapshot.lease_count == 0 && windows_.window_count() == 0 &&
+         extents_.total().pending == 0 && engine_->idle();
 }
 
 Outcome Simulation::Run() {
@@ -404,6 +420,7 @@ Outcome Simulation::Run() {
     Round();
     Mishap();
     DeviceMishap();
+    HostMishap();
     TakeTurn();
   }
   if (!outcome_.finding) WindDown();
@@ -424,6 +441,7 @@ void Simulation::OnSubmit(SessionId session, uint64_t sequence) {
 
 void Simulation::OnTurnEnd() {
   ++engine_turns_;
+  NoteHost();
   engine_->CheckInvariants();
   if (const auto overwrite = transfer_check_.AfterTurn(engine_->NamedPlaces(), transfers_, manifests_))
     Fail(*overwrite);

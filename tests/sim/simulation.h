@@ -31,6 +31,8 @@ struct Outcome {
   uint64_t cancelled_moves = 0;
   uint64_t hand_over_moves = 0;  // … of these to empty windows, …
   uint64_t left_by_moves = 0;    // … and windows that these have emptied.
+  uint64_t shortages = 0;        // Times that the arena was above what the host had for it …
+  uint64_t paid = 0;             // … and came down to that.
   std::string codes;             // Of creates and acquires: "OK 12 TIMEOUT 3 ...".
 };
 
@@ -82,7 +84,12 @@ class Simulation final : private DaemonEvents {
   void DetachHostile(uint64_t session);
   void Mishap();
   void DeviceMishap();
+  // The host has memory for another part of the arena.
+  void HostMishap();
+  void NoteHost();
   void WindDown();
+  // No lease, no request, and a host that has no memory: whatever can go goes.
+  void PressAtEnd();
   void DeleteStoredManifests();
   bool AtRest() const;
   void CheckHeld();
@@ -109,6 +116,7 @@ class Simulation final : private DaemonEvents {
   std::map<uint64_t, std::unique_ptr<HostileClient>> hostiles_;
   std::string hostile_token_;
   bool punched_ = false;
+  bool short_of_memory_ = false;                // The arena is above what the host has for it.
   std::map<uint64_t, uint64_t> stopped_until_;  // Turns, by session: clients that are stopped.
   bool somebody_sleeps_ = false;
   uint64_t engine_turns_ = 0;

@@ -1,10 +1,18 @@
 // What has to be true at the end of a simulation. See simulation.h.
+#include <algorithm>
+#include <numeric>
+
 #include <fmt/format.h>
 
 #include "daemon/tiering/durability/manifest_codec.h"
 #include "tests/sim/simulation.h"
 
 namespace tier::tiering::sim {
+namespace {
+
+constexpr uint32_t kPressTurns = 4000;
+
+}  // namespace
 
 // What the manifests name that the next daemon may find stays; else nothing does. (What the job of a lost commit held
 // besides stays too.)
@@ -34,6 +42,31 @@ void Simulation::CheckHeld() {
           fmt::format("{} bytes are live on device {}, manifests name {}", extents_.space(device).live, device, named));
     }
   }
+}
+
+void Simulation::PressAtEnd() {
+  windows_.SetArenaMax(0);
+  for (uint32_t turn = 0; turn < kPressTurns && !outcome_.finding && windows_.arena_bytes() != 0; ++turn) {
+    for (const auto& [session, client] : clients_) client->Listen();
+    TakeTurn();
+  }
+  // What is torn or was never completed stays in RAM, as what is leased does; and windows in huge pages are not the
+  // host's memory.
+  const auto stays = [](const TensorView& tensor) { return !tensor.sealed || tensor.torn || tensor.lease_count != 0; };
+  const auto may_stay = [&](const WindowView& window) {
+    if (window.condition != PoolCondition::kReady || window.job == JobId{}) return true;
+    if (plan_.huge_pages && window.kind == WindowKind::kBlock) return true;
+    return std::ranges::any_of(engine_->Tensors(window.job, 0, SIZE_MAX).tensors, stays);
+  };
+  for (const WindowView& window : engine_->Pool().windows) {
+    if (may_stay(window)) continue;
+    Fail(
+        fmt::format("window {} of job {} stays with {} pages in use, though nothing is leased and the host has no "
+                    "memory",
+                    tier::Value(window.index), static_cast<uint64_t>(window.job),
+                    std::accumulate(window.used_pages.begin(), window.used_pages.end(), 0u)));
+  }
+  windows_.SetArenaMax(plan_.arena_max_bytes);
 }
 
 void Simulation::CheckEmpty() {

@@ -41,22 +41,27 @@ def daemon(
     sessions: int = 0,
     build: pathlib.Path = BUILD,
     devices: Sequence[str] = (),
+    reserve: str = "",
+    program: pathlib.Path | None = None,
 ) -> Iterator[tuple[Daemon, pathlib.Path]]:
     """A private daemon with a named SSD file (so that fio can open it too), gone with everything at the end.
 
-    `sessions`: the most that it takes; 0: its default. `build`: whose programs. `devices`: beside that file.
+    `sessions`: the most that it takes; 0: its default. `build`: whose programs. `devices`: beside that file. `reserve`:
+    the host reserve; empty: its default. `program`: what runs the daemon's program.
     """
     disk = pathlib.Path(tempfile.mkdtemp(prefix="tier-bench-", dir=scratch()))
     sockets = pathlib.Path(tempfile.mkdtemp(prefix="tier-bench-"))
     settings = {
         "daemon": {"socket_directory": str(sockets), "data_directory": str(disk)},
-        "arena": {"maximum": f"{arena // MIB}MiB", "prefault": prefault} | ({"window_size": window} if window else {}),
+        "arena": {"maximum": f"{arena // MIB}MiB", "prefault": prefault}
+        | ({"window_size": window} if window else {})
+        | ({"host_reserve": reserve} if reserve else {}),
         "ssd": {"devices": [str(disk / "tier.ssd"), *devices], "file_size": f"{tier // MIB}MiB"},
         "engine": {"spin": spin},
         "metrics": {"listen": ""},
     } | ({"jobs": {"max_sessions": sessions}} if sessions else {})
     try:
-        with Daemon(sockets, settings, program=str(build / "daemon/tierd")) as process:
+        with Daemon(sockets, settings, program=str(program or build / "daemon/tierd")) as process:
             yield process, disk / "tier.ssd"
     finally:
         shutil.rmtree(disk, ignore_errors=True)

@@ -25,6 +25,7 @@ PART_NAMES = (
     "tensors",
     "reclaim",
     "hand-over",
+    "pressure",
     "contention",
     "demo",
     "train",

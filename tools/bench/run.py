@@ -22,6 +22,7 @@ from collections.abc import Callable
 
 import beside
 import footprint
+import pressure
 import reclaim
 from accumulation import accumulation
 from contention import contention
@@ -33,6 +34,7 @@ from hundred_steps import hundred_steps
 from larger import larger_than_memory
 from look_ahead import look_ahead
 from lora import lora_by_ranks
+from memory_group import Unavailable
 from models import MODELS
 from node import BUILD, GIB, MIB, Shell, bench, command, daemon, scratch
 from options import PART_NAMES, parse
@@ -185,6 +187,26 @@ def killed_client(report: Report, quick: bool) -> None:
     report.add(what, statistics.median(times), "ms", at_most=100, ceiling=reclaim.quartiles_of(times))
 
 
+def memory_pressure(report: Report, quick: bool) -> None:
+    try:
+        givings, bare = pressure.give_back(quick)
+    except Unavailable as reason:
+        return report.note("memory given back under pressure was not measured", {"reason": str(reason)})
+    start = [giving.start_ms for giving in givings]
+    what = "the first byte given back after a limit was lowered"
+    report.add(what, statistics.median(start), "ms", at_most=1000, ceiling=reclaim.quartiles_of(start))
+    rates = [giving.gb_per_s for giving in givings]
+    ratio = paired(rates, bare)
+    report.add(
+        f"{givings[0].bytes // MIB} MiB given back",
+        statistics.median(rates),
+        "GB/s",
+        at_least=1,
+        ceiling=f"bare fallocate {statistics.median(bare):.2f} GB/s; {quartiles(ratio)}",
+        detail={"rates": rates, "bare": bare},
+    )
+
+
 def demo_spin(report: Report, quick: bool) -> None:
     rounds, steps = (2, 6) if quick else (12, 8)
     times = paired_steps(["never", "auto", "always"], rounds, steps)
@@ -225,6 +247,7 @@ PARTS: dict[str, Callable[[Report, bool], None]] = dict(
             many_tensors,
             killed_client,
             sparse_borrower,
+            memory_pressure,
             contention,
             demo_spin,
             fine_tuning,

@@ -78,6 +78,12 @@ std::string SsdModeText(const v1::Status& status) {
   return fmt::format("reduced ({})", status.ssd_mode_reason());
 }
 
+std::string GivenBackText(const v1::Status& status) {
+  const std::string all = fmt::format("{} since start, in {} shortages of the host",
+                                      HumanBytes(status.given_back_bytes_total()), status.host_shortages_total());
+  return status.host_shortage().empty() ? all : fmt::format("{}; now: {}", all, status.host_shortage());
+}
+
 void PrintStatus(const v1::Status& status, const OutputOptions& output) {
   const std::vector<std::string> causes = DegradedBy(status);
   const std::string state =
@@ -101,6 +107,7 @@ void PrintStatus(const v1::Status& status, const OutputOptions& output) {
                                 HumanBytes(status.hand_over_evicted_bytes_total()))},
       {"host", fmt::format("{} available, waiting for memory {:.1f} % of the time",
                            HumanBytes(status.host_available_bytes()), 100 * status.psi_memory_some_ratio())},
+      {"given back", GivenBackText(status)},
       {"jobs", fmt::format("{} with {} sessions, {} tensors ({} torn), {} leases, {} requests waiting",
                            status.job_count(), status.session_count(), status.tensor_count(), status.torn_count(),
                            status.lease_count(), status.waiting_count())},

@@ -34,13 +34,29 @@ class Taking {
   uint64_t taken_ = 0;
 };
 
+// Which windows are taken. The host gains nothing by those in huge pages.
+enum class Pages : uint8_t { kAny, kSmall };
+
+bool IsWanted(const Tables& tables, WindowIndex window, Pages pages) {
+  return pages == Pages::kAny || tables.windows[window].shape.page_size == kPageSize;
+}
+
+// Writes of the job's dirty pieces may succeed now. What jobs are owed is better taken from others, once they have
+// failed; the host asks all of them, and tries again.
+bool MayWrite(const Tables& tables, const JobState& job, Pages pages) {
+  if (pages == Pages::kAny) return MayWriteOut(tables, job);
+  const bool failing = tables.turn.now() < tables.jobs.write_retry_at(job);
+  return !failing && tables.ports.extents.HasRoom(2 * kBlockSize);
+}
+
 // Empty windows, the smallest first: one that reaches below the promise goes only where no other is there.
-void ReturnEmpty(Tables& tables, const JobState& job, const WindowSet& overdue, Taking* taking) {
+void ReturnEmpty(Tables& tables, const JobState& job, const WindowSet& overdue, Pages pages, Taking* taking) {
   const uint32_t end = WindowOrder::kFirstUsed;
   tables.windows.order().ForEach(job.index, 0, end, [&](WindowIndex window) {
     if (taking->done()) return false;
     tables.work.Charge(1);
-    if (overdue.Contains(window) || !taking->TryTake(tables.windows.SizeOf(window))) return true;
+    if (overdue.Contains(window) || !IsWanted(tables, window, pages)) return true;
+    if (!taking->TryTake(tables.windows.SizeOf(window))) return true;
     tables.hand_over.CountReturned(LeftBy::kItself);
     ReturnWindow(tables, window);
     return true;
@@ -53,8 +69,13 @@ constexpr uint32_t kSeenAtLeast = 64;
 // Chooses windows of one job to be emptied.
 class Choice {
  public:
-  Choice(Tables& tables, JobState& job, const WindowSet& overdue, Taking* taking)
-      : tables_(tables), job_(job), overdue_(overdue), taking_(taking), may_write_(MayWriteOut(tables, job)) {}
+  Choice(Tables& tables, JobState& job, const WindowSet& overdue, Pages pages, Taking* taking)
+      : tables_(tables),
+        job_(job),
+        overdue_(overdue),
+        wanted_pages_(pages),
+        taking_(taking),
+        may_write_(MayWrite(tables, job, pages)) {}
 
   void Choose() {
     const bool may_move = tables_.ports.copier != nullptr;
@@ -74,7 +95,8 @@ class Choice {
     over_ = false;
     tables_.windows.order().ForEach(job_.index, WindowOrder::kFirstUsed, WindowOrder::kRanks, [&](WindowIndex window) {
       if (taking_->done() || !PayForLook()) return false;
-      if (!overdue_.Contains(window)) chosen_ = take(window) || chosen_;
+      const bool wanted = !overdue_.Contains(window) && IsWanted(tables_, window, wanted_pages_);
+      if (wanted) chosen_ = take(window) || chosen_;
       return !over_;
     });
   }
@@ -123,6 +145,7 @@ class Choice {
   Tables& tables_;
   JobState& job_;
   const WindowSet& overdue_;
+  Pages wanted_pages_;
   Taking* taking_;
   bool may_write_;
   bool chosen_ = false;  // Any.
@@ -167,14 +190,64 @@ void FinishPass(Tables& tables) {
   EndPass(tables);
 }
 
-// Takes so many bytes of windows from the holder, or more by a part of a window: returns empty ones, and chooses others
-// to be emptied where `may_choose`. Returns how many.
-uint64_t TakeFrom(Tables& tables, JobState& holder, uint64_t wanted, bool may_choose) {
+struct Search {
+  Pages pages = Pages::kAny;
+  bool empty = true;   // Empty windows are returned …
+  bool others = true;  // … and others chosen to be emptied.
+};
+
+// Takes so many bytes of windows from the holder, or more by a part of a window. Returns how many.
+uint64_t TakeFrom(Tables& tables, JobState& holder, uint64_t wanted, const Search& search) {
   Taking taking(tables, holder, wanted);
   const WindowSet overdue = WindowsOfOverdueSessions(holder);
-  ReturnEmpty(tables, holder, overdue, &taking);
-  if (!taking.done() && may_choose) Choice(tables, holder, overdue, &taking).Choose();
+  if (search.empty) ReturnEmpty(tables, holder, overdue, search.pages, &taking);
+  if (!taking.done() && search.others) Choice(tables, holder, overdue, search.pages, &taking).Choose();
   return taking.taken();
+}
+
+// Calls `take` for each job that may be asked, the one that has most beyond what it keeps first.
+template <typename Take>
+void ForEachHolder(Tables& tables, Take take) {
+  tables.ledger.ListHolders(&tables.scratch.holders);
+  for (const JobId id : tables.scratch.holders) {
+    JobState* holder = tables.jobs.Find(id);
+    TIER_CHECK(holder != nullptr, "job {} holds windows and is gone", static_cast<uint64_t>(id));
+    // A job that itself waits for room keeps what it needs for that.
+    const bool needs_it = tables.waits.shortage_pages(*holder) != 0;
+    if (needs_it && tables.ledger.HeldBy(holder->entitlement) <= tables.windows.grain()) continue;
+    take(*holder);
+  }
+}
+
+// True: some windows were taken, or are being emptied.
+bool PayDebt(Tables& tables, bool may_choose) {
+  Ledger& ledger = tables.ledger;
+  uint64_t wanted = std::min({ledger.BytesToAskBack(), ledger.host_debt(), kHostBatchBytes});
+  const uint64_t wanted_first = wanted;
+  const auto take = [&](const Search& search) {
+    ForEachHolder(tables, [&](JobState& holder) {
+      if (wanted != 0) wanted -= std::min(wanted, TakeFrom(tables, holder, wanted, search));
+    });
+  };
+  ledger.SetDebtDepth(DebtDepth::kAll);
+  take({.pages = Pages::kSmall, .others = false});
+  for (const DebtDepth depth : {DebtDepth::kSurplus, DebtDepth::kPromise, DebtDepth::kAll}) {
+    if (wanted == 0 || !may_choose) break;
+    ledger.SetDebtDepth(depth);
+    take({.pages = Pages::kSmall, .empty = false});
+  }
+  return wanted != wanted_first || tables.hand_over.emptying();
+}
+
+// `owed`: to jobs. What is not backed by room on SSD goes too.
+void TakeForJobs(Tables& tables, uint64_t owed) {
+  if (owed == 0 && tables.ledger.unbacked_bytes() == 0) return;
+  const bool may_choose = !tables.hand_over.emptying();
+  tables.ledger.SetDebtDepth(DebtDepth::kSurplus);
+  ForEachHolder(tables, [&](JobState& holder) {
+    const uint64_t wanted = std::max(owed, tables.ledger.UnbackedBy(holder.entitlement));
+    if (wanted != 0) owed -= std::min(owed, TakeFrom(tables, holder, wanted, {.others = may_choose}));
+  });
 }
 
 // No job is owed anything: windows that were chosen to be emptied stay.
@@ -185,28 +258,28 @@ void StopHandOver(Tables& tables) {
 
 }  // namespace
 
-void HandOver(Tables& tables) {
+base::TimePoint HandOver(Tables& tables) {
   ReturnMoved(tables);
   Ledger& ledger = tables.ledger;
-  const uint64_t smallest = tables.windows.grain();
-  const auto nothing_wanted = [&] { return ledger.BytesToAskBack() == 0 && ledger.unbacked_bytes() < smallest; };
-  if (nothing_wanted()) return StopHandOver(tables);
-  FinishPass(tables);
-  if (nothing_wanted()) return StopHandOver(tables);
-  uint64_t owed = ledger.BytesToAskBack();
-  const bool may_choose = !tables.hand_over.emptying();
-  ledger.ListHolders(&tables.scratch.holders);
-  for (const JobId id : tables.scratch.holders) {
-    JobState* holder = tables.jobs.Find(id);
-    TIER_CHECK(holder != nullptr, "job {} holds windows and is gone", static_cast<uint64_t>(id));
-    // A job that itself waits for room keeps what it needs for that.
-    if (tables.waits.shortage_pages(*holder) != 0 && ledger.HeldBy(holder->entitlement) <= smallest) continue;
-    const uint64_t wanted = std::max(owed, ledger.UnbackedBy(holder->entitlement));
-    if (wanted != 0) owed -= std::min(owed, TakeFrom(tables, *holder, wanted, may_choose));
+  const base::TimePoint soon = tables.turn.now() + kHandOverInterval;
+  const auto nothing_wanted = [&] {
+    return ledger.BytesToAskBack() == 0 && ledger.unbacked_bytes() < tables.windows.grain();
+  };
+  if (!nothing_wanted()) FinishPass(tables);
+  if (nothing_wanted()) {
+    StopHandOver(tables);
+    return soon;
   }
+  const bool may_choose = !tables.hand_over.emptying();
+  // No job grows while the host has a debt: what jobs are owed comes after that.
+  const bool in_debt = ledger.host_debt() != 0;
+  const uint64_t owed = in_debt ? 0 : ledger.BytesToAskBack();
+  const bool found = !in_debt || PayDebt(tables, may_choose);
+  TakeForJobs(tables, owed);
   tables.turn.NoteProgress(may_choose && tables.hand_over.emptying());  // The next turn looks at what was chosen.
   // Tried once: what is still unbacked is found again when something of the job has changed.
   if (!tables.hand_over.emptying()) ledger.SetAllBacked();
+  return found ? soon : tables.turn.now() + kHostRetryInterval;
 }
 
 }  // namespace tier::tiering

@@ -7,7 +7,12 @@
 // in time no longer counts as coming, and another job is asked; later it is taken (window_ownership.h). Leased memory
 // is taken elsewhere (jobs/forced_return.h).
 //
-// Work of one call: one pass over the jobs, and as many windows and pieces as the turn's work reaches.
+// A debt of the host (ledger.h) is paid with windows too, kHostBatchBytes in one call: empty ones of any job first,
+// then those that can be emptied, of the jobs that have most beyond their promises. Windows in huge pages stay: they
+// would go to the kernel's pool. While no window can be had, another search follows after kHostRetryInterval.
+//
+// Work of one call: one pass over the jobs, and as many windows and pieces as the turn's work reaches. While the host
+// has a debt: four such passes at most.
 #pragma once
 
 #include "daemon/tiering/tables/tables.h"
@@ -16,9 +21,12 @@ namespace tier::tiering {
 
 // The least time between two searches for windows to hand over.
 inline constexpr base::Duration kHandOverInterval = std::chrono::milliseconds(2);
+inline constexpr base::Duration kHostRetryInterval = std::chrono::milliseconds(50);
+inline constexpr uint64_t kHostBatchBytes = 256 * kMiB;
 
-// Empties and returns windows of jobs that hold more than they are promised, for those that are owed memory, and
-// windows that were borrowed and are not backed by room on SSD any more.
-void HandOver(Tables& tables);
+// Empties and returns windows of jobs that hold more than they are promised, for those that are owed memory,
+// windows that were borrowed and are not backed by room on SSD any more, and windows for the host. Returns when there
+// is to be another call at the earliest.
+base::TimePoint HandOver(Tables& tables);
 
 }  // namespace tier::tiering

@@ -392,15 +392,22 @@ bool Ledger::MayGrow(EntitlementIndex job, uint64_t window_bytes) const {
 }
 
 uint64_t Ledger::BytesToAskBack() const {
-  if (claims_.empty() && !serving()) return 0;
   const uint64_t wanted = (serving() ? served_bytes_ : claimed_) + host_debt_;
   const uint64_t coming = returning_ - overdue_ + closing_ + ended_held_ + AlignDown(host_spare_, windows_.slot);
   return wanted > coming ? wanted - coming : 0;
 }
 
+uint64_t Ledger::BeyondDepth(const Entitlement& job) const {
+  if (host_debt_ == 0 || job.ended) return 0;
+  const uint64_t kept = debt_depth_ == DebtDepth::kSurplus   ? job.promised
+                        : debt_depth_ == DebtDepth::kPromise ? std::min(job.guarantee(), job.promised)
+                                                             : 0;
+  return job.held - std::min(job.held, kept);
+}
+
 uint64_t Ledger::BytesToGive(EntitlementIndex job) const {
   const Entitlement& entry = At(job);
-  if (!serving()) return std::max(claims_.empty() ? 0 : Surplus(job), entry.unbacked);
+  if (!serving()) return std::max({claims_.empty() ? 0 : Surplus(job), entry.unbacked, BeyondDepth(entry)});
   if (served_ == job) return 0;
   if (entry.guarantee() == 0) return entry.held;
   // A guarantee is kept to within a slot window, as it is owed, but the last one of all stays.

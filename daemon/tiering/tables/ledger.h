@@ -20,7 +20,7 @@
 //
 // The arena that is divided is the configured one: promises do not move with the free memory of the host. A shortage of
 // the host is a debt (SetHost). While there is one no job grows, and hand-over asks back the debt in addition to what
-// jobs are owed. Windows are not asked back for the debt alone: giving memory back to the host is not built yet.
+// jobs are owed: what jobs have beyond their promises first, then beyond their guarantees, then the rest (DebtDepth).
 //
 // All figures are bytes. Windows have several sizes; what a job is owed, and what is left over for others, is counted
 // in the smallest slot windows. Whole blocks may lie in them too, so a job gets its promise to within one of these,
@@ -72,14 +72,17 @@ enum class Growth : uint8_t {
   kBorrowed,  // From memory promised to other jobs or to none: it must be able to go back.
 };
 
+// How far the debt of the host reaches into what a job holds.
+enum class DebtDepth : uint8_t { kSurplus, kPromise, kAll };
+
 class Ledger {
  public:
   Ledger(uint64_t arena_bytes, SmallestWindows windows);
 
   // May a job of this user have this guarantee? `job`: the one that is changed, or kNoEntitlement for a new one. The
-  // other guarantees and the unpromised part (PartForNobody) stay, and each job with sessions and without a guarantee
-  // keeps what it would have if all users, and all jobs of its user, had equal parts, and never less than it leases
-  // now. NO_MEMORY with figures.
+  // other guarantees and PartForNobody stay, and each job with sessions and without a guarantee keeps what it would
+  // have if all users, and all jobs of its user, had equal parts, and never less than it leases now. NO_MEMORY with
+  // figures.
   Status AdmitGuarantee(uint32_t uid, EntitlementIndex job, uint64_t bytes) const;
   // REQUIRES (also for Set): AdmitGuarantee allowed it.
   EntitlementIndex Open(JobId id, uint32_t uid, Terms terms);
@@ -110,6 +113,7 @@ class Ledger {
   void TakeBack(EntitlementIndex job, uint64_t bytes, bool overdue);        // The clients returned them.
   // The bytes that all windows take now, and the most that they could take with the host's present free memory.
   void SetHost(uint64_t owned_bytes, uint64_t reachable_bytes);
+  void SetDebtDepth(DebtDepth depth) { debt_depth_ = depth; }  // Of BytesToGive and ListHolders, until the next call.
   // Windows of no job whose memory the devices still hold.
   void AddClosing(uint64_t bytes) { closing_ += bytes; }
   void SubtractClosing(uint64_t bytes) {
@@ -122,15 +126,14 @@ class Ledger {
   void RenewClaim(EntitlementIndex job, base::TimePoint now);
   void DropClaim(EntitlementIndex job);
   bool ExpireClaims(base::TimePoint now);  // True: some have expired.
-  // One job at a time may be served beyond its promise, because its request could never be granted otherwise
-  // (memory/stalled). It needs so many more bytes of windows. Until EndServing, all other jobs are asked for windows
-  // beyond their explicit guarantees, and this one alone may grow. REQUIRES: no guarantee is owed.
+  // One job at a time may be served beyond its promise, since its request could never be granted otherwise: it needs so
+  // many more bytes of windows (memory/stalled). Until EndServing, all other jobs are asked for windows beyond their
+  // explicit guarantees, and this one alone may grow. REQUIRES: no guarantee is owed.
   void Serve(EntitlementIndex job, uint64_t bytes);
   void EndServing();
   bool Serves(EntitlementIndex job) const { return served_ == job; }
   bool serving() const { return served_ != kNoEntitlement; }
-  // The SSD devices have no room for what lies in so many bytes of the job beyond its firm ones. Holds until the next
-  // call.
+  // The SSD devices have no room for so many bytes of the job beyond its firm ones. Holds until the next call.
   void SetUnbacked(EntitlementIndex job, uint64_t bytes);
   void SetAllBacked();
 
@@ -145,8 +148,7 @@ class Ledger {
   uint64_t OwedTo(EntitlementIndex job) const { return At(job).claimed; }
   uint64_t Deficit(EntitlementIndex job) const;
   uint64_t Surplus(EntitlementIndex job) const;
-  // All that the job may ever lease: the memory that no other job is guaranteed. UINT64_MAX: no other job has a
-  // guarantee.
+  // All that the job may ever lease: what no other job is guaranteed. UINT64_MAX: no other job has a guarantee.
   uint64_t LeasableBy(EntitlementIndex job) const;
   uint64_t LeaseMax(EntitlementIndex job) const;  // The same, at most its limit.
   // May it lease so many more bytes, while leases of `ending_bytes` end, if no other job leased beyond its guarantee?
@@ -182,14 +184,14 @@ class Ledger {
   uint64_t returning_bytes() const { return returning_; }
   uint64_t closing_bytes() const { return closing_; }
   uint64_t BytesToAskBack() const;  // Beyond what is coming and what the arena has free.
-  // The most bytes of windows that the job is to lose: its surplus, while a job is owed memory; its unbacked bytes.
-  // While another job is served: what lies beyond its explicit guarantee, and the rest of that slot window.
+  // The most bytes of windows that the job is to lose: its surplus, while a job is owed memory; its unbacked bytes;
+  // what it holds beyond the depth of a debt. While another job is served: what lies beyond its explicit guarantee, and
+  // the rest of that slot window.
   uint64_t BytesToGive(EntitlementIndex job) const;
-  // If its surplus is less than a window of so many bytes: may the window be taken nevertheless, which leaves the job
-  // below its promise? Yes if its deficit is then the smaller one, or if the job that is owed memory has no window at
-  // all.
+  // Its surplus is less than a window of so many bytes: may the window be taken, which leaves the job below its
+  // promise? Yes if its deficit is then the smaller one, or if the job that is owed memory has no window at all.
   bool MayGiveBelow(EntitlementIndex job, uint64_t window_bytes) const;
-  // Jobs with a surplus, the largest first.
+  // Jobs with a surplus, the largest first. While the host has a debt, those that hold something beyond its depth.
   void ListHolders(std::vector<JobId>* holders) const;
   struct Debtor {
     JobId id{};
@@ -227,7 +229,6 @@ class Ledger {
     bool live = false;
     bool ended = false;
     bool used = false;
-
     uint64_t guarantee_in_pages = 0;  // guarantee() in whole pages.
 
     uint64_t guarantee() const { return ended ? 0 : terms.guarantee_bytes; }
@@ -253,6 +254,7 @@ class Ledger {
   Entitlement& At(EntitlementIndex job) { return const_cast<Entitlement&>(std::as_const(*this).At(job)); }
   uint64_t Allowed(const Entitlement& job) const;
   uint64_t EqualPart(const Entitlement& job, uint64_t unpromised) const;
+  uint64_t BeyondDepth(const Entitlement& job) const;
   uint64_t InSlotWindows(uint64_t bytes) const { return AlignUp(bytes, windows_.slot); }
   uint32_t UserOf(uint32_t uid);
   // Makes a change that may alter the promises.
@@ -285,6 +287,7 @@ class Ledger {
   uint32_t users_with_parts_ = 0;
   uint64_t host_debt_ = 0;
   uint64_t host_spare_ = 0;
+  DebtDepth debt_depth_ = DebtDepth::kSurplus;
   std::vector<EntitlementIndex> claims_;
   EntitlementIndex top_claim_ = kNoEntitlement;  // The claim of the largest deficit.
   size_t guarantees_owed_ = 0;                   // Claims of OwedOfGuarantee.

@@ -14,7 +14,7 @@ void Ledger::ListHolders(std::vector<JobId>* holders) const {
     if (!jobs_[i].used) continue;
     // While one job is served all others are asked, those with a surplus first.
     const bool asked = serving() && EntitlementIndex{i} != served_ && !jobs_[i].ended && jobs_[i].held != 0;
-    const uint64_t surplus = Surplus(EntitlementIndex{i});
+    const uint64_t surplus = std::max(Surplus(EntitlementIndex{i}), BeyondDepth(jobs_[i]));
     if (asked || surplus != 0) order.emplace_back(UINT64_MAX - surplus, static_cast<uint64_t>(jobs_[i].id));
   }
   std::sort(order.begin(), order.end());

@@ -113,7 +113,7 @@ class Model {
     RC_ASSERT(ledger_.LacksWindow(job.index) == (deficit != 0 && (held == 0 || held + kSlotWindow <= mine)));
     RC_ASSERT(ledger_.LeasesBeyondPromise(job.index) == (job.leased > AlignUp(mine, kSlotWindow)));
     CheckLeases(job);
-    RC_ASSERT(ledger_.BytesToGive(job.index) == (Claimed() == 0 ? 0 : surplus));
+    RC_ASSERT(ledger_.BytesToGive(job.index) == (Claimed() == 0 && host_debt() == 0 ? 0 : surplus));
     CheckGrowth(job, block_window_);
     CheckGrowth(job, kSlotWindow);
     // A promise can be reached to within a slot window, whatever the size of block windows.
@@ -173,7 +173,6 @@ class Model {
   uint64_t host_debt() const { return owned_ > reachable_ ? owned_ - reachable_ : 0; }
   uint64_t host_spare() const { return reachable_ > owned_ ? reachable_ - owned_ : 0; }
   uint64_t BytesToAskBack() const {
-    if (Claimed() == 0) return 0;
     uint64_t coming = closing_ + host_spare() / kSlotWindow * kSlotWindow;
     for (const auto& [id, job] : jobs_)
       coming += Sum(job.returning, job.returning.size()) - Sum(job.returning, job.overdue);

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "daemon/memory/arena.h"
+#include "tests/support/session/manual_clock.h"
 #include "tests/unit/memory/fake_host.h"
 
 namespace tier::memory {
@@ -35,6 +36,7 @@ class ArenaTest : public testing::Test {
   }
   void Start(ArenaOptions options) {
     options.on_event = [this] { events_ready_.release(); };
+    options.clock = &clock_;
     arena_.emplace(std::move(options), workers_.get());
   }
   std::vector<WindowEvent> Await(size_t count) {
@@ -73,7 +75,14 @@ class ArenaTest : public testing::Test {
     return index.error().message;
   }
 
+  // Reads the host after so much time.
+  void RefreshAfter(base::Duration time) {
+    clock_.now = clock_.now + time;
+    arena_->RefreshHost();
+  }
+
   FakeHost host_;
+  session::testing::ManualClock clock_;
   std::counting_semaphore<> events_ready_{0};
   const std::unique_ptr<base::Workers> workers_ = base::Workers::Start(2, "arena").value();
   std::optional<Arena> arena_;

@@ -44,7 +44,7 @@ TEST_F(ArenaHostTest, GivesWayToTheDaemonsOwnTablesAndComesBack) {
   arena_->SetMetadata(kWindow + 1);
   EXPECT_THAT(Refusal(),
               HasSubstr("12 MiB in windows and 2 MiB more asked for, of 14.0 MiB that 2.0 MiB of the daemon's "
-                        "own tables leave"));
+                        "own memory leave"));
   arena_->SetMetadata(3 * kWindow);
   arena_->RefreshHost();
   EXPECT_EQ(arena_->arena_max_bytes(), 5 * kWindow) << "one window is to come back";
@@ -52,7 +52,7 @@ TEST_F(ArenaHostTest, GivesWayToTheDaemonsOwnTablesAndComesBack) {
   arena_->RefreshHost();
   EXPECT_EQ(arena_->arena_max_bytes(), 0U);
   arena_->SetMetadata(kWindow);
-  arena_->RefreshHost();
+  RefreshAfter(kCalmFirst);
   EXPECT_EQ(arena_->arena_max_bytes(), 7 * kWindow);
   (void)Create();
 }
@@ -66,33 +66,127 @@ TEST_F(ArenaHostTest, KeepsTheCgroupLimit) {
   EXPECT_EQ(arena_->arena_max_bytes(), 0U);
 }
 
-TEST_F(ArenaHostTest, DoesNotGrowUnderMemoryPressure) {
+TEST_F(ArenaHostTest, DoesNotGrowUnderMemoryPressureAndSomeTimeAfter) {
   Start(Options(8));
   (void)Create();
   host_.SetPressure(80, 40);
   arena_->RefreshHost();
   EXPECT_EQ(arena_->arena_max_bytes(), kWindow);
-  EXPECT_THAT(Refusal(), HasSubstr("PSI full avg10 40.0 %, limit 10.0 %"));
-  host_.SetPressure(20, 1);
-  arena_->RefreshHost();
+  EXPECT_THAT(Refusal(), HasSubstr("tasks of this machine waited for memory 80.0 % of the last 10 s, all of them 40.0 "
+                                   "%): the arena stays at 2 MiB"));
+  host_.SetPressure(5, 1);
+  RefreshAfter(kCalmFirst / 2);
+  EXPECT_EQ(arena_->arena_max_bytes(), kWindow);
+  RefreshAfter(kCalmFirst / 2);
   EXPECT_EQ(arena_->arena_max_bytes(), 8 * kWindow);
   (void)Create();
 }
 
 TEST_F(ArenaHostTest, TheMaximumFallsByWhatTheHostMissesAndStockGoesFirst) {
-  Start(Options(8));
-  ASSERT_TRUE(arena_->StartPrefault(2 * kWindow));
-  AwaitQuiet();
-  std::vector<WindowEvent> events;
-  for (int i = 0; i < 6; ++i) ASSERT_TRUE(StartCreate());
-  (void)Await(6);
+  ArenaOptions options = Options(256);
+  options.sizes.host_reserve_bytes = 8 * kWindow;
+  Start(std::move(options));
+  for (int i = 0; i < 6; ++i) (void)Create();
   ASSERT_TRUE(arena_->StartPrefault(kWindow));
   AwaitQuiet();
-  host_.SetMemory(64 * kGiB, kGiB - 2 * kWindow);
+  host_.SetMemory(64 * kGiB, 6 * kWindow);
+  arena_->RefreshHost();
+  EXPECT_EQ(arena_->snapshot().stock_bytes, kWindow) << "a quarter of the reserve is not worth it";
+  host_.SetMemory(64 * kGiB, 5 * kWindow);
   arena_->RefreshHost();
   EXPECT_EQ(arena_->snapshot().stock_bytes, 0U);
-  EXPECT_EQ(arena_->arena_max_bytes(), 5 * kWindow);
+  EXPECT_EQ(arena_->arena_max_bytes(), 4 * kWindow) << "of 7 windows 3 are missing";
   AwaitQuiet();
+  EXPECT_EQ(arena_->given_back_bytes(), kWindow);
+}
+
+TEST_F(ArenaHostTest, WhatIsRetiredAboveTheMaximumCountsAsGivenBack) {
+  ArenaOptions options = Options(8);
+  options.sizes.host_reserve_bytes = 8 * kWindow;
+  Start(std::move(options));
+  std::vector<WindowIndex> windows;
+  for (int i = 0; i < 4; ++i) windows.push_back(Create().window.index);
+  host_.SetMemory(64 * kGiB, 5 * kWindow);
+  arena_->RefreshHost();
+  ASSERT_EQ(arena_->arena_max_bytes(), kWindow);
+  for (int i = 0; i < 4; ++i) arena_->Retire(windows[static_cast<size_t>(i)]);
+  AwaitQuiet();
+  EXPECT_EQ(arena_->given_back_bytes(), 3 * kWindow) << "the fourth was no longer asked for";
+  EXPECT_EQ(arena_->snapshot().given_back_bytes, 3 * kWindow);
+}
+
+TEST_F(ArenaHostTest, WindowsMayChangePlacesBelowTheCeiling) {
+  ArenaOptions options = Options(8);
+  options.sizes.host_reserve_bytes = 8 * kWindow;
+  Start(std::move(options));
+  std::vector<WindowIndex> windows;
+  for (int i = 0; i < 4; ++i) windows.push_back(Create().window.index);
+  host_.SetMemory(64 * kGiB, 5 * kWindow);
+  arena_->RefreshHost();
+  for (int i = 0; i < 4; ++i) arena_->Retire(windows[static_cast<size_t>(i)]);
+  AwaitQuiet();
+  host_.SetMemory(64 * kGiB, 9 * kWindow);
+  RefreshAfter(std::chrono::milliseconds(250));
+  EXPECT_EQ(arena_->arena_max_bytes(), kWindow) << "held down for a while";
+  (void)Create();
+  EXPECT_THAT(Refusal(), HasSubstr("the host is short of memory"));
+}
+
+TEST_F(ArenaHostTest, AMinimumIsKept) {
+  ArenaOptions options = Options(8);
+  options.sizes.min_bytes = 3 * kWindow;
+  Start(std::move(options));
+  for (int i = 0; i < 5; ++i) (void)Create();
+  host_.SetMemory(64 * kGiB, 0);
+  arena_->RefreshHost();
+  EXPECT_EQ(arena_->arena_max_bytes(), 3 * kWindow);
+  Start(Options(8));
+  (void)StartCreate();
+  arena_->RefreshHost();
+  EXPECT_EQ(arena_->arena_max_bytes(), 0U) << "none is set";
+}
+
+TEST_F(ArenaHostTest, AMinimumIsNotMadeBeyondWhatTheHostHas) {
+  host_.SetMemory(64 * kGiB, 0);
+  ArenaOptions options = Options(8);
+  options.sizes.min_bytes = 3 * kWindow;
+  Start(std::move(options));
+  EXPECT_THAT(Refusal(), HasSubstr("the host is short of memory"));
+  EXPECT_EQ(arena_->arena_max_bytes(), 0U);
+}
+
+TEST_F(ArenaHostTest, ALimitThatIsLoweredWhileTheDaemonRunsLowersTheArenaAndADerivedReserve) {
+  host_.SetGroup("/job");
+  host_.SetGroupFile("/job", "memory.high", 8 * kGiB);
+  host_.SetGroupFile("/job", "memory.current", 0);
+  ArenaOptions options = Options(256);
+  options.sizes.usable_bytes = 7 * kGiB;
+  options.sizes.reserve_is_derived = true;
+  Start(std::move(options));
+  for (int i = 0; i < 8; ++i) (void)Create();
+  EXPECT_EQ(arena_->arena_max_bytes(), 256 * kWindow);
+  host_.SetGroupFile("/job", "memory.high", 64 * kMiB + 8 * kWindow);
+  host_.SetGroupFile("/job", "memory.current", 8 * kWindow);
+  RefreshAfter(std::chrono::milliseconds(250));
+  EXPECT_EQ(arena_->arena_max_bytes(), 8 * kWindow) << "the reserve of so small a group is 64 MiB";
+  host_.SetGroupFile("/job", "memory.high", 4 * kWindow);  // Below what is used.
+  RefreshAfter(std::chrono::milliseconds(250));
+  EXPECT_EQ(arena_->arena_max_bytes(), 0U);
+  EXPECT_EQ(arena_->PressureText(),
+            "memory.high of /job is exceeded by 8 MiB, the host reserve is 64 MiB, 0 bytes are the "
+            "daemon's own memory");
+}
+
+TEST_F(ArenaHostTest, TheDaemonsOwnHeapCountsBesideTheWindows) {
+  host_.Write("proc/self/status", "RssAnon: 6144 kB\n");
+  ArenaOptions options = Options(8);
+  options.sizes.usable_bytes = 8 * kWindow;
+  Start(options);
+  arena_->RefreshHost();
+  EXPECT_EQ(arena_->arena_max_bytes(), 5 * kWindow);
+  arena_->SetMetadata(4 * kWindow);  // The tables are a part of the heap.
+  arena_->RefreshHost();
+  EXPECT_EQ(arena_->arena_max_bytes(), 4 * kWindow) << "whichever is more";
 }
 
 TEST_F(ArenaHostTest, OneReadingCoversABurst) {
@@ -124,7 +218,7 @@ TEST_F(ArenaHostTest, ReadsOnAnotherThreadAndGrowsMeanwhile) {
   host_.Remove("proc/meminfo");
   host_.SetMemory(64 * kGiB, 0);  // In an ordinary file, for the readings to come.
   EXPECT_LT(arena_->arena_max_bytes(), 256 * kWindow);
-  EXPECT_THAT(Refusal(), HasSubstr("would cut into the host reserve"));
+  EXPECT_THAT(Refusal(), HasSubstr("this machine leaves 0 bytes, the host reserve is 1 GiB"));
   while (arena_->snapshot().making_bytes != 0) {
     std::vector<WindowEvent> events;
     arena_->Poll(&events);

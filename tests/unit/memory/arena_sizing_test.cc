@@ -10,7 +10,9 @@ namespace tier::memory {
 namespace {
 
 HostReading Host(uint64_t total, uint64_t cgroup_limit = kUnlimited) {
-  return {.memory_total = total, .memory_available = total, .cgroup_limit = cgroup_limit};
+  HostReading host{.memory_total = total, .memory_available = total};
+  host.cgroup.limit = cgroup_limit;
+  return host;
 }
 
 std::string Refusal(const ArenaRequest& request, const HostReading& host) {
@@ -34,6 +36,17 @@ TEST(ArenaSizing, TakesAQuarterOfTheMachine) {
 
 TEST(ArenaSizing, TakesAQuarterOfTheCgroupLimitWhereThatIsLess) {
   EXPECT_EQ(ArenaSizing({}, Host(64 * kGiB, 2 * kGiB))->max_bytes, 512 * kMiB);
+}
+
+TEST(ArenaSizing, KeepsAMinimumThatTheMaximumCovers) {
+  EXPECT_EQ(ArenaSizing({.min_bytes = 3 * kMiB}, Host(64 * kGiB))->min_bytes, 3 * kMiB);
+  EXPECT_NE(Refusal({.max_bytes = kGiB, .min_bytes = kGiB + 1}, Host(64 * kGiB)).find("lower arena.minimum"),
+            std::string::npos);
+}
+
+TEST(ArenaSizing, SaysWhetherTheReserveWasSet) {
+  EXPECT_TRUE(ArenaSizing({}, Host(64 * kGiB))->reserve_is_derived);
+  EXPECT_FALSE(ArenaSizing({.host_reserve_bytes = kGiB}, Host(64 * kGiB))->reserve_is_derived);
 }
 
 TEST(ArenaSizing, WindowsAreAPowerOfTwoWithinTheirBounds) {

@@ -38,6 +38,11 @@ class FakeHost {
                                       "Hugepagesize:       2048 kB\n",
                                       total / kKiB, available / kKiB, huge_pages_free));
   }
+  // A v2 group and its ancestors have no limit but those that the test writes.
+  void SetGroup(const std::string& path) const { Write("proc/self/cgroup", "0::" + path + "\n"); }
+  void SetGroupFile(const std::string& path, const std::string& file, uint64_t bytes) const {
+    Write("sys/fs/cgroup" + path + "/" + file, fmt::format("{}\n", bytes));
+  }
   void SetPressure(double some, double full) const {
     Write("proc/pressure/memory",
           fmt::format("some avg10={:.2f} avg60=0.00 avg300=0.00 total=5\nfull avg10={:.2f} avg60=0.00 avg300=0.00 "

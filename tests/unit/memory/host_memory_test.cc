@@ -16,8 +16,8 @@ TEST(HostMemory, ReadsMeminfoInBytes) {
   EXPECT_EQ(reading->memory_available, 40 * kGiB);
   EXPECT_EQ(reading->huge_page_size, 2 * kMiB);
   EXPECT_EQ(reading->huge_pages_free, 7U);
-  EXPECT_EQ(reading->cgroup_limit, kUnlimited);
-  EXPECT_FALSE(reading->pressure_known);
+  EXPECT_EQ(reading->cgroup.limit, kUnlimited);
+  EXPECT_FALSE(reading->stalls.known || reading->cgroup.stalls.known);
   EXPECT_EQ(reading->memory_limit(), 64 * kGiB);
   EXPECT_EQ(reading->available(), 40 * kGiB);
 }
@@ -41,63 +41,47 @@ TEST(HostMemory, AMissingOrShortMeminfoIsAnErrorThatNamesIt) {
   EXPECT_FALSE(ReadHost(host.root()));
 }
 
-TEST(HostMemory, TakesTheTightestCgroupV2LimitOnTheWayToTheRoot) {
-  const FakeHost host;
-  host.SetMemory(64 * kGiB, 40 * kGiB);
-  host.Write("proc/self/cgroup", "0::/system.slice/tierd.service\n");
-  const std::string group = "sys/fs/cgroup/system.slice/";
-  host.Write(group + "tierd.service/memory.max", "max\n");
-  host.Write(group + "memory.max", fmt::format("{}\n", 8 * kGiB));
-  host.Write(group + "memory.current", fmt::format("{}\n", 5 * kGiB));
-  host.Write(group + "memory.stat", fmt::format("anon 1\ninactive_file {}\n", 2 * kGiB));
-  const auto reading = ReadHost(host.root());
-  ASSERT_TRUE(reading);
-  EXPECT_EQ(reading->cgroup_limit, 8 * kGiB);
-  EXPECT_EQ(reading->cgroup_available, 5 * kGiB);
-  EXPECT_EQ(reading->memory_limit(), 8 * kGiB);
-  EXPECT_EQ(reading->available(), 5 * kGiB);
-}
-
-TEST(HostMemory, ReadsCgroupV1AndKnowsItsWordForUnlimited) {
-  const FakeHost host;
-  host.SetMemory(64 * kGiB, 40 * kGiB);
-  host.Write("proc/self/cgroup", "9:name=systemd:/x\n4:cpu,memory:/job/7\n0::/\n");
-  const std::string group = "sys/fs/cgroup/memory/";
-  host.Write(group + "memory.limit_in_bytes", "9223372036854771712\n");
-  EXPECT_EQ(ReadHost(host.root())->cgroup_limit, kUnlimited);
-  host.Write(group + "job/7/memory.limit_in_bytes", fmt::format("{}\n", 2 * kGiB));
-  host.Write(group + "job/7/memory.usage_in_bytes", fmt::format("{}\n", 3 * kGiB));
-  EXPECT_EQ(ReadHost(host.root())->cgroup_limit, 2 * kGiB);
-  EXPECT_EQ(ReadHost(host.root())->cgroup_available, 0U);
-  host.Write(group + "job/7/memory.stat", fmt::format("inactive_file 0\ntotal_inactive_file {}\n", 2 * kGiB));
-  EXPECT_EQ(ReadHost(host.root())->cgroup_available, 1 * kGiB);
-}
-
-TEST(HostMemory, AContainersForeignPathFallsBackToTheMountedRoot) {
-  const FakeHost host;
-  host.SetMemory(64 * kGiB, 40 * kGiB);
-  host.Write("proc/self/cgroup", "0::/../../machine.slice/libpod-1234\n");
-  host.Write("sys/fs/cgroup/memory.max", fmt::format("{}\n", kGiB));
-  host.Write("sys/fs/cgroup/memory.current", "0\n");
-  EXPECT_EQ(ReadHost(host.root())->cgroup_limit, kGiB);
-}
-
-TEST(HostMemory, ReadsPressure) {
+TEST(HostMemory, ReadsPressureOfTheMachineAndOfTheGroup) {
   const FakeHost host;
   host.SetMemory(64 * kGiB, 40 * kGiB);
   host.SetPressure(12.5, 3.25);
+  host.SetGroup("/job");
+  host.Write("sys/fs/cgroup/job/memory.pressure",
+             "some avg10=7.00 avg60=0 avg300=0 total=70\nfull avg10=1.00 total=9\n");
   const auto reading = ReadHost(host.root());
-  ASSERT_TRUE(reading && reading->pressure_known);
-  EXPECT_DOUBLE_EQ(reading->pressure_some_avg10, 12.5);
-  EXPECT_DOUBLE_EQ(reading->pressure_full_avg10, 3.25);
-  host.Write("proc/pressure/memory", "some nonsense\n");
-  EXPECT_FALSE(ReadHost(host.root())->pressure_known);
+  ASSERT_TRUE(reading && reading->stalls.known && reading->cgroup.stalls.known);
+  EXPECT_DOUBLE_EQ(reading->stalls.some_avg10, 12.5);
+  EXPECT_DOUBLE_EQ(reading->stalls.full_avg10, 3.25);
+  EXPECT_EQ(reading->stalls.full_total_us, 4U);
+  EXPECT_EQ(reading->cgroup.stalls.some_total_us, 70U);
+}
+
+TEST(HostMemory, APressureFileThatMakesNoSenseSaysNothing) {
+  for (const char* const text : {"", "some nonsense\n", "some avg10=1.00 total=1\n", "full avg10=1.00\nsome avg10=x\n",
+                                 "some avg10=nan total=1\nfull avg10=1 total=1\n"}) {
+    EXPECT_FALSE(ParseStalls(text).known) << text;
+  }
+  const MemoryStalls short_one = ParseStalls("some avg10=1.00\nfull avg10=2.00 total=99999999999999999999999\n");
+  EXPECT_TRUE(short_one.known);
+  EXPECT_FALSE(short_one.some_total_us || short_one.full_total_us);
+}
+
+TEST(HostMemory, CountsWhatTheProcessTakesBesideItsWindows) {
+  const FakeHost host;
+  host.SetMemory(64 * kGiB, 40 * kGiB);
+  EXPECT_EQ(ReadHost(host.root())->own_bytes, 0U);
+  host.Write("proc/self/status",
+             "Name:\ttierd\nRssAnon:\t  40 kB\nRssFile:\t 9 kB\nRssShmem:\t 900 kB\nVmPTE:\t 3 kB\n"
+             "VmSwap:\t 5 kB\n");
+  EXPECT_EQ(ReadHost(host.root())->own_bytes, 48 * kKiB);
 }
 
 TEST(HostMemory, ReadsThisMachine) {
   const auto reading = ReadHost();
   ASSERT_TRUE(reading) << reading.error().message;
   EXPECT_GT(reading->memory_total, reading->memory_available);
+  EXPECT_GT(reading->own_bytes, 0U);
+  EXPECT_EQ(reading->cgroup.unreadable, "");
 }
 
 }  // namespace

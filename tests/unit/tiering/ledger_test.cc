@@ -104,7 +104,12 @@ TEST_F(LedgerTest, AShortHostIsADebtAndChangesNoPromise) {
   EXPECT_FALSE(MayGrow(rich) || MayGrow(poor));
   EXPECT_EQ(ledger_.PromisedTo(poor), 30 * kMiB);
   EXPECT_EQ(ledger_.GrowthOf(poor, kWindow), Growth::kOwn) << "when the host has memory again";
-  EXPECT_EQ(ledger_.BytesToAskBack(), 0u) << "nothing is asked back for the host alone";
+  EXPECT_EQ(ledger_.BytesToAskBack(), 20 * kMiB);
+  EXPECT_EQ(ledger_.BytesToGive(rich), 26 * kMiB) << "its surplus first";
+  EXPECT_EQ(ledger_.BytesToGive(poor), 0u);
+  ledger_.SetDebtDepth(DebtDepth::kPromise);
+  EXPECT_EQ(ledger_.BytesToGive(poor), 4 * kMiB) << "an equal part is no guarantee";
+  ledger_.SetDebtDepth(DebtDepth::kSurplus);
   ledger_.Claim(poor, kWindow, now_);
   EXPECT_EQ(ledger_.BytesToAskBack(), 22 * kMiB) << "what comes back pays the debt first";
 }
@@ -182,6 +187,29 @@ TEST_F(LedgerOfTwoKinds, ASurplusOfASlotWindowCanBeGiven) {
   EXPECT_FALSE(ledger_.MayGiveBelow(holder, kBlockWindow)) << "they would only change places";
 }
 
+TEST_F(LedgerTest, TheDebtReachesIntoPromisesBeforeGuarantees) {
+  const EntitlementIndex equal = Open(1, 0, 10 * kMiB);
+  const EntitlementIndex guaranteed = Open(2, 20 * kMiB, 24 * kMiB);
+  const auto gives = [&](DebtDepth depth) {
+    ledger_.SetDebtDepth(depth);
+    return std::pair(ledger_.BytesToGive(equal), ledger_.BytesToGive(guaranteed));
+  };
+  const auto holders = [&] {
+    std::vector<JobId> listed;
+    ledger_.ListHolders(&listed);
+    return listed.size();
+  };
+  EXPECT_EQ(gives(DebtDepth::kAll), std::pair(uint64_t{0}, uint64_t{0})) << "there is no debt";
+  ledger_.SetHost(34 * kMiB, 30 * kMiB);
+  EXPECT_EQ(gives(DebtDepth::kSurplus), std::pair(uint64_t{0}, 4 * kMiB));
+  EXPECT_EQ(holders(), 1u);
+  EXPECT_EQ(gives(DebtDepth::kPromise), std::pair(10 * kMiB, 4 * kMiB));
+  EXPECT_EQ(holders(), 2u);
+  EXPECT_EQ(gives(DebtDepth::kAll), std::pair(10 * kMiB, 24 * kMiB));
+  ledger_.End(equal);
+  EXPECT_EQ(gives(DebtDepth::kAll).first, 0u) << "that comes by itself";
+}
+
 // E-12: the maximum is stable, and what the host is short of is a debt, whatever the kinds of the windows.
 TEST_F(LedgerOfTwoKinds, AShortHostIsADebtInWindowsOfBothKindsAndChangesNoPromise) {
   const EntitlementIndex rich = Open({}, 5 * kBlockWindow + 2 * kSlotWindow);  // 44 MiB.
@@ -193,7 +221,7 @@ TEST_F(LedgerOfTwoKinds, AShortHostIsADebtInWindowsOfBothKindsAndChangesNoPromis
     EXPECT_EQ(ledger_.arena_bytes(), kArena) << reachable;
     EXPECT_EQ(ledger_.PromisedTo(rich), 28 * kMiB) << reachable;
     EXPECT_EQ(ledger_.PromisedTo(poor), 28 * kMiB) << reachable;
-    EXPECT_EQ(ledger_.BytesToAskBack(), 0u) << "nothing is asked back for the host alone";
+    EXPECT_EQ(ledger_.BytesToAskBack(), ledger_.host_debt());
     for (const uint64_t window : {kBlockWindow, kSlotWindow}) {
       EXPECT_EQ(ledger_.MayGrow(poor, window), reachable == kArena) << reachable;
       EXPECT_EQ(ledger_.GrowthOf(poor, window), Growth::kOwn) << "when the host has memory again";

@@ -155,9 +155,9 @@ TEST(WindowKinds, ABlockWindowThatIsHandedOverBecomesSlotWindows) {
   EXPECT_EQ(world.CheckEach(greedy, 1, 16), Code::kOk);
 }
 
-// E-12: the host's shortage is paid with windows of both kinds when somebody is owed, and no promise moves.
+// E-12: the host's shortage is paid with windows of both kinds, whether anybody is owed or not, and no promise moves.
 TEST(WindowKinds, AShortHostIsPaidBackAndEachStillReachesItsPromise) {
-  World world(WithKinds(4 * kBlockWindow));
+  World world(WithKinds(4 * kBlockWindow, kPageSize));
   const JobId greedy_job = world.OpenJob({.uid = 1});
   const SessionId greedy = world.OpenSession(greedy_job);
   world.PutEach(greedy, 1, 100, 4096);
@@ -168,16 +168,19 @@ TEST(WindowKinds, AShortHostIsPaidBackAndEachStillReachesItsPromise) {
   const SessionId poor = world.OpenSession(poor_job);
   world.Turn();
   const uint64_t promised = world.Job(poor_job).share_bytes;
-  const uint64_t owned = world.windows.arena_bytes();
   world.windows.SetArenaMax(2 * kBlockWindow);
-  world.Turns(4);
-  EXPECT_EQ(world.windows.arena_bytes(), owned) << "nothing is asked back for the host alone";
+  for (int i = 0; i < 100; ++i) {
+    world.Turn();
+    world.Advance(std::chrono::milliseconds(3));
+    world.ReturnWindows();
+  }
+  EXPECT_LE(world.windows.arena_bytes(), 2 * kBlockWindow) << "the debt is paid";
   EXPECT_EQ(world.Job(poor_job).share_bytes, promised);
   const uint64_t asked = world.Send(poor, Op::kCreate, {{1, 0, 0, 2 * kPiece + 4096}});
   world.TurnsReturning(poor, asked, 400, std::chrono::milliseconds(3));
   ASSERT_TRUE(world.Answered(poor, asked).has_value());
   EXPECT_EQ(world.Answered(poor, asked)->code, Code::kOk) << world.Answered(poor, asked)->detail;
-  EXPECT_LE(world.windows.arena_bytes(), 2 * kBlockWindow) << "the debt is paid";
+  EXPECT_LE(world.windows.arena_bytes(), 2 * kBlockWindow) << "windows only changed places";
   EXPECT_EQ(world.Job(poor_job).share_bytes, promised);
   world.windows.SetArenaMax(4 * kBlockWindow);
   EXPECT_EQ(world.CheckEach(greedy, 1, 111), Code::kOk) << "what was evicted comes back";
