@@ -52,9 +52,7 @@ def settled(daemon: launcher.Running) -> dict[str, float]:
     [({"devices": ["none"]}, False), ({"file_size": "1GiB"}, False), ({"file_size": "1GiB"}, True)],
     ids=["ram alone", "dirty", "clean"],
 )
-def test_a_guarantee_comes_back_without_io(
-    socket_folder: pathlib.Path, ssd: dict[str, object], clean: bool
-) -> None:
+def test_a_guarantee_comes_back_without_io(socket_folder: pathlib.Path, ssd: dict[str, object], clean: bool) -> None:
     with (
         launcher.start(socket_folder, settings={"ssd": ssd}) as daemon,
         tierd.connect(job="sparse", socket=daemon.socket) as borrower,
