@@ -65,7 +65,7 @@ TEST(SimulatedScattered, PiecesMoveInRamWhileAnythingMayHappenToThem) {
 TEST(SimulatedHandOver, WindowsGoToOtherJobsWhileWhatLiesInThemMoves) {
   uint64_t moves = 0;
   uint64_t windows = 0;
-  for (uint64_t seed = 1; seed <= 40; ++seed) {
+  for (uint64_t seed = 1; seed <= 25; ++seed) {
     Simulation simulation(HandOverPlan(seed));
     const Outcome outcome = simulation.Run();
     ASSERT_FALSE(outcome.finding.has_value())
