@@ -75,7 +75,7 @@ def test_a_lowered_limit_takes_memory_and_no_byte(group: MemoryGroup, running: l
         client.put("another", content(99))
         assert (client.get("another") == content(99)).all()
     tierctl = launcher.BUILD / "tools/tierctl/tierctl"
-    words = [tierctl, "--socket", str(running.directory / "control.sock"), "status"]
+    words = [str(tierctl), "--socket", str(running.directory / "control.sock"), "status"]
     status = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     now = r"given back .* in 1 shortages of the host; now: memory\.(high|limit_in_bytes) of "
     assert re.search(now, status), status

@@ -10,7 +10,7 @@
 namespace tier::tiering::sim {
 namespace {
 
-constexpr uint32_t kPressTurns = 4000;
+constexpr uint32_t kPressTurns = 1200;
 
 }  // namespace
 

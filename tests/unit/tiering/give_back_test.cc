@@ -28,12 +28,12 @@ class GiveBack : public ::testing::Test {
     return options;
   }
   // The host has memory for so much. Clients return what they are asked for.
-  void Press(uint64_t bytes, base::Duration time = milliseconds(500)) {
+  void Press(uint64_t bytes, base::Duration time = milliseconds(500), base::Duration pace = kPace) {
     world_.windows.SetArenaMax(bytes);
     for (const base::TimePoint end = world_.now + time; world_.now < end;) {
       world_.Turn();
       world_.ReturnWindows();
-      world_.Advance(kPace);
+      world_.Advance(pace);
     }
   }
   uint64_t ArenaBytes() const { return world_.windows.arena_bytes(); }
@@ -69,7 +69,7 @@ TEST_F(GiveBack, LeasedMemoryStaysUntilItIsReleased) {
   const SessionId session = world_.Open({.key = "1/job", .uid = 1});
   std::vector<Answer> created;
   for (uint64_t tensor = 1; tensor <= 8; ++tensor) created.push_back(world_.Create(session, tensor, kWindow));
-  Press(0, seconds(90));  // Longer than any deadline.
+  Press(0, seconds(90), milliseconds(60));  // Longer than any deadline.
   EXPECT_EQ(ArenaBytes(), 8 * kWindow);
   EXPECT_TRUE(world_.sink.ended.empty() && world_.sink.returns.empty());
   for (uint64_t tensor = 1; tensor <= 3; ++tensor) {
@@ -122,7 +122,7 @@ TEST_F(GiveBack, ARequestThatTheHostLeavesNoMemoryIsRefusedWithTheReason) {
   const Answer lease = world_.Create(session, 1, 8 * kMiB);
   Press(4 * kMiB);
   const uint64_t asked = world_.Send(session, Op::kCreate, {{2, 0, 0, 4 * kMiB}});
-  Press(4 * kMiB, seconds(61));
+  Press(4 * kMiB, seconds(61), milliseconds(60));
   ASSERT_TRUE(world_.Answered(session, asked));
   EXPECT_EQ(world_.Answered(session, asked)->code, Code::kNoMemory);
   EXPECT_THAT(world_.Answered(session, asked)->detail, HasSubstr("the host has memory for 4 MiB of it now"));
