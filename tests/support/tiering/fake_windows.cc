@@ -1,6 +1,8 @@
 // See fake_windows.h.
 #include "tests/support/tiering/fake_windows.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
@@ -28,7 +30,17 @@ FakeWindowOptions Completed(FakeWindowOptions options) {
 
 // A test may raise the arena's maximum later: the address space is twice what all indices together can have.
 FakeWindowSource::FakeWindowSource(FakeWindowOptions options)
-    : options_(Completed(options)), places_(2 * options.window_size * options.windows_max, options.window_size) {}
+    : options_(Completed(options)), places_(2 * options.window_size * options.windows_max, options.window_size) {
+  if (options_.without_memory) addresses_.emplace(places_.space_bytes());
+}
+
+FakeWindowSource::Addresses::Addresses(uint64_t bytes) : bytes_(bytes) {
+  void* const base = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  TIER_CHECK(base != MAP_FAILED, "no address space of {} bytes", bytes);
+  base_ = static_cast<std::byte*>(base);
+}
+
+FakeWindowSource::Addresses::~Addresses() { ::munmap(base_, bytes_); }
 
 FakeWindowSource::~FakeWindowSource() = default;
 
@@ -118,7 +130,11 @@ void FakeWindowSource::Poll(std::vector<WindowEvent>* events) {
       at = windows_.erase(at);
       continue;
     }
-    if (!options_.without_memory) GiveMemory(&window);
+    if (addresses_) {
+      window.address = addresses_->At(window.shape.place);
+    } else {
+      GiveMemory(&window);
+    }
     window.ready = true;
     ++made_;
     event.window = window.shape;

@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "daemon/memory/place_allocator.h"
@@ -24,7 +25,7 @@ struct FakeWindowOptions {
   uint32_t windows_max = 64;
   uint32_t delay_turns = 0;     // A window comes after this many further calls of Poll.
   uint32_t page_size = 4096;    // Of block windows; 2 MiB: whole blocks only. Slot windows have small pages.
-  bool without_memory = false;  // For ports that touch no byte: windows have no address.
+  bool without_memory = false;  // For ports that touch no byte: windows are addresses only.
   bool memory_files = false;    // Windows are memfds, which clients can map.
 };
 
@@ -88,8 +89,22 @@ class FakeWindowSource final : public WindowSource {
     bool ready = false;
   };
   void GiveMemory(Window* window);
+  // Addresses of all places, where no byte may be touched.
+  class Addresses {
+   public:
+    explicit Addresses(uint64_t bytes);
+    ~Addresses();
+    Addresses(const Addresses&) = delete;
+    Addresses& operator=(const Addresses&) = delete;
+    std::byte* At(uint64_t place) const { return base_ + place; }
+
+   private:
+    std::byte* base_;
+    uint64_t bytes_;
+  };
   FakeWindowOptions options_;
   PlaceAllocator places_;
+  std::optional<Addresses> addresses_;  // Of windows without memory.
   std::map<uint32_t, Window> windows_;
   uint32_t lowest_unused_ = 0;  // No index below it is unused.
   std::multimap<uint32_t, uint64_t> unreturned_;
