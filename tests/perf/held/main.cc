@@ -148,12 +148,15 @@ bool MeasureStaging() {
   return kept;
 }
 
-// Jobs of models and of single tensors of 64 KiB, in turns, until each has its part of the arena.
+// Jobs with the tensors of models, each with a guarantee, in turns, until each has used its part of the arena up.
 class FullNode {
  public:
   FullNode(uint64_t arena_bytes, uint32_t jobs, uint32_t sessions)
-      : node_(arena_bytes, kPageSize), jobs_(jobs), sessions_(sessions / jobs), part_(arena_bytes / 16 * 15 / jobs) {
-    for (uint32_t job = 0; job < jobs; ++job) node_.Open(job + 1, job % 8, sessions_);
+      : node_(arena_bytes, kPageSize),
+        jobs_(jobs),
+        sessions_(sessions / jobs),
+        part_(arena_bytes / 16 * 15 / jobs / kBlockSize * kBlockSize) {
+    for (uint32_t job = 0; job < jobs; ++job) node_.Open(job + 1, job % 8, sessions_, part_);
     asked_.resize(jobs);
   }
   void Fill() {
@@ -186,17 +189,17 @@ class FullNode {
   }
 
  private:
+  // Tails take whole pages, and the last window of each job is not full: a hundredth is left for that.
   bool FillOnce(uint32_t job, uint64_t* id) {
     const std::span<const models::ModelShape> shapes = models::Models();
-    const std::vector<uint64_t> sizes = models::TensorSizes(shapes[job % shapes.size()], 4);
     bool any = false;
-    for (const uint64_t size : sizes) {
-      const uint64_t bytes = asked_[job] + size > part_ ? std::min<uint64_t>(64 * kKiB, size) : size;
-      if (asked_[job] + bytes > part_) continue;
-      if (!node_.Put(job + 1, static_cast<uint32_t>(*id % sessions_), *id, bytes)) continue;
-      asked_[job] += bytes;
+    for (const uint64_t size : models::TensorSizes(shapes[job % shapes.size()], 4)) {
+      if (asked_[job] + size > part_ - part_ / 100) continue;
+      const bool fits = node_.Put(job + 1, static_cast<uint32_t>(*id % sessions_), *id, size);
+      TIER_CHECK(fits, "job {} has {} of {}, and {} more were refused", job, asked_[job], part_, size);
+      asked_[job] += size;
       ++*id;
-      any |= bytes == size;
+      any |= size >= kBlockSize;
     }
     return any;
   }
