@@ -25,6 +25,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/base/check.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/free_block_map.h"
 #include "daemon/base/workers.h"
@@ -121,7 +122,7 @@ class Arena final : public WindowSource {
   ArenaSnapshot snapshot() const;
   const HostPressure& pressure() const { return pressure_; }
   // What keeps the arena low, in words: "memory.high of /a leaves 3 MiB, the host reserve is 64 MiB".
-  std::string PressureText() const;
+  std::string PressureText() const { return DescribePressure(pressure_, host_, reserve_bytes(), own_bytes()); }
   uint64_t given_back_bytes() const { return given_back_bytes_; }
   const HostReading& host() const { return host_; }  // The last one.
 
@@ -141,7 +142,10 @@ class Arena final : public WindowSource {
   };
   enum class Growth : uint8_t { kSmall, kHuge, kHugeElseSmall };
 
-  Entry& At(WindowIndex window);
+  Entry& At(WindowIndex window) {
+    TIER_CHECK(Value(window) < entries_.size(), "window {} of {}", Value(window), entries_.size());
+    return entries_[Value(window)];
+  }
   uint64_t stock_size() const { return options_.sizes.window_size_max; }  // Of one window.
   uint64_t HugeCredit(WindowKind kind) const;
   uint64_t SmallCredit(WindowKind kind) const;

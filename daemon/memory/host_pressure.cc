@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <optional>
 
+#include <fmt/format.h>
+
 #include "daemon/base/check.h"
+#include "daemon/base/format_bytes.h"
 
 namespace tier::memory {
 namespace {
@@ -90,6 +93,28 @@ void HostPressure::Note(const HostReading& reading, const Arena& arena, base::Ti
     if (active() && between) short_at_ = now;
   }
   EndIfCalm(now);
+}
+
+std::string DescribePressure(const HostPressure& pressure, const HostReading& host, uint64_t reserve_bytes,
+                             uint64_t own_bytes) {
+  const auto waits = [](const MemoryStalls& stalls) {
+    return fmt::format("waited for memory {:.1f} % of the last 10 s, all of them {:.1f} %", stalls.some_avg10,
+                       stalls.full_avg10);
+  };
+  switch (pressure.cause()) {
+    case HostPressure::Cause::kHostStalls: return "tasks of this machine " + waits(host.stalls);
+    case HostPressure::Cause::kCgroupStalls: return "tasks of the control group " + waits(host.cgroup.stalls);
+    case HostPressure::Cause::kRoom:
+    case HostPressure::Cause::kNone: break;
+  }
+  const bool by_group = host.cgroup.available < host.memory_available;
+  const uint64_t available = host.available();
+  const std::string left = by_group && host.cgroup.excess != 0
+                               ? fmt::format("is exceeded by {}", base::FormatBytes(host.cgroup.excess))
+                               : fmt::format("leaves {}", base::FormatBytes(available));
+  return fmt::format("{} {}, the host reserve is {}, {} are the daemon's own memory",
+                     by_group ? host.cgroup.tightest : "this machine", left, base::FormatBytes(reserve_bytes),
+                     base::FormatBytes(own_bytes));
 }
 
 }  // namespace tier::memory

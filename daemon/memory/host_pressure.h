@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "daemon/base/time.h"
 #include "daemon/memory/host_memory.h"
@@ -83,5 +84,10 @@ class HostPressure {
   base::Duration calm_ = kCalmFirst;
   bool ended_ = false;  // A shortage has ended, at ended_at_.
 };
+
+// What keeps the arena low, in words: "memory.high of /a leaves 3 MiB, the host reserve is 64 MiB". `own_bytes`: the
+// daemon's own memory.
+std::string DescribePressure(const HostPressure& pressure, const HostReading& host, uint64_t reserve_bytes,
+                             uint64_t own_bytes);
 
 }  // namespace tier::memory
