@@ -297,6 +297,7 @@ void Simulation::HostMishap() {
   if (plan_.pressure_one_in == 0 || !chance_.OneIn(plan_.pressure_one_in)) return;
   const uint64_t all = plan_.arena_max_bytes;
   windows_.SetArenaMax(chance_.OneIn(3) ? all : chance_.Between(0, all / kBlockSize) * kBlockSize);
+  host_was_read_ = true;
 }
 
 void Simulation::NoteHost() {
@@ -341,7 +342,8 @@ void Simulation::TakeTurn() {
   ++outcome_.turns;
   now_ = now_ + std::chrono::microseconds(chance_.Between(10, 3000));
   const bool interrupted = transfers_.inflight() != 0 || transfers_.removing() || transfers_.probing() ||
-                           windows_.under_way() || manifests_.under_way() || copier_.inflight() != 0;
+                           windows_.under_way() || manifests_.under_way() || copier_.inflight() != 0 ||
+                           std::exchange(host_was_read_, false);
   daemon_.Pass(interrupted, chance_.OneIn(2));
   for (const auto& [session, client] : clients_) {
     if (!stopped_until_.contains(session)) client->CheckDeadlines();  // A stopped one reads no answer.

@@ -117,6 +117,7 @@ class Simulation final : private DaemonEvents {
   std::string hostile_token_;
   bool punched_ = false;
   bool short_of_memory_ = false;                // The arena is above what the host has for it.
+  bool host_was_read_ = false;                  // That wakes the engine.
   std::map<uint64_t, uint64_t> stopped_until_;  // Turns, by session: clients that are stopped.
   bool somebody_sleeps_ = false;
   uint64_t engine_turns_ = 0;

@@ -46,6 +46,7 @@ void Simulation::CheckHeld() {
 
 void Simulation::PressAtEnd() {
   windows_.SetArenaMax(0);
+  host_was_read_ = true;
   for (uint32_t turn = 0; turn < kPressTurns && !outcome_.finding && windows_.arena_bytes() != 0; ++turn) {
     for (const auto& [session, client] : clients_) client->Listen();
     TakeTurn();

@@ -14,7 +14,8 @@
 
 namespace tier::tiering {
 
-// Pieces of the job can be written out now, as far as is known.
+// Pieces of the job can be written out now, as far as is known. What jobs are owed is better taken from others, once
+// writes have failed; the host asks all jobs, and tries again.
 bool MayWriteOut(const Tables& tables, const JobState& job);
 // The window is being emptied from now on: it is closed in the pool of its job. REQUIRES: it can be taken
 // (WindowEntry::rank).

@@ -41,14 +41,6 @@ bool IsWanted(const Tables& tables, WindowIndex window, Pages pages) {
   return pages == Pages::kAny || tables.windows[window].shape.page_size == kPageSize;
 }
 
-// Writes of the job's dirty pieces may succeed now. What jobs are owed is better taken from others, once they have
-// failed; the host asks all of them, and tries again.
-bool MayWrite(const Tables& tables, const JobState& job, Pages pages) {
-  if (pages == Pages::kAny) return MayWriteOut(tables, job);
-  const bool failing = tables.turn.now() < tables.jobs.write_retry_at(job);
-  return !failing && tables.ports.extents.HasRoom(2 * kBlockSize);
-}
-
 // Empty windows, the smallest first: one that reaches below the promise goes only where no other is there.
 void ReturnEmpty(Tables& tables, const JobState& job, const WindowSet& overdue, Pages pages, Taking* taking) {
   const uint32_t end = WindowOrder::kFirstUsed;
@@ -75,7 +67,7 @@ class Choice {
         overdue_(overdue),
         wanted_pages_(pages),
         taking_(taking),
-        may_write_(MayWrite(tables, job, pages)) {}
+        may_write_(MayWriteOut(tables, job)) {}
 
   void Choose() {
     const bool may_move = tables_.ports.copier != nullptr;
@@ -265,6 +257,7 @@ base::TimePoint HandOver(Tables& tables) {
   const auto nothing_wanted = [&] {
     return ledger.BytesToAskBack() == 0 && ledger.unbacked_bytes() < tables.windows.grain();
   };
+  if (ledger.host_debt() != 0) ledger.SetDebtDepth(DebtDepth::kAll);  // What was emptied for it goes.
   if (!nothing_wanted()) FinishPass(tables);
   if (nothing_wanted()) {
     StopHandOver(tables);
