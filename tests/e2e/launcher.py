@@ -85,3 +85,15 @@ def start(
             port = int(port_file.read_text()) if port_file.exists() else 0
             url = f"http://127.0.0.1:{port}/metrics"
             yield Running(str(folder / "tierd.sock"), url, daemon.process.pid, folder, daemon.process)
+
+
+def tierctl(daemon: Running, *words: str) -> str:
+    """What it prints for these words. It must succeed."""
+    program = BUILD / "tools/tierctl/tierctl"
+    if not program.exists():
+        pytest.skip(f"needs a build: {program} is not there")
+    result = subprocess.run(
+        [program, *words], capture_output=True, text=True, env=environment(TIERD_SOCKET=daemon.socket), timeout=30
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout

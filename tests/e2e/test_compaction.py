@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pathlib
 import re
-import subprocess
 import time
 import urllib.request
 
@@ -55,13 +54,7 @@ def test_scattered_pages_become_blocks(socket_folder: pathlib.Path, ssd: dict[st
                 assert (client.get(f"large {number}") == number).all()
             check_pages(client)
             assert moved(daemon)["block"] > 0
-            tierctl = launcher.BUILD / "tools/tierctl/tierctl"
-            status = subprocess.run(
-                [tierctl, "--socket", str(daemon.directory / "control.sock"), "status"],
-                capture_output=True,
-                text=True,
-                check=True,
-            ).stdout
+            status = launcher.tierctl(daemon, "status")
             assert re.search(r"compaction +[1-9]\d* pieces moved in RAM", status), status
 
 

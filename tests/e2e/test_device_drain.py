@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import subprocess
 import time
 
 import launcher
@@ -13,18 +12,8 @@ import pytest
 import tierd
 
 
-def tierctl(daemon: launcher.Running, *words: str) -> str:
-    program = launcher.BUILD / "tools/tierctl/tierctl"
-    if not program.exists():
-        pytest.skip(f"needs a build: {program} is not there")
-    environment = dict(os.environ, TIERD_SOCKET=daemon.socket)
-    result = subprocess.run([program, *words], capture_output=True, text=True, env=environment, timeout=30)
-    assert result.returncode == 0, result.stderr
-    return result.stdout
-
-
 def figure(daemon: launcher.Running, name: str) -> list[int]:
-    devices = json.loads(tierctl(daemon, "device", "list", "--json"))["devices"]
+    devices = json.loads(launcher.tierctl(daemon, "device", "list", "--json"))["devices"]
     return [int(device[name]) for device in devices]
 
 
@@ -48,12 +37,12 @@ def test_a_device_is_emptied_of_what_a_closed_job_persisted(socket_folder: pathl
                     client.put(key, value)
                 client.persist()
                 assert all(live_bytes(daemon))
-                tierctl(daemon, "device", "drain", "1")
-            tierctl(daemon, "job", "remove", "training")
+                launcher.tierctl(daemon, "device", "drain", "1")
+            launcher.tierctl(daemon, "job", "remove", "training")
             give_up = time.monotonic() + 30
             while live_bytes(daemon)[1] != 0:
-                assert time.monotonic() < give_up, tierctl(daemon, "device", "list")
-            assert "drained" in tierctl(daemon, "device", "list")
+                assert time.monotonic() < give_up, launcher.tierctl(daemon, "device", "list")
+            assert "drained" in launcher.tierctl(daemon, "device", "list")
             with tierd.connect(job="training", socket=daemon.socket, mode="resume") as client:
                 read_before = traffic(daemon, 1)
                 for key, value in weights.items():
@@ -92,17 +81,17 @@ def test_an_emptied_device_is_taken_out_and_comes_back(socket_folder: pathlib.Pa
                 for key, value in weights.items():
                     client.put(key, value)
                 client.persist()
-            tierctl(daemon, "job", "remove", "training")
+            launcher.tierctl(daemon, "job", "remove", "training")
             assert all(live_bytes(daemon))
         assert b in expect_refused(socket_folder, over(a)), "it is named still"
         with launcher.start(socket_folder, arena="32MiB", settings=over(b, c, a)) as daemon:
             assert live_bytes(daemon)[1] == 0, "the new one"
             resumes(daemon)
-            tierctl(daemon, "job", "remove", "training")
-            tierctl(daemon, "device", "drain", "2")
+            launcher.tierctl(daemon, "job", "remove", "training")
+            launcher.tierctl(daemon, "device", "drain", "2")
             give_up = time.monotonic() + 30
             while live_bytes(daemon)[2] != 0:
-                assert time.monotonic() < give_up, tierctl(daemon, "device", "list")
+                assert time.monotonic() < give_up, launcher.tierctl(daemon, "device", "list")
         with launcher.start(socket_folder, arena="32MiB", settings=over(c, b)) as daemon:
             resumes(daemon)
             with tierd.connect(job="second", socket=daemon.socket, named=True) as client:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pathlib
 import re
-import subprocess
 import time
 import urllib.request
 
@@ -70,13 +69,7 @@ def test_a_guarantee_comes_back_without_io(socket_folder: pathlib.Path, ssd: dic
             last = metrics(daemon)
             for lease in leases:
                 lease.release()
-            tierctl = launcher.BUILD / "tools/tierctl/tierctl"
-            status = subprocess.run(
-                [tierctl, "--socket", str(daemon.directory / "control.sock"), "status"],
-                capture_output=True,
-                text=True,
-                check=True,
-            ).stdout
+            status = launcher.tierctl(daemon, "status")
     assert after['tier_compaction_moves_total{cause="window"}'] > 0
     assert after['tier_hand_over_windows_total{how="moved"}'] > 0
     assert after['tier_hand_over_windows_total{how="evicted"}'] == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pathlib
 import re
-import subprocess
 import sys
 import time
 import urllib.request
@@ -74,9 +73,7 @@ def test_a_lowered_limit_takes_memory_and_no_byte(group: MemoryGroup, running: l
             assert (client.get(f"tensor {number}") == content(number)).all()
         client.put("another", content(99))
         assert (client.get("another") == content(99)).all()
-    tierctl = launcher.BUILD / "tools/tierctl/tierctl"
-    words = [str(tierctl), "--socket", str(running.directory / "control.sock"), "status"]
-    status = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    status = launcher.tierctl(running, "status")
     now = r"given back .* in 1 shortages of the host; now: memory\.(high|limit_in_bytes) of "
     assert re.search(now, status), status
     assert group.oom_kills() == 0
