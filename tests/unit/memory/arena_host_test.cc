@@ -1,6 +1,9 @@
 // What the host's state does to the arena's growth: reserve, cgroup, pressure, huge pages.
 #include <sys/stat.h>
 
+#include <utility>
+#include <vector>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +14,20 @@ namespace {
 
 using testing::HasSubstr;
 
-using ArenaHostTest = ArenaTest;
+class ArenaHostTest : public ArenaTest {
+ protected:
+  // The host is three windows short of its reserve of eight.
+  std::vector<WindowIndex> FourWindowsOnAShortHost() {
+    ArenaOptions options = Options(8);
+    options.sizes.host_reserve_bytes = 8 * kWindow;
+    Start(std::move(options));
+    std::vector<WindowIndex> windows;
+    for (int i = 0; i < 4; ++i) windows.push_back(Create().window.index);
+    host_.SetMemory(64 * kGiB, 5 * kWindow);
+    arena_->RefreshHost();
+    return windows;
+  }
+};
 
 TEST_F(ArenaHostTest, KeepsTheHostReserve) {
   host_.SetMemory(64 * kGiB, kGiB + 3 * kMiB);  // Reserve: 1 GiB. One window fits.
@@ -101,13 +117,7 @@ TEST_F(ArenaHostTest, TheMaximumFallsByWhatTheHostMissesAndStockGoesFirst) {
 }
 
 TEST_F(ArenaHostTest, WhatIsRetiredAboveTheMaximumCountsAsGivenBack) {
-  ArenaOptions options = Options(8);
-  options.sizes.host_reserve_bytes = 8 * kWindow;
-  Start(std::move(options));
-  std::vector<WindowIndex> windows;
-  for (int i = 0; i < 4; ++i) windows.push_back(Create().window.index);
-  host_.SetMemory(64 * kGiB, 5 * kWindow);
-  arena_->RefreshHost();
+  const std::vector<WindowIndex> windows = FourWindowsOnAShortHost();
   ASSERT_EQ(arena_->arena_max_bytes(), kWindow);
   for (int i = 0; i < 4; ++i) arena_->Retire(windows[static_cast<size_t>(i)]);
   AwaitQuiet();
@@ -116,13 +126,7 @@ TEST_F(ArenaHostTest, WhatIsRetiredAboveTheMaximumCountsAsGivenBack) {
 }
 
 TEST_F(ArenaHostTest, WindowsMayChangePlacesBelowTheCeiling) {
-  ArenaOptions options = Options(8);
-  options.sizes.host_reserve_bytes = 8 * kWindow;
-  Start(std::move(options));
-  std::vector<WindowIndex> windows;
-  for (int i = 0; i < 4; ++i) windows.push_back(Create().window.index);
-  host_.SetMemory(64 * kGiB, 5 * kWindow);
-  arena_->RefreshHost();
+  const std::vector<WindowIndex> windows = FourWindowsOnAShortHost();
   for (int i = 0; i < 4; ++i) arena_->Retire(windows[static_cast<size_t>(i)]);
   AwaitQuiet();
   host_.SetMemory(64 * kGiB, 9 * kWindow);
