@@ -12,7 +12,7 @@ import time
 import launcher
 import pytest
 import tierd
-from test_device_drain import figure, tierctl
+from test_device_drain import figure
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools/faults"))
 
@@ -65,7 +65,7 @@ def test_a_bad_place_is_remembered_until_it_is_retried(socket_folder: pathlib.Pa
                 assert figure(daemon, "quarantined_bytes") == [2 * MIB], "as the daemon before wrote it down"
                 with tierd.connect(job="training", socket=daemon.socket) as client:
                     assert fill(client) == BLOCKS - 2
-                    assert "used again" in tierctl(daemon, "device", "retry", "0")
+                    assert "used again" in launcher.tierctl(daemon, "device", "retry", "0")
                     assert figure(daemon, "quarantined_bytes") == [0]
                     client.put("one-more", os.urandom(2 * MIB))
                     client.flush("one-more")
