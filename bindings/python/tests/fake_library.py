@@ -123,25 +123,25 @@ class FakeLibrary:
     # ---- Leases ----
 
     def tier_create_batch(self, handle: int, ranges: Any, count: int, flags: int, timeout: int, leases: Any) -> int:
-        def work() -> None:
-            for item in ranges:
-                key = (item.tensor, flags & library.SHARED)
-                if key in self.tensors:
-                    raise Refusal(ALREADY_EXISTS, f"tensor {item.tensor:#x} exists")
-                if item.size == 0:
-                    raise Refusal(INVALID, "size 0")
-                if item.size + sum(tensor.size for tensor in self.tensors.values()) > self.capacity:
-                    raise Refusal(NO_SPACE, f"no room for {item.size} bytes")
-            for item in ranges:
-                self.tensors[item.tensor, flags & library.SHARED] = Tensor(item.size)
-            try:
-                self._grant(ranges, flags | library.WRITE, leases)
-            except Refusal:
-                for item in ranges:
-                    del self.tensors[item.tensor, flags & library.SHARED]
-                raise
+        return self._guard("create", lambda: self._create(ranges, flags, leases))
 
-        return self._guard("create", work)
+    def _create(self, ranges: Any, flags: int, leases: Any) -> None:
+        for item in ranges:
+            key = (item.tensor, flags & library.SHARED)
+            if key in self.tensors:
+                raise Refusal(ALREADY_EXISTS, f"tensor {item.tensor:#x} exists")
+            if item.size == 0:
+                raise Refusal(INVALID, "size 0")
+            if item.size + sum(tensor.size for tensor in self.tensors.values()) > self.capacity:
+                raise Refusal(NO_SPACE, f"no room for {item.size} bytes")
+        for item in ranges:
+            self.tensors[item.tensor, flags & library.SHARED] = Tensor(item.size)
+        try:
+            self._grant(ranges, flags | library.WRITE, leases)
+        except Refusal:
+            for item in ranges:
+                del self.tensors[item.tensor, flags & library.SHARED]
+            raise
 
     def tier_acquire_batch(self, handle: int, ranges: Any, count: int, flags: int, timeout: int, leases: Any) -> int:
         return self._guard("acquire", lambda: self._grant(ranges, flags, leases))
@@ -268,6 +268,11 @@ class FakeLibrary:
                 raise Refusal(code, self._error.decode())
 
         return self._guard("start", lambda: self.start(operation, answer))
+
+    def tier_create_start(
+        self, handle: int, ranges: Any, count: int, flags: int, timeout: int, leases: Any, operation: Any
+    ) -> int:
+        return self._guard("start", lambda: self.start(operation, lambda: self._create(ranges, flags, leases)))
 
     def tier_acquire_start(
         self, handle: int, ranges: Any, count: int, flags: int, timeout: int, leases: Any, operation: Any

@@ -22,6 +22,7 @@ from tierd import client as client_module
 from tierd import errors, layout, library
 from tierd.quantity import byte_count, format_bytes
 from tierd.ranges import RANGE_BYTES
+from tierd.session import SLICE_MS
 
 
 class Pair(torch.Tensor):
@@ -255,7 +256,11 @@ def test_a_manifest_is_not_made_in_parts(client: tierd.Client) -> None:
         client.persist(*range(1024))
 
 
-def test_a_put_that_fails_leaves_nothing_behind(client: tierd.Client, fake: FakeLibrary) -> None:
+@pytest.mark.parametrize("slice_ms", [SLICE_MS, 0])  # 0: each refusal comes at the end of its slice.
+def test_a_put_that_fails_leaves_nothing_behind(
+    client: tierd.Client, fake: FakeLibrary, monkeypatch: pytest.MonkeyPatch, slice_ms: int
+) -> None:
+    monkeypatch.setattr("tierd.session.SLICE_MS", slice_ms)
     fake.lease_bytes_max = 1 << 20
     with pytest.raises(tierd.NoMemory, match="1048576"):
         client.put("key", bytes(20 << 20))
