@@ -122,6 +122,11 @@ constexpr auto kOptions = std::to_array<Option>({
      "session that leases most beyond its part is closed (REVOKED), and so on until the job has what it is promised.\n"
      "Empty windows that a process is asked for and does not return for so long are taken without its answer.",
      kSecond, 24 * kHour},
+    {"jobs.idle_after", Kind::kDuration, TIER_FIELD(jobs.idle_after), "\"60s\"",
+     "A job without a session, or without requests and leases for so long, is idle: what it holds in RAM and SSD has "
+     "as\n"
+     "well may be lent to jobs that could use it, and comes back as soon as it asks for it. 0s: never.",
+     0, 24 * kHour},
     {"metrics.listen", Kind::kAddress, TIER_FIELD(metrics.listen), "\"127.0.0.1:9464\"",
      "Where Prometheus scrapes /metrics, ADDRESS:PORT; port 0 takes a free one (it is written to metrics.port in\n"
      "the socket directory); empty: nowhere. A private daemon never listens."},

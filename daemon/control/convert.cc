@@ -120,6 +120,7 @@ void ToMessage(const session::DaemonDescription& daemon, v1::Status* message) {
   message->set_hand_over_moves_total(for_others.moves);
   message->set_hand_over_moved_bytes_total(for_others.bytes);
   message->set_hand_over_evicted_bytes_total(engine.hand_over.evicted_bytes);
+  message->set_lent_bytes_total(engine.hand_over.lent_bytes);
   message->set_job_count(engine.jobs.size());
   message->set_session_count(engine.session_count);
   message->set_tensor_count(engine.tensor_count);

@@ -138,6 +138,8 @@ void AddCompaction(Builder& out, const tiering::EngineSnapshot& engine) {
   }
   out.Counter("tier_hand_over_evicted_bytes_total", "Bytes that were evicted to empty windows for other jobs.")
       .Add(Number(engine.hand_over.evicted_bytes));
+  out.Counter("tier_lent_bytes_total", "Windows of idle jobs that went to others, beyond what these are promised.")
+      .Add(Number(engine.hand_over.lent_bytes));
 }
 
 void AddMetadata(Builder& out, const tiering::MetadataFigures& metadata) {

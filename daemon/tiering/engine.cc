@@ -125,7 +125,7 @@ void TakeEvents(Tables& tables) {
 
 bool HandOverDue(const Tables& tables) {
   return tables.ledger.anybody_owed() || tables.ledger.serving() || tables.ledger.unbacked_bytes() != 0 ||
-         tables.ledger.host_debt() != 0 || tables.hand_over.emptying();
+         tables.ledger.host_debt() != 0 || tables.ledger.wishes() || tables.hand_over.emptying();
 }
 
 // Each job with requests that can go on has its part. Then those whose requests cost more than that have the rest, each
@@ -324,6 +324,7 @@ Status Engine::OpenSession(SessionId id, JobId job_id) {
   tables.sessions.Edit(session).step = job->record.steps;
   if (job->sessions.empty()) tables.ledger.SetLive(job->entitlement, true);
   job->sessions.Attach(id, session);
+  job->sessions.NoteRequest(tables.turn.now());
   return {};
 }
 

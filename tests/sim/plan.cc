@@ -72,6 +72,7 @@ Plan DrawPlan(uint64_t seed) {
   if (plan.jobs > 1 && chance.OneIn(4)) DrawStops(&chance, &plan);
   plan.copy_delay_turns_max = static_cast<uint32_t>(chance.Below(8));
   plan.several_sizes = chance.OneIn(2);
+  if (chance.OneIn(2)) plan.idle_after_ms = static_cast<uint32_t>(chance.Between(1, 50));
   return plan;
 }
 
@@ -131,6 +132,7 @@ Plan HandOverPlan(uint64_t seed) {
   if (chance.OneIn(4)) plan.write_errors = static_cast<uint32_t>(chance.Below(200'000));
   if (chance.OneIn(3)) plan.work.move = static_cast<uint32_t>(chance.Between(1, 12));
   if (chance.OneIn(4)) DrawStops(&chance, &plan);
+  if (chance.OneIn(2)) plan.idle_after_ms = static_cast<uint32_t>(chance.Between(1, 50));
   return plan;
 }
 

@@ -62,6 +62,7 @@ struct Plan {
   uint64_t metadata_bytes = 0;    // Of one user; 0: as much as by default.
   uint32_t stop_one_in = 0;       // Rounds, until a client stops for a while, and answers nothing; 0: never.
   uint32_t reclaim_deadline_ms = 60'000;
+  uint32_t idle_after_ms = 60'000;
   uint32_t pressure_one_in = 0;  // Turns, until the host has memory for more of the arena, or for less; 0: for all.
 };
 

@@ -55,6 +55,7 @@ Simulation::Simulation(const Plan& plan)
   transfers_.SetFaultRate({Direction::kRead, TransferOutcome::kCorrupt, 0}, plan.corruptions);
   EngineOptions options{.deadline_default = std::chrono::milliseconds(100),
                         .reclaim_deadline = std::chrono::milliseconds(plan.reclaim_deadline_ms),
+                        .idle_after = std::chrono::milliseconds(plan.idle_after_ms),
                         .work = plan.work};
   if (plan.metadata_bytes != 0) options.metadata_bytes_per_uid_max = plan.metadata_bytes;
   engine_ = std::make_unique<Engine>(options, EnginePorts{.windows = windows_,

@@ -51,6 +51,8 @@ struct EngineOptions {
   base::Duration deadline_default = std::chrono::seconds(60);
   // How long a job is owed memory within its promise before it is taken from others (jobs/forced_return.h).
   base::Duration reclaim_deadline = std::chrono::seconds(60);
+  // A job without requests and leases for so long is idle: its memory may be lent (memory/lending.h). 0: never.
+  base::Duration idle_after = std::chrono::seconds(60);
   uint32_t tensors_per_job_max = 1u << 24;
   uint32_t leases_per_session_max = 1u << 16;
   uint32_t unfinished_swaps_per_session_max = 1024;  // In tensors (updates.h); libtier has 64 under way.

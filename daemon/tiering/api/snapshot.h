@@ -123,6 +123,7 @@ constexpr const char* LeftByName(LeftBy how) {
 struct HandOverFigures {  // Counters.
   std::array<uint64_t, kLeftByKinds> windows{};
   uint64_t evicted_bytes = 0;  // To empty windows.
+  uint64_t lent_bytes = 0;     // Of windows of idle jobs.
 };
 
 struct CompactionFigures {  // Counters.

@@ -62,6 +62,7 @@ bool CanEmpty(const WindowEntry& entry) {
 }  // namespace
 
 bool MayWriteOut(const Tables& tables, const JobState& job) {
+  if (tables.ledger.lends()) return false;
   const bool failing = tables.ledger.host_debt() != 0 ? tables.turn.now() < tables.jobs.write_retry_at(job)
                                                       : job.failures.in_a_row() != 0;
   return !failing && tables.ports.extents.HasRoom(2 * kBlockSize);  // The last block is not for that.

@@ -15,7 +15,7 @@
 namespace tier::tiering {
 
 // Pieces of the job can be written out now, as far as is known. What jobs are owed is better taken from others, once
-// writes have failed; the host asks all jobs, and tries again.
+// writes have failed; the host asks all jobs, and tries again. For a wish nothing is written.
 bool MayWriteOut(const Tables& tables, const JobState& job);
 // The window is being emptied from now on: it is closed in the pool of its job. REQUIRES: it can be taken
 // (WindowEntry::rank).

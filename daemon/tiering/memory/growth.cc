@@ -232,8 +232,16 @@ bool Grow(Tables& tables, JobState& job, const Need& need) {
     tables.ledger.DropClaim(job.entitlement);
   } else {
     tables.ledger.Claim(job.entitlement, left.blocks * kBlockSize, tables.turn.now());
+    (void)Borrow(tables, job, left.blocks * kBlockSize);
   }
   return left.blocks == 0 && !left.slots;
+}
+
+bool Borrow(Tables& tables, const JobState& job, uint64_t bytes) {
+  const memory::WindowSource& source = tables.ports.windows;
+  if (tables.ledger.anybody_owed() || !MayHoldMore(tables, job, tables.windows.grain(), 0, 0)) return false;
+  const uint64_t left = source.arena_max_bytes() - std::min(source.arena_bytes(), source.arena_max_bytes());
+  return tables.ledger.Wish(job.entitlement, left + bytes, tables.turn.now());
 }
 
 void GrowByOne(Tables& tables, JobState& job, const Need& need) {

@@ -41,6 +41,9 @@ struct Need {
 bool Grow(Tables& tables, JobState& job, const Need& need);
 // The free pages are too scattered for the need: starts one more window, if the job may have one.
 void GrowByOne(Tables& tables, JobState& job, const Need& need);
+// The job could use so many bytes of windows beyond what the arena has left. True: idle jobs are asked for them, and it
+// may go on as if they were to come.
+bool Borrow(Tables& tables, const JobState& job, uint64_t bytes);
 // Starts windows before they are needed. Once a turn for each job.
 void GrowAhead(Tables& tables, JobState& job);
 // Asks clients to return windows that were made ahead for nothing.

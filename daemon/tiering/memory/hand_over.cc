@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "daemon/tiering/memory/emptying.h"
+#include "daemon/tiering/memory/lending.h"
 #include "daemon/tiering/memory/window_ownership.h"
 
 namespace tier::tiering {
@@ -41,6 +42,12 @@ bool IsWanted(const Tables& tables, WindowIndex window, Pages pages) {
   return pages == Pages::kAny || tables.windows[window].shape.page_size == kPageSize;
 }
 
+void Return(Tables& tables, WindowIndex window, LeftBy how) {
+  tables.hand_over.CountReturned(how);
+  if (tables.ledger.lends()) tables.hand_over.CountLent(tables.windows.SizeOf(window));
+  ReturnWindow(tables, window);
+}
+
 // Empty windows, the smallest first: one that reaches below the promise goes only where no other is there.
 void ReturnEmpty(Tables& tables, const JobState& job, const WindowSet& overdue, Pages pages, Taking* taking) {
   const uint32_t end = WindowOrder::kFirstUsed;
@@ -49,8 +56,7 @@ void ReturnEmpty(Tables& tables, const JobState& job, const WindowSet& overdue, 
     tables.work.Charge(1);
     if (overdue.Contains(window) || !IsWanted(tables, window, pages)) return true;
     if (!taking->TryTake(tables.windows.SizeOf(window))) return true;
-    tables.hand_over.CountReturned(LeftBy::kItself);
-    ReturnWindow(tables, window);
+    Return(tables, window, LeftBy::kItself);
     return true;
   });
 }
@@ -160,8 +166,7 @@ void ReturnEmptied(Tables& tables, WindowIndex window) {
   if (!job.pool.RegionEmpty(tables.windows.FirstBlock(window))) return;
   Taking taking(tables, job, UINT64_MAX);
   if (!taking.TryTake(entry.shape.size)) return;
-  tables.hand_over.CountReturned(entry.left_by);
-  ReturnWindow(tables, window);
+  Return(tables, window, entry.left_by);
 }
 
 // Windows that the last moves have left go at once.
@@ -231,15 +236,18 @@ bool PayDebt(Tables& tables, bool may_choose) {
   return wanted != wanted_first || tables.hand_over.emptying();
 }
 
-// `owed`: to jobs. What is not backed by room on SSD goes too.
+// `owed`: to jobs, or lent to one. What is not backed by room on SSD goes too.
 void TakeForJobs(Tables& tables, uint64_t owed) {
   if (owed == 0 && tables.ledger.unbacked_bytes() == 0) return;
+  const uint64_t owed_first = owed;
   const bool may_choose = !tables.hand_over.emptying();
   tables.ledger.SetDebtDepth(DebtDepth::kSurplus);
   ForEachHolder(tables, [&](JobState& holder) {
     const uint64_t wanted = std::max(owed, tables.ledger.UnbackedBy(holder.entitlement));
     if (wanted != 0) owed -= std::min(owed, TakeFrom(tables, holder, wanted, {.others = may_choose}));
   });
+  const bool in_vain = owed_first != 0 && owed == owed_first && !tables.hand_over.emptying();
+  if (tables.ledger.lends() && in_vain) tables.ledger.RefuseWishes(tables.turn.now() + kLendRetryInterval);
 }
 
 // No job is owed anything: windows that were chosen to be emptied stay.
@@ -251,8 +259,9 @@ void StopHandOver(Tables& tables) {
 }  // namespace
 
 base::TimePoint HandOver(Tables& tables) {
-  ReturnMoved(tables);
   Ledger& ledger = tables.ledger;
+  if (!ledger.ExpireWish(tables.turn.now())) FindIdleJobs(tables);
+  ReturnMoved(tables);
   const base::TimePoint soon = tables.turn.now() + kHandOverInterval;
   const auto nothing_wanted = [&] {
     return ledger.BytesToAskBack() == 0 && ledger.unbacked_bytes() < tables.windows.grain();

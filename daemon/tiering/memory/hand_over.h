@@ -11,6 +11,8 @@
 // then those that can be emptied, of the jobs that have most beyond their promises. Windows in huge pages stay: they
 // would go to the kernel's pool. While no window can be had, another search follows after kHostRetryInterval.
 //
+// What a job wishes for is taken from idle jobs in the same way, but nothing is written for it (lending.h).
+//
 // Work of one call: one pass over the jobs, and as many windows and pieces as the turn's work reaches. While the host
 // has a debt: four such passes at most.
 #pragma once

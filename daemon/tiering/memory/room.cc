@@ -195,6 +195,7 @@ void MaintainNextTurn(Tables& tables, JobState& job) {
 void EvictAhead(Tables& tables, JobState& job) {
   if (LacksPromised(tables, job)) return;  // With room made ahead it would never ask for that.
   const uint64_t start = Threshold(EntitledPages(tables, job), tables.options.evict_start);
+  if (job.used_pages() > start && Borrow(tables, job, (job.used_pages() - start) * kPageSize)) return;
   while (job.used_pages() > start) {
     if (!tables.work.TrySpend()) return MaintainNextTurn(tables, job);
     if (!EvictOne(tables, job, 0, MayEvict::kUsed)) return;

@@ -208,6 +208,7 @@ void SubmitStep(Tables& tables, SessionState& session, const Request& request) {
 
 void SubmitRequest(Tables& tables, SessionState& session, const Request& request) {
   session.requests.Start();
+  session.job->sessions.NoteRequest(tables.turn.now());
   tables.work.Charge(1 + static_cast<uint32_t>(std::min<size_t>(request.items.size(), proto::kItemsPerRequestMax)));
   if (!CheckShape(tables, session, request)) return;
   if (session.requests.releasing() != 0) FinishReleases(tables, session);

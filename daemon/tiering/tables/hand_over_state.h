@@ -68,6 +68,7 @@ class HandOverState {
   std::vector<WindowIndex> TakeMoved() { return std::exchange(moved_, {}); }  // Windows whose moves have ended.
 
   void CountReturned(LeftBy how) { ++figures_.windows[static_cast<size_t>(how)]; }
+  void CountLent(uint64_t bytes) { figures_.lent_bytes += bytes; }
   void CountEvicted(uint64_t bytes) { figures_.evicted_bytes += bytes; }
   const HandOverFigures& figures() const { return figures_; }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "daemon/base/check.h"
+#include "daemon/base/time.h"
 #include "daemon/memory/window_source.h"
 #include "daemon/tiering/api/pool_view.h"
 #include "daemon/tiering/api/request.h"
@@ -43,6 +44,9 @@ class JobSessions {
   void Attach(SessionId id, SessionState& session) {
     TIER_CHECK(sessions_.emplace(id, &session).second, "session {} is attached twice", static_cast<uint64_t>(id));
   }
+  // One of them asked for something, or came.
+  void NoteRequest(base::TimePoint now) { requested_at_ = now; }
+  base::TimePoint requested_at() const { return requested_at_; }
   void Detach(SessionId id) {
     TIER_CHECK(sessions_.erase(id) == 1, "session {} is none of {} that are attached", static_cast<uint64_t>(id),
                sessions_.size());
@@ -50,6 +54,7 @@ class JobSessions {
 
  private:
   std::map<SessionId, SessionState*> sessions_;
+  base::TimePoint requested_at_;
 };
 
 // Its resume: from the load of its manifest until all of that is put back, or until the job is closed.

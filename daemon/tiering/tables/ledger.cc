@@ -63,7 +63,7 @@ Status Ledger::AdmitGuarantee(uint32_t uid, EntitlementIndex job, uint64_t bytes
   const uint32_t own = found == user_by_uid_.end() ? UINT32_MAX : found->second;
   const bool own_counts = own != UINT32_MAX && users_[own].entitled != 0;
   uint64_t users = own_counts ? 0 : 1;
-  for (const User& user : users_) users += user.entitled != 0 ? 1 : 0;
+  for (const EntitledUser& user : users_) users += user.entitled != 0 ? 1 : 0;
   const uint64_t user_part = divisible_ / users;
   uint64_t guaranteed = 0;
   uint64_t kept = 0;
@@ -109,7 +109,7 @@ uint32_t Ledger::UserOf(uint32_t uid) {
 template <typename Apply>
 void Ledger::Change(EntitlementIndex job, Apply change) {
   Entitlement& entry = At(job);
-  User& user = users_[entry.user];
+  EntitledUser& user = users_[entry.user];
   const auto count = [&](int32_t sign) {
     const bool alone = user.equal_parts == (sign > 0 ? 0u : 1u);
     if (entry.equal_part() && alone) users_with_parts_ += static_cast<uint32_t>(sign);
@@ -169,6 +169,7 @@ void Ledger::SetLive(EntitlementIndex job, bool live) {
 void Ledger::End(EntitlementIndex job) {
   DropClaim(job);
   if (served_ == job) EndServing();
+  if (wisher_ == job) DropWish();
   SetUnbacked(job, 0);
   TIER_CHECK(!At(job).ended, "job {} ended twice", static_cast<uint64_t>(At(job).id));
   ended_held_ += At(job).held;
@@ -180,7 +181,7 @@ void Ledger::Remove(EntitlementIndex job) {
   TIER_CHECK(entry.ended && entry.leased == 0 && entry.returning == 0, "job {} leases {}, returns {}",
              static_cast<uint64_t>(entry.id), entry.leased, entry.returning);
   ended_held_ -= entry.held;  // Windows that are still being made for it.
-  User& user = users_[entry.user];
+  EntitledUser& user = users_[entry.user];
   if (--user.jobs == 0) {
     user_by_uid_.erase(user.uid);
     free_users_.push_back(entry.user);
@@ -194,6 +195,7 @@ void Ledger::AddHeld(EntitlementIndex job, uint64_t bytes) {
   Entitlement& entry = At(job);
   TIER_CHECK(!entry.ended, "job {} is closed", static_cast<uint64_t>(entry.id));
   entry.held += bytes;
+  if (wisher_ == job) wished_ -= std::min(wished_, bytes);
   if (entry.claimed == 0) return;
   const uint64_t claimed = std::min(entry.claimed, bytes);
   entry.claimed -= claimed;
@@ -310,6 +312,29 @@ void Ledger::EndServing() {
   served_bytes_ = 0;
 }
 
+bool Ledger::Wish(EntitlementIndex job, uint64_t bytes, base::TimePoint now) {
+  if (At(job).ended || now < wishes_from_ || (wishes() && wisher_ != job && now < wish_expires_)) return false;
+  wisher_ = job;
+  wished_ = InSlotWindows(bytes);
+  wish_expires_ = now + kClaimLifetime;
+  return wishes();
+}
+
+void Ledger::DropWish() {
+  wisher_ = kNoEntitlement;
+  wished_ = 0;
+}
+
+void Ledger::RefuseWishes(base::TimePoint until) {
+  DropWish();
+  wishes_from_ = until;
+}
+
+bool Ledger::ExpireWish(base::TimePoint now) {
+  if (wishes() && now >= wish_expires_) DropWish();
+  return !wishes();
+}
+
 void Ledger::SetUnbacked(EntitlementIndex job, uint64_t bytes) {
   Entitlement& entry = At(job);
   unbacked_ = unbacked_ - entry.unbacked + bytes;
@@ -392,7 +417,7 @@ bool Ledger::MayGrow(EntitlementIndex job, uint64_t window_bytes) const {
 }
 
 uint64_t Ledger::BytesToAskBack() const {
-  const uint64_t wanted = (serving() ? served_bytes_ : claimed_) + host_debt_;
+  const uint64_t wanted = (serving() ? served_bytes_ : lends() ? wished_ : claimed_) + host_debt_;
   const uint64_t coming = returning_ - overdue_ + closing_ + ended_held_ + AlignDown(host_spare_, windows_.slot);
   return wanted > coming ? wanted - coming : 0;
 }
@@ -405,9 +430,15 @@ uint64_t Ledger::BeyondDepth(const Entitlement& job) const {
   return job.held - std::min(job.held, kept);
 }
 
+uint64_t Ledger::Lendable(EntitlementIndex job) const {
+  const Entitlement& entry = At(job);
+  return lends() && entry.idle && !entry.ended && wisher_ != job ? entry.held : 0;
+}
+
 uint64_t Ledger::BytesToGive(EntitlementIndex job) const {
   const Entitlement& entry = At(job);
-  if (!serving()) return std::max({claims_.empty() ? 0 : Surplus(job), entry.unbacked, BeyondDepth(entry)});
+  const uint64_t owed = claims_.empty() ? Lendable(job) : Surplus(job);
+  if (!serving()) return std::max({owed, entry.unbacked, BeyondDepth(entry)});
   if (served_ == job) return 0;
   if (entry.guarantee() == 0) return entry.held;
   // A guarantee is kept to within a slot window, as it is owed, but the last one of all stays.

@@ -11,6 +11,8 @@
 //   claimed    memory that it asked for below its promise and did not get: it is owed this until the claim expires.
 //   served     memory that it needs beyond its promise; only one job is served at a time, never with memory within the
 //              explicit guarantee of another job.
+//   wished     memory that it needs beyond its promise, and that idle jobs have. It is taken from these while no job is
+//              owed anything; they get it back as what they are owed. One job at a time wishes.
 //   returning  windows that its clients were asked to return; overdue: the part of these kept beyond the deadline.
 //
 // A part of the arena is promised to no job, so that a new job can start. The arena less that part and less the
@@ -35,7 +37,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -43,13 +44,11 @@
 #include "daemon/base/check.h"
 #include "daemon/base/time.h"
 #include "daemon/tiering/api/request.h"
+#include "daemon/tiering/tables/entitlement.h"
 #include "proto/result.h"
 #include "proto/units.h"
 
 namespace tier::tiering {
-
-enum class EntitlementIndex : uint32_t {};
-inline constexpr EntitlementIndex kNoEntitlement{UINT32_MAX};
 
 // How long a job is owed the memory that it asked for once. A job that still needs it asks again with its next request,
 // and one whose requests wait for room renews its claim in each turn.
@@ -59,11 +58,6 @@ inline constexpr uint64_t kPartForNobodyDivisor = 16;  // Of the arena.
 struct SmallestWindows {  // Bytes.
   uint64_t block = 0;
   uint64_t slot = 0;  // A divisor of `block`.
-};
-
-struct Terms {
-  uint64_t guarantee_bytes = 0;  // 0: an equal part.
-  uint64_t limit_bytes = 0;      // 0: none.
 };
 
 enum class Growth : uint8_t {
@@ -133,6 +127,16 @@ class Ledger {
   void EndServing();
   bool Serves(EntitlementIndex job) const { return served_ == job; }
   bool serving() const { return served_ != kNoEntitlement; }
+  // The job could use so many bytes of windows beyond its promise. True: its wish stands, for kClaimLifetime. False:
+  // that of another one does, or none is heard yet.
+  bool Wish(EntitlementIndex job, uint64_t bytes, base::TimePoint now);
+  void DropWish();
+  void RefuseWishes(base::TimePoint until);  // No job has memory to lend.
+  bool ExpireWish(base::TimePoint now);      // True: none stands any more.
+  bool wishes() const { return wished_ != 0; }
+  // Idle jobs are asked for their memory now: a job wishes for some, and nothing comes before that.
+  bool lends() const { return wishes() && claims_.empty() && !serving() && host_debt_ == 0; }
+  void SetIdle(EntitlementIndex job, bool idle) { At(job).idle = idle; }
   // The SSD devices have no room for so many bytes of the job beyond its firm ones. Holds until the next call.
   void SetUnbacked(EntitlementIndex job, uint64_t bytes);
   void SetAllBacked();
@@ -184,9 +188,9 @@ class Ledger {
   uint64_t returning_bytes() const { return returning_; }
   uint64_t closing_bytes() const { return closing_; }
   uint64_t BytesToAskBack() const;  // Beyond what is coming and what the arena has free.
-  // The most bytes of windows that the job is to lose: its surplus, while a job is owed memory; its unbacked bytes;
-  // what it holds beyond the depth of a debt. While another job is served: what lies beyond its explicit guarantee, and
-  // the rest of that slot window.
+  // The most bytes of windows that the job is to lose: its surplus, while a job is owed memory; all that it holds,
+  // while it is idle and a job wishes for memory; its unbacked bytes; what it holds beyond the depth of a debt. While
+  // another job is served: what lies beyond its explicit guarantee, and the rest of that slot window.
   uint64_t BytesToGive(EntitlementIndex job) const;
   // Its surplus is less than a window of so many bytes: may the window be taken, which leaves the job below its
   // promise? Yes if its deficit is then the smaller one, or if the job that is owed memory has no window at all.
@@ -213,39 +217,6 @@ class Ledger {
   void CheckInvariants() const;  // O(jobs).
 
  private:
-  struct Entitlement {
-    JobId id{};
-    Terms terms;
-    uint64_t promised = 0;
-    uint64_t held = 0;
-    uint64_t leased = 0;
-    uint64_t claimed = 0;
-    uint64_t returning = 0;
-    uint64_t overdue = 0;
-    uint64_t unbacked = 0;
-    base::TimePoint claim_expires;
-    base::TimePoint returning_since;
-    uint32_t user = 0;
-    bool live = false;
-    bool ended = false;
-    bool used = false;
-    uint64_t guarantee_in_pages = 0;  // guarantee() in whole pages.
-
-    uint64_t guarantee() const { return ended ? 0 : terms.guarantee_bytes; }
-    // What `bytes` under leases are beyond the guarantee, in whole pages.
-    uint64_t Beyond(uint64_t bytes) const { return bytes - std::min(bytes, guarantee_in_pages); }
-    bool equal_part() const { return used && !ended && live && terms.guarantee_bytes == 0; }
-    bool entitled() const { return used && !ended && (live || terms.guarantee_bytes != 0); }
-  };
-  static_assert(std::is_trivially_copyable_v<Entitlement>);
-  struct User {
-    uint32_t uid = 0;
-    uint32_t jobs = 0;  // Used records.
-    uint32_t equal_parts = 0;
-    uint32_t entitled = 0;
-  };
-  static_assert(std::is_trivially_copyable_v<User>);
-
   const Entitlement& At(EntitlementIndex job) const {
     const auto index = static_cast<uint32_t>(job);
     TIER_CHECK(index < jobs_.size() && jobs_[index].used, "entitlement {} of {}", index, jobs_.size());
@@ -255,6 +226,7 @@ class Ledger {
   uint64_t Allowed(const Entitlement& job) const;
   uint64_t EqualPart(const Entitlement& job, uint64_t unpromised) const;
   uint64_t BeyondDepth(const Entitlement& job) const;
+  uint64_t Lendable(EntitlementIndex job) const;
   uint64_t InSlotWindows(uint64_t bytes) const { return AlignUp(bytes, windows_.slot); }
   uint32_t UserOf(uint32_t uid);
   // Makes a change that may alter the promises.
@@ -270,7 +242,7 @@ class Ledger {
   uint64_t divisible_;  // The arena without PartForNobody.
   std::vector<Entitlement> jobs_;
   std::vector<EntitlementIndex> free_jobs_;
-  std::vector<User> users_;
+  std::vector<EntitledUser> users_;
   std::unordered_map<uint32_t, uint32_t> user_by_uid_;
   std::vector<uint32_t> free_users_;
 
@@ -293,6 +265,10 @@ class Ledger {
   size_t guarantees_owed_ = 0;                   // Claims of OwedOfGuarantee.
   EntitlementIndex served_ = kNoEntitlement;     // The job served beyond its promise.
   uint64_t served_bytes_ = 0;
+  EntitlementIndex wisher_ = kNoEntitlement;
+  uint64_t wished_ = 0;
+  base::TimePoint wish_expires_;
+  base::TimePoint wishes_from_;  // None is heard before.
 };
 
 }  // namespace tier::tiering

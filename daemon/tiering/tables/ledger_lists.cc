@@ -14,7 +14,8 @@ void Ledger::ListHolders(std::vector<JobId>* holders) const {
     if (!jobs_[i].used) continue;
     // While one job is served all others are asked, those with a surplus first.
     const bool asked = serving() && EntitlementIndex{i} != served_ && !jobs_[i].ended && jobs_[i].held != 0;
-    const uint64_t surplus = std::max(Surplus(EntitlementIndex{i}), BeyondDepth(jobs_[i]));
+    const EntitlementIndex job{i};
+    const uint64_t surplus = std::max({Surplus(job), BeyondDepth(jobs_[i]), Lendable(job)});
     if (asked || surplus != 0) order.emplace_back(UINT64_MAX - surplus, static_cast<uint64_t>(jobs_[i].id));
   }
   std::sort(order.begin(), order.end());
@@ -84,6 +85,7 @@ void Ledger::CheckInvariants() const {
   }
   TIER_CHECK(promised == promised_ && promised + PartForNobody() <= arena_, "promised {} of {}, {} to no job", promised,
              arena_, PartForNobody());
+  TIER_CHECK(wished_ % windows_.slot == 0 && (wished_ == 0 || !At(wisher_).ended), "{} are wished for", wished_);
   TIER_CHECK(leased_beyond == leased_beyond_, "leased beyond guarantees {} of {}", leased_beyond, leased_beyond_);
   TIER_CHECK(claimed == claimed_ && claims == claims_.size() && guarantees_owed == guarantees_owed_,
              "claims {} of {}, {} of {} jobs, {} of {} of guarantees", claimed, claimed_, claims, claims_.size(),

@@ -26,6 +26,7 @@ struct ModelJob {
   std::vector<uint64_t> returning;
   size_t overdue = 0;  // Of them, the first ones.
   uint64_t leased = 0;
+  bool idle = false;
   uint64_t held() const { return std::accumulate(windows.begin(), windows.end(), uint64_t{0}); }
   bool equal_part() const { return live && terms.guarantee_bytes == 0; }
 };
@@ -43,18 +44,20 @@ class Model {
   void Step(uint8_t what, uint8_t who, uint16_t amount) {
     const Terms terms{.guarantee_bytes = amount % 3 == 0 ? 0 : amount * kPageSize,
                       .limit_bytes = amount % 5 == 0 ? std::max<uint64_t>(amount, 1) * 2 * kPageSize : 0};
-    if (what % 10 == 0 || jobs_.empty()) return Open(who % 5, terms);
+    if (what % 12 == 0 || jobs_.empty()) return Open(who % 5, terms);
     auto job = std::next(jobs_.begin(), who % jobs_.size());
     ModelJob& entry = job->second;
-    switch (what % 10) {
+    switch (what % 12) {
       case 1: return Close(job);
       case 2: return Set(entry, terms);
       case 3: return SetLive(entry, amount % 2 == 0);
       case 4: return Lease(entry, amount);
-      case 5: return Grow(entry, amount % 2 == 0 ? block_window_ : kSlotWindow);
+      case 5: return Grow(job->first, amount % 2 == 0 ? block_window_ : kSlotWindow);
       case 6: return amount % 2 == 0 ? Shrink(entry) : AskBack(entry);
       case 7: return amount % 2 == 0 ? Return(entry) : MissDeadline(entry);
       case 8: return SetHost(who * kSlotWindow, amount * kPageSize);
+      case 9: return Wish(job->first, amount * kPageSize);
+      case 10: return SetIdle(entry, amount % 2 == 0);
       default: return Claim(entry, amount * kPageSize);
     }
   }
@@ -64,7 +67,7 @@ class Model {
     uint64_t promised = 0;
     for (const auto& [id, job] : jobs_) promised += PromisedTo(job);
     RC_ASSERT(promised + PartForNobody() <= arena_);
-    for (const auto& [id, job] : jobs_) CheckJob(job, promised);
+    for (const auto& [id, job] : jobs_) CheckJob(id, job, promised);
     RC_ASSERT(ledger_.anybody_owed() == (Claimed() != 0) && ledger_.claimed_bytes() == Claimed());
     for (const EntitlementIndex claim : ledger_.claims()) {
       RC_ASSERT(jobs_.at(static_cast<uint64_t>(ledger_.IdOf(claim))).claimed != 0);
@@ -97,7 +100,7 @@ class Model {
     if (job.claimed == 0 || job.terms.guarantee_bytes == 0) return false;
     return job.held() == 0 || job.held() + kSlotWindow <= job.terms.guarantee_bytes;
   }
-  void CheckJob(const ModelJob& job, uint64_t promised) {
+  void CheckJob(uint64_t id, const ModelJob& job, uint64_t promised) {
     const uint64_t mine = PromisedTo(job);
     const uint64_t held = job.held();
     const uint64_t deficit = Deficit(job);
@@ -113,7 +116,8 @@ class Model {
     RC_ASSERT(ledger_.LacksWindow(job.index) == (deficit != 0 && (held == 0 || held + kSlotWindow <= mine)));
     RC_ASSERT(ledger_.LeasesBeyondPromise(job.index) == (job.leased > AlignUp(mine, kSlotWindow)));
     CheckLeases(job);
-    RC_ASSERT(ledger_.BytesToGive(job.index) == (Claimed() == 0 && host_debt() == 0 ? 0 : surplus));
+    const uint64_t lent = lends() && job.idle && id != wisher_ ? held : 0;
+    RC_ASSERT(ledger_.BytesToGive(job.index) == (Claimed() == 0 && host_debt() == 0 ? lent : surplus));
     CheckGrowth(job, block_window_);
     CheckGrowth(job, kSlotWindow);
     // A promise can be reached to within a slot window, whatever the size of block windows.
@@ -171,12 +175,13 @@ class Model {
     return sum;
   }
   uint64_t host_debt() const { return owned_ > reachable_ ? owned_ - reachable_ : 0; }
+  bool lends() const { return wished_ != 0 && Claimed() == 0 && host_debt() == 0; }
   uint64_t host_spare() const { return reachable_ > owned_ ? reachable_ - owned_ : 0; }
   uint64_t BytesToAskBack() const {
     uint64_t coming = closing_ + host_spare() / kSlotWindow * kSlotWindow;
     for (const auto& [id, job] : jobs_)
       coming += Sum(job.returning, job.returning.size()) - Sum(job.returning, job.overdue);
-    const uint64_t wanted = Claimed() + host_debt();
+    const uint64_t wanted = Claimed() + host_debt() + (lends() ? wished_ : 0);
     return wanted - std::min(wanted, coming);
   }
   uint64_t AllowedTo(const ModelJob& job) const {
@@ -214,6 +219,7 @@ class Model {
     ledger_.End(job->second.index);
     (void)ledger_.SubtractLeased(job->second.index, job->second.leased);
     ledger_.Remove(job->second.index);
+    if (wisher_ == job->first) wisher_ = wished_ = 0;
     jobs_.erase(job);
     LowerClaims();
   }
@@ -233,7 +239,9 @@ class Model {
     job.leased = pages * kPageSize;
     ledger_.AddLeased(job.index, job.leased);
   }
-  void Grow(ModelJob& job, uint64_t size) {
+  void Grow(uint64_t id, uint64_t size) {
+    ModelJob& job = jobs_.at(id);
+    if (wisher_ == id) wished_ -= std::min(wished_, size);
     job.windows.push_back(size);
     job.claimed -= std::min(job.claimed, size);
     ledger_.AddHeld(job.index, size);
@@ -272,6 +280,18 @@ class Model {
     ledger_.Claim(job.index, bytes, now_);
     job.claimed = AlignUp(std::min(bytes, Deficit(job)), kSlotWindow);
   }
+  // One wish at a time.
+  void Wish(uint64_t id, uint64_t bytes) {
+    const bool heard = wished_ == 0 || wisher_ == id;
+    RC_ASSERT(ledger_.Wish(jobs_.at(id).index, bytes, now_) == (heard && bytes != 0));
+    if (!heard) return;
+    wisher_ = id;
+    wished_ = AlignUp(bytes, kSlotWindow);
+  }
+  void SetIdle(ModelJob& job, bool idle) {
+    ledger_.SetIdle(job.index, idle);
+    job.idle = idle;
+  }
   // A claim is never more than what is missing: where promises fall, it falls with them.
   void LowerClaims() {
     for (auto& [id, job] : jobs_) job.claimed = std::min(job.claimed, AlignUp(Deficit(job), kSlotWindow));
@@ -282,6 +302,8 @@ class Model {
   uint64_t owned_ = 0;
   uint64_t reachable_;
   uint64_t closing_ = 0;
+  uint64_t wisher_ = 0;
+  uint64_t wished_ = 0;
   Ledger ledger_;
   std::map<uint64_t, ModelJob> jobs_;
   uint64_t next_id_ = 1;

@@ -77,7 +77,7 @@ TEST(Families, MovesInRamAreCountedByTheirCause) {
 
 TEST(Families, WindowsThatGoToOtherJobsAreCountedByHowTheyBecameEmpty) {
   session::DaemonDescription daemon;
-  daemon.engine.hand_over = {.windows = {5, 6, 7}, .evicted_bytes = 8192};
+  daemon.engine.hand_over = {.windows = {5, 6, 7}, .evicted_bytes = 8192, .lent_bytes = 4096};
   const auto families = BuildFamilies(daemon, {});
   std::map<std::string, double> windows;
   for (const auto& metric : Find(families, "tier_hand_over_windows_total")->metric) {
@@ -85,6 +85,7 @@ TEST(Families, WindowsThatGoToOtherJobsAreCountedByHowTheyBecameEmpty) {
   }
   EXPECT_EQ(windows, (std::map<std::string, double>{{"empty", 5}, {"moved", 6}, {"evicted", 7}}));
   EXPECT_DOUBLE_EQ(Find(families, "tier_hand_over_evicted_bytes_total")->metric.at(0).counter.value, 8192);
+  EXPECT_DOUBLE_EQ(Find(families, "tier_lent_bytes_total")->metric.at(0).counter.value, 4096);
 }
 
 TEST(Families, NoSeriesAppearsTwice) {

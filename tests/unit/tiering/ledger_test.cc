@@ -48,6 +48,32 @@ TEST_F(LedgerTest, WhileAnybodyIsOwedOnlyTheLargestDeficitGrows) {
   EXPECT_FALSE(ledger_.anybody_owed()) << "they have what they asked for";
 }
 
+TEST_F(LedgerTest, AWishIsForIdleMemoryAndComesAfterAllThatIsOwed) {
+  const EntitlementIndex idle = Open(1, 20 * kMiB, 20 * kMiB);
+  const EntitlementIndex user = Open(2, 16 * kMiB, 30 * kMiB);
+  const EntitlementIndex other = Open(3, 16 * kMiB, 10 * kMiB);
+  ledger_.SetHost(kArena, kArena);
+  ledger_.SetIdle(idle, true);
+  EXPECT_EQ(ledger_.BytesToGive(idle), 0U);
+  EXPECT_TRUE(ledger_.Wish(user, kMiB, now_) && ledger_.lends());
+  EXPECT_FALSE(ledger_.Wish(other, kWindow, now_)) << "one at a time";
+  EXPECT_EQ(ledger_.BytesToAskBack(), kWindow);
+  EXPECT_EQ(ledger_.BytesToGive(idle), 20 * kMiB);
+  EXPECT_EQ(ledger_.BytesToGive(other), 0U) << "it is not idle";
+  ledger_.Claim(other, kWindow, now_);
+  EXPECT_FALSE(ledger_.lends());
+  EXPECT_EQ(ledger_.BytesToGive(idle), 0U) << "it has no surplus";
+  ledger_.DropClaim(other);
+  ledger_.SetHost(kArena, kArena - kWindow);
+  EXPECT_FALSE(ledger_.lends()) << "the host comes first";
+  ledger_.SetHost(kArena, kArena);
+  EXPECT_FALSE(ledger_.ExpireWish(now_ + kClaimLifetime / 2));
+  EXPECT_TRUE(ledger_.ExpireWish(now_ + kClaimLifetime));
+  ledger_.RefuseWishes(now_ + std::chrono::seconds(1));
+  EXPECT_FALSE(ledger_.Wish(user, kMiB, now_));
+  EXPECT_TRUE(ledger_.Wish(user, kMiB, now_ + std::chrono::seconds(1)));
+}
+
 TEST_F(LedgerTest, AClaimEndsByItselfAndIsNeverMoreThanTheDeficit) {
   const EntitlementIndex rich = Open(1, 8 * kMiB, 56 * kMiB);
   const EntitlementIndex poor = Open(2, 8 * kMiB, 4 * kMiB);
