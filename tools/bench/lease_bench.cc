@@ -211,7 +211,7 @@ void LeaseLatencyIdle(const PartOptions& options) {
 }
 
 void LeaseShell(const PartOptions& options) {
-  const BenchClient client(options.socket, options.spin, "hits");
+  const BenchClient client(options.socket, options.spin, "hits", options.guarantee);
   MakeTensors(client, 1, 64, kTensorBytes);
   fmt::print("{{\"ready\": true}}\n");
   std::fflush(stdout);
@@ -223,7 +223,7 @@ void LeaseShell(const PartOptions& options) {
       latency.Add(Microseconds(start));
       std::this_thread::sleep_for(kHitPause);
     }
-    fmt::print("{{\"{}\": {:.6g}}}\n", line, latency.Quantile(0.99));
+    fmt::print("{{\"{}\": {:.6g}}}\n", line, latency.Quantile(options.quantile));
     std::fflush(stdout);
   }
 }

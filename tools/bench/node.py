@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -43,15 +43,17 @@ def daemon(
     devices: Sequence[str] = (),
     reserve: str = "",
     program: pathlib.Path | None = None,
+    more: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Iterator[tuple[Daemon, pathlib.Path]]:
     """A private daemon with a named SSD file (so that fio can open it too), gone with everything at the end.
 
     `sessions`: the most that it takes; 0: its default. `build`: whose programs. `devices`: beside that file. `reserve`:
-    the host reserve; empty: its default. `program`: what runs the daemon's program.
+    the host reserve; empty: its default. `program`: what runs the daemon's program. `more`: keys of its configuration,
+    by section.
     """
     disk = pathlib.Path(tempfile.mkdtemp(prefix="tier-bench-", dir=scratch()))
     sockets = pathlib.Path(tempfile.mkdtemp(prefix="tier-bench-"))
-    settings = {
+    settings: dict[str, dict[str, Any]] = {
         "daemon": {"socket_directory": str(sockets), "data_directory": str(disk)},
         "arena": {"maximum": f"{arena // MIB}MiB", "prefault": prefault}
         | ({"window_size": window} if window else {})
@@ -60,6 +62,8 @@ def daemon(
         "engine": {"spin": spin},
         "metrics": {"listen": ""},
     } | ({"jobs": {"max_sessions": sessions}} if sessions else {})
+    for section, keys in (more or {}).items():
+        settings[section] = settings.get(section, {}) | dict(keys)
     try:
         with Daemon(sockets, settings, program=str(program or build / "daemon/tierd")) as process:
             yield process, disk / "tier.ssd"

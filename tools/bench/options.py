@@ -25,6 +25,7 @@ PART_NAMES = (
     "tensors",
     "reclaim",
     "hand-over",
+    "guarantee",
     "pressure",
     "contention",
     "demo",

@@ -8,8 +8,8 @@ namespace tier::bench {
 
 struct PartOptions {
   std::string socket;
-  uint64_t bytes = 0;  // Of one transfer.
-  uint64_t total = 0;  // Of all tensors together (SSD parts).
+  uint64_t bytes = 0;  // Of one transfer, or of one window.
+  uint64_t total = 0;  // Of all tensors together (SSD parts), or of all windows.
   uint32_t rounds = 15;
   uint32_t count = 1000;  // Of tensors or of operations, by part.
   uint32_t jobs = 1;      // Of a crowd.
@@ -18,6 +18,10 @@ struct PartOptions {
   uint64_t offset = 0;
   int cpu = 0;  // Where this process runs, and where its peer does (lease-idle).
   int peer_cpu = 0;
+  uint64_t guarantee = 0;  // Of the job (lease-shell); 0: its equal part.
+  double quantile = 0.99;  // Of the leases' times (lease-shell).
+  uint32_t threads = 1;    // That make and punch windows (bare-windows) …
+  bool collapse = false;   // … which are to be of huge pages.
 };
 
 void SwapInRam(const PartOptions& options);     // swap_out, swap_in, memcpy of the same bytes.
@@ -26,11 +30,13 @@ void LeaseLatency(const PartOptions& options);  // acquire(read) + release, one 
 void LeaseLatencyIdle(
     const PartOptions& options);         // The same after a pause, beside a bare futex round trip after the same pause.
 void Crowd(const PartOptions& options);  // `count` sessions in `jobs` jobs that do nothing, until a line on stdin.
-void LeaseShell(const PartOptions& options);  // Reads "hits" lines, answers each with the p99 of `count` leases, µs.
+void LeaseShell(const PartOptions& options);  // Reads "hits" lines, answers each with a quantile of `count` leases, µs.
 void LeaseRate(const PartOptions& options);   // Batched acquire + release, batched create + seal.
 void ManyTensors(
     const PartOptions& options);  // Creates `count` one-page tensors, flushes, then waits for a line on stdin.
 void SsdShell(const PartOptions& options);       // Reads "write", "read", "free" lines, answers each with GB/s.
 void BareCopyShell(const PartOptions& options);  // Likewise "write" and "read", without a daemon.
+// Reads "populate" and "punch" lines, answers each with seconds. Without a daemon.
+void BareWindowsShell(const PartOptions& options);
 
 }  // namespace tier::bench

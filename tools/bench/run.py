@@ -28,6 +28,7 @@ from accumulation import accumulation
 from contention import contention
 from devices import failing_device
 from full import full_devices
+from guarantee import guarantee_back
 from hand_over import sparse_borrower
 from hits import hits
 from hundred_steps import hundred_steps
@@ -247,6 +248,7 @@ PARTS: dict[str, Callable[[Report, bool], None]] = dict(
             many_tensors,
             killed_client,
             sparse_borrower,
+            guarantee_back,
             memory_pressure,
             contention,
             demo_spin,
