@@ -3,27 +3,23 @@
 They lie within their job's equal part, so they stay in RAM. On few processors a hit also waits for the processor that
 the swapping uses. So the row is a ratio to the same leases beside processes that do nothing but use as much processor
 time.
-
-Run as a program, this is one of those processes.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import statistics
-import sys
 import threading
 import time
 from collections.abc import Iterator
 
+from burner import burning
 from footprint import cpu_seconds
-from node import GIB, MIB, Shell, command, daemon, program
+from node import GIB, MIB, Shell, command, daemon
 from report import Report, paired, quartiles
 
 TENSOR = 64 * MIB  # Of the job that swaps.
 DATA = GIB  # That it has, four times its arena.
-PERIOD = 0.002  # Of a burner's work and sleep, seconds.
 BESIDE_BURNER = 1.5
 
 
@@ -45,18 +41,6 @@ def swapping(swapper: Shell) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-
-
-@contextlib.contextmanager
-def burning(cores: float) -> Iterator[None]:
-    """So many processors are busy, evenly over those that there are."""
-    count = len(os.sched_getaffinity(0))
-    burners = [program(__file__, f"{cores / count:.3f}") for _ in range(count)]
-    try:
-        yield
-    finally:
-        for burner in burners:
-            burner.close()
 
 
 def hits(report: Report, quick: bool) -> None:
@@ -91,18 +75,3 @@ def hits(report: Report, quick: bool) -> None:
         ceiling=f"{median['swap']:.0f} µs; burner of {statistics.median(cores):.2f} processors {median['burn']:.0f}, "
         f"alone {median['alone']:.0f}; {quartiles(ratio)} of {rounds} rounds",
     )
-
-
-def burn(part: float) -> None:
-    """Uses this part of a processor until stdin ends."""
-    threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
-    print('{"ready": 1}', flush=True)
-    while True:
-        begin = time.perf_counter()
-        while time.perf_counter() < begin + part * PERIOD:
-            pass
-        time.sleep((1 - min(part, 0.99)) * PERIOD)
-
-
-if __name__ == "__main__":
-    burn(float(sys.argv[1]))

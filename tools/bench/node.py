@@ -61,7 +61,9 @@ def daemon(
         "ssd": {"devices": [str(disk / "tier.ssd"), *devices], "file_size": f"{tier // MIB}MiB"},
         "engine": {"spin": spin},
         "metrics": {"listen": ""},
-    } | ({"jobs": {"max_sessions": sessions}} if sessions else {})
+    }
+    if sessions:
+        settings["jobs"] = {"max_sessions": sessions}
     for section, keys in (more or {}).items():
         settings[section] = settings.get(section, {}) | dict(keys)
     try:

@@ -26,6 +26,7 @@ PART_NAMES = (
     "reclaim",
     "hand-over",
     "guarantee",
+    "neighbour",
     "pressure",
     "contention",
     "demo",

@@ -37,6 +37,7 @@ from look_ahead import look_ahead
 from lora import lora_by_ranks
 from memory_group import Unavailable
 from models import MODELS
+from neighbour import neighbour
 from node import BUILD, GIB, MIB, Shell, bench, command, daemon, scratch
 from options import PART_NAMES, parse
 from overflow import overflow_check
@@ -249,6 +250,7 @@ PARTS: dict[str, Callable[[Report, bool], None]] = dict(
             killed_client,
             sparse_borrower,
             guarantee_back,
+            neighbour,
             memory_pressure,
             contention,
             demo_spin,
