@@ -13,18 +13,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import statistics
 import sys
 import threading
 import time
 import traceback
-import urllib.request
 from collections.abc import Callable, Iterator
 
 from burner import burning
 from footprint import cpu_seconds
-from node import BUILD, GIB, MIB, Shell, command, daemon, program
+from node import BUILD, GIB, LISTENING, MIB, Shell, command, daemon, metrics, program
 from report import Report, figure
 
 from tierd.daemon import Daemon
@@ -47,10 +45,7 @@ class Counters:
     """What a daemon counts of moves and of windows that went to other jobs."""
 
     def __init__(self, process: Daemon) -> None:
-        port = int((process.directory / "metrics.port").read_text())
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-            text = answer.read().decode()
-        values = {name: float(value) for name, value in re.findall(r"^(tier_\S+) (\S+)$", text, re.M)}
+        values = metrics(process)
         moves = "tier_compaction_moves_total"
         self.compacted = sum(values[f'{moves}{{cause="{cause}"}}'] for cause in COMPACTION)
         self.emptied = values[f'{moves}{{cause="window"}}']
@@ -112,7 +107,7 @@ def neighbour(report: Report, quick: bool) -> None:
     os.environ.setdefault("TIERD_BUILD", str(BUILD))
     rounds, count = (3, 4000) if quick else (12, 10_000)
     times: dict[str, list[float]] = {"alone": [], "loads": [], "burn": []}
-    with daemon(arena=ARENA, tier=4 * GIB, more={"metrics": {"listen": "127.0.0.1:0"}}) as (process, _):
+    with daemon(arena=ARENA, tier=4 * GIB, more=LISTENING) as (process, _):
         reader = Shell(command(process, "lease-shell", count=count, guarantee=OWN, quantile=QUANTILE))
         loads = Loads(process)
         loads.warm_up()

@@ -6,11 +6,13 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -72,6 +74,16 @@ def daemon(
     finally:
         shutil.rmtree(disk, ignore_errors=True)
         shutil.rmtree(sockets, ignore_errors=True)
+
+
+LISTENING = {"metrics": {"listen": "127.0.0.1:0"}}  # A daemon with that has metrics.
+
+
+def metrics(process: Daemon) -> dict[str, float]:
+    """All of them, by name and labels."""
+    port = int((process.directory / "metrics.port").read_text())
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        return {name: float(n) for name, n in re.findall(r"^(tier_\S+) (\S+)$", answer.read().decode(), re.M)}
 
 
 @contextlib.contextmanager

@@ -27,6 +27,7 @@ PART_NAMES = (
     "hand-over",
     "guarantee",
     "neighbour",
+    "prefault",
     "pressure",
     "contention",
     "demo",

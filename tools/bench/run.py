@@ -41,6 +41,7 @@ from neighbour import neighbour
 from node import BUILD, GIB, MIB, Shell, bench, command, daemon, scratch
 from options import PART_NAMES, parse
 from overflow import overflow_check
+from prefault import prefault
 from report import Report, paired, quartiles
 from ssd import swaps_through_ssd
 from steps import paired_steps
@@ -251,6 +252,7 @@ PARTS: dict[str, Callable[[Report, bool], None]] = dict(
             sparse_borrower,
             guarantee_back,
             neighbour,
+            prefault,
             memory_pressure,
             contention,
             demo_spin,
