@@ -9,6 +9,7 @@ of its own. Run as a program, this is the borrower.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import pathlib
 import signal
@@ -17,6 +18,7 @@ import sys
 import time
 from collections.abc import Iterator
 
+from footprint import cpu_seconds
 from node import BUILD, GIB, MIB, daemon, program
 from report import Report, paired, quartiles
 
@@ -27,28 +29,40 @@ DEADLINE = 3.0  # Seconds: more than the 2 s after which a silent session is ask
 TIMES = 2  # The bound, of the bare program's time.
 
 
+@dataclasses.dataclass
+class Round:
+    """Seconds, and of the processors that were used core seconds."""
+
+    lease: float  # From the request, less the deadline.
+    punch: float  # By the bare program …
+    populate: float
+    lease_cores: float  # … and the processor time of daemon and clients, and of that program.
+    bare_cores: float
+    how: str
+
+
 @contextlib.contextmanager
-def borrowing(socket: str, stopped: bool) -> Iterator[None]:
-    """A borrower that holds the arena while the block runs."""
+def borrowing(socket: str, stopped: bool) -> Iterator[int]:
+    """A borrower that holds the arena while the block runs: its process."""
     from tierd import control
 
     borrower = program(__file__, socket)
+    pid = borrower.process.pid
     try:
         with control.connect(socket) as channel:
             held = {job.name: job.held_bytes for job in channel.list_jobs()}["borrower"]
         if held != ARENA:
             raise SystemExit(f"the borrower holds {held / MIB:.0f} MiB of {ARENA // MIB}")
         if stopped:
-            os.kill(borrower.process.pid, signal.SIGSTOP)
-            os.waitpid(borrower.process.pid, os.WUNTRACED)  # Until it is.
-        yield
+            os.kill(pid, signal.SIGSTOP)
+            os.waitpid(pid, os.WUNTRACED)  # Until it is.
+        yield pid
     finally:
-        os.kill(borrower.process.pid, signal.SIGCONT)
+        os.kill(pid, signal.SIGCONT)
         borrower.close()
 
 
-def taken_back(stopped: bool) -> tuple[float, float, float, str]:
-    """Seconds of one round: to the lease, to punch as much, and to populate as much; and how the latter two did."""
+def taken_back(stopped: bool) -> Round:
     import tierd
     from bare_windows import BareWindows
 
@@ -59,34 +73,45 @@ def taken_back(stopped: bool) -> tuple[float, float, float, str]:
     }
     with daemon(arena=ARENA, tier=2 * GIB, more=more) as (process, _):
         socket = str(process.directory / "tierd.sock")
-        with tierd.connect(job="owner", socket=socket, guarantee=ASKED) as owner, borrowing(socket, stopped):
+        with (
+            tierd.connect(job="owner", socket=socket, guarantee=ASKED) as owner,
+            borrowing(socket, stopped) as borrower,
+        ):
+            pids = (process.process.pid, borrower)
+            used = sum(map(cpu_seconds, pids)) + time.process_time()
             asked = time.perf_counter()
             lease = owner.create("whole", ASKED)
             seconds = time.perf_counter() - asked
+            used = sum(map(cpu_seconds, pids)) + time.process_time() - used
             lease.release()
         bare = BareWindows(process, ASKED)
     bare.populate()  # What is to be punched.
+    before = cpu_seconds(bare.shell.process.pid)
     punch, populate = bare.punch(), bare.populate()
+    bare_used = cpu_seconds(bare.shell.process.pid) - before
     bare.close()
-    return seconds - (DEADLINE if stopped else 0), punch, populate, str(bare)
+    return Round(seconds - (DEADLINE if stopped else 0), punch, populate, used, bare_used, str(bare))
 
 
 def guarantee_back(report: Report, quick: bool) -> None:
     os.environ.setdefault("TIERD_BUILD", str(BUILD))
     for stopped in (False, True):
-        ours, punches, fresh, how = zip(*(taken_back(stopped) for _ in range(3 if quick else 12)), strict=True)
-        bare = [sum(pair) for pair in zip(punches, fresh, strict=True)]
-        ratio = paired(ours, bare)
-        times = [statistics.median(each) * 1e3 for each in (ours, punches, fresh)]
+        rounds = [taken_back(stopped) for _ in range(3 if quick else 12)]
+        ratio = paired([each.lease for each in rounds], [each.punch + each.populate for each in rounds])
+        median = {
+            field: statistics.median(getattr(each, field) for each in rounds) * 1e3
+            for field in ("lease", "punch", "populate", "lease_cores", "bare_cores")
+        }
         who = f"a stopped borrower, after its {DEADLINE:g} s" if stopped else "a borrower that answers"
         report.add(
             f"half of the arena taken back from {who}",
             ratio["median"],
             "of punch + populate",
             at_most=TIMES,
-            detail={"seconds": ours, "punch": punches, "populate": fresh},
-            ceiling=f"{times[0]:.0f} ms for {ASKED // MIB} MiB, bare {times[1]:.0f} + {times[2]:.0f} ms ({how[-1]}); "
-            f"{quartiles(ratio)} of {len(ours)} rounds",
+            detail={"rounds": [dataclasses.asdict(each) for each in rounds]},
+            ceiling=f"{median['lease']:.0f} ms for {ASKED // MIB} MiB, bare {median['punch']:.0f} + "
+            f"{median['populate']:.0f} ({rounds[-1].how}); {quartiles(ratio)} of {len(rounds)} rounds; processor time "
+            f"of daemon and clients {median['lease_cores']:.0f} ms, bare {median['bare_cores']:.0f}",
         )
 
 
