@@ -19,12 +19,15 @@ inline void Require(int code, const char* what) {
 
 class BenchClient {
  public:
-  BenchClient(const std::string& socket, int spin, const std::string& job = "bench", uint64_t guarantee = 0) {
+  // Guarantee and limit of the job in bytes; 0: its equal part, and none.
+  BenchClient(const std::string& socket, int spin, const std::string& job = "bench", uint64_t guarantee = 0,
+              uint64_t limit = 0) {
     tier_connect_options options = TIER_CONNECT_OPTIONS_INIT;
     options.socket = socket.c_str();
     options.job = job.c_str();
     options.spin = spin;
     options.guarantee_bytes = guarantee;
+    options.limit_bytes = limit;
     Require(tier_connect(&options, &client_), "connect");
   }
   ~BenchClient() { tier_close(client_); }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "proto/ring.h"
+#include "tools/bench/batches.h"
 #include "tools/bench/client.h"
 #include "tools/bench/parts.h"
 #include "tools/bench/samples.h"
@@ -28,29 +29,8 @@ using Clock = std::chrono::steady_clock;
 constexpr uint64_t kTensorBytes = 64 << 10;
 constexpr auto kPause = std::chrono::milliseconds(5);  // Long enough that daemon and core have gone to sleep.
 constexpr auto kHitPause = std::chrono::microseconds(100);
-constexpr size_t kBatch = 512;
 
 double Microseconds(Clock::time_point start) { return SecondsSince(start) * 1e6; }
-
-void MakeTensors(const BenchClient& client, uint64_t first, size_t count, uint64_t bytes) {
-  std::vector<tier_range> ranges;
-  std::vector<tier_lease*> leases(kBatch);
-  for (size_t made = 0; made < count; made += ranges.size()) {
-    ranges.clear();
-    for (size_t i = made; i < std::min(count, made + kBatch); ++i) ranges.push_back({first + i, 0, 0, bytes});
-    Require(tier_create_batch(client.get(), ranges.data(), ranges.size(), 0, 0, leases.data()), "create");
-    Require(tier_release_batch(leases.data(), ranges.size(), 0), "seal");
-  }
-}
-
-void FreeTensors(const BenchClient& client, uint64_t first, size_t count) {
-  std::vector<uint64_t> ids;
-  for (size_t done = 0; done < count; done += ids.size()) {
-    ids.clear();
-    for (size_t i = done; i < std::min(count, done + kBatch); ++i) ids.push_back(first + i);
-    Require(tier_free_batch(client.get(), ids.data(), ids.size(), 0), "free");
-  }
-}
 
 void AcquireRelease(const BenchClient& client, uint64_t tensor) {
   const tier_range range = {tensor, 0, 0, 0};

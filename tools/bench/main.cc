@@ -20,6 +20,8 @@ int main(int argc, char** argv) {
       {"many", tier::bench::ManyTensors},
       {"ssd", tier::bench::SsdShell},
       {"bare-copy", tier::bench::BareCopyShell},
+      {"scatter", tier::bench::ScatterShell},
+      {"take", tier::bench::TakeShell},
       {"bare-windows", tier::bench::BareWindowsShell},
   };
   PartOptions options;
@@ -30,14 +32,15 @@ int main(int argc, char** argv) {
   app.add_option("--socket", options.socket, "Data socket of the daemon; bare-windows needs none");
   app.add_option("--file", options.file, "File of the daemon, for what is measured beside it (bare-copy)");
   app.add_option("--offset", options.offset, "First byte of that file that may be overwritten");
-  app.add_option("--bytes", options.bytes, "Bytes of one transfer, or of one window (bare-windows)");
+  app.add_option("--bytes", options.bytes, "Bytes of one transfer, of one window (bare-windows), or to take");
   app.add_option("--total", options.total, "Bytes of all tensors together, or of all windows");
   app.add_option("--rounds", options.rounds, "Rounds");
   app.add_option("--count", options.count, "Tensors or operations");
   app.add_option("--jobs", options.jobs, "Jobs that the sessions belong to (crowd)");
   app.add_option("--cpu", options.cpu, "Processor of this process (lease-idle)");
   app.add_option("--peer-cpu", options.peer_cpu, "Processor of the futex peer (lease-idle)");
-  app.add_option("--guarantee", options.guarantee, "Guarantee of the job (lease-shell)");
+  app.add_option("--job", options.job, "Name of the job (scatter, take)");
+  app.add_option("--guarantee", options.guarantee, "Guarantee of the job (scatter, take, lease-shell)");
   app.add_option("--quantile", options.quantile, "Which quantile of the times (lease-shell)");
   app.add_option("--threads", options.threads, "Threads that make and punch windows (bare-windows)");
   app.add_flag("--collapse", options.collapse, "Huge pages for these windows, by MADV_COLLAPSE");

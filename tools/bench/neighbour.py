@@ -4,36 +4,30 @@ The neighbour's tensors lie within its guarantee. One job fills what it may have
 and asks for whole blocks: what is left moves together. Two others take a guarantee from each other again and again,
 each while the other one's windows are nearly empty: what lies there moves, and the windows go over. Then the same
 leases beside processes that use as much processor time as the daemon and these jobs did.
-
-Run as a program, this is one of the two loads.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import statistics
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 
 from burner import burning
 from footprint import cpu_seconds
-from node import BUILD, GIB, LISTENING, MIB, Shell, command, daemon, metrics, program
+from node import BUILD, GIB, LISTENING, MIB, Shell, command, daemon, metrics
 from report import Report, figure
 
+from tierd import control
 from tierd.daemon import Daemon
 
 ARENA = GIB
-BLOCK = 2 * MIB
 OWN = 16 * MIB  # Guaranteed to the neighbour, which has 4 MiB.
 SCATTERED = 256 * MIB  # Guaranteed to the job that frees most of its small tensors; its limit too.
-SMALL = 64 * 1024
-KEPT = 8  # It keeps one of so many.
-HIGH, LOW = 512 * MIB, 64 * MIB  # Guaranteed in turn to the two that take it from each other.
+HIGH, LOW = 512 * MIB, 64 * MIB  # Guaranteed in turn to the two that take it from each other …
+TAKEN = 448 * MIB  # … in one request of so many bytes.
 QUANTILE = 0.999
 ABOVE_MS = 1.0  # The bound, above the time beside a burner.
 WARM_UP_S = 30.0  # In that time both loads are to be under way.
@@ -55,50 +49,87 @@ class Counters:
         return all(getattr(self, name) > getattr(before, name) for name in COUNTED)
 
 
+@contextlib.contextmanager
+def repeated(*works: Callable[[], object]) -> Iterator[None]:
+    """Each again and again in a thread of its own, while the block runs."""
+    ended = threading.Event()
+    faults: list[BaseException] = []
+
+    def repeat(work: Callable[[], object]) -> None:
+        try:
+            while not ended.is_set():
+                work()
+        except BaseException as fault:
+            faults.append(fault)
+
+    threads = [threading.Thread(target=repeat, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+    if faults:
+        raise faults[0]
+
+
 class Loads:
-    """The processes of the jobs, and what they and the daemon have used and done while they were running."""
+    """The jobs that force compaction and hand-over, and what they and the daemon used and did meanwhile."""
 
     def __init__(self, process: Daemon) -> None:
         self.process = process
-        socket = str(process.directory / "tierd.sock")
-        self.shells = [program(__file__, name, socket) for name in ("scatter", "take in turn")]
+        self.scatter = Shell(command(process, "scatter", job="scattered", guarantee=SCATTERED))
+        self.takers = {
+            name: Shell(command(process, "take", job=name, guarantee=LOW, bytes=TAKEN)) for name in ("east", "west")
+        }
+        self.order = list(self.takers)
+        self.control = control.connect(str(process.directory / "tierd.sock"))
+        self.shells = [self.scatter, *self.takers.values()]
         self.pids = [process.process.pid, *(shell.process.pid for shell in self.shells)]
         self.cores: list[float] = []
         self.compacted: list[float] = []  # A second, each.
         self.emptied: list[float] = []
         self.windows: list[float] = []
 
+    def take(self) -> None:
+        """The other one of the two gets the guarantee, and takes its memory."""
+        self.order.reverse()
+        taker, giver = self.order
+        self.control.set_job(giver, guarantee=LOW)
+        self.control.set_job(taker, guarantee=HIGH)
+        self.takers[taker]("take")
+
+    def both(self) -> contextlib.AbstractContextManager[None]:
+        return repeated(lambda: self.scatter("scatter"), self.take)
+
     def warm_up(self) -> None:
-        """Runs them until there is both compaction and hand-over: the first time they wait for new memory."""
+        """Until there is both compaction and hand-over: the first time they wait for new memory."""
         before, end = Counters(self.process), time.monotonic() + WARM_UP_S
-        for shell in self.shells:
-            shell("run")
-        while not Counters(self.process).all_rose(before):
-            if time.monotonic() > end:
-                raise SystemExit(f"no compaction or no hand-over in {WARM_UP_S:g} s: {self.process.log_tail()}")
-            time.sleep(0.1)
-        for shell in self.shells:
-            shell("stop")
+        with self.both():
+            while not Counters(self.process).all_rose(before):
+                if time.monotonic() > end:
+                    raise SystemExit(f"no compaction or no hand-over in {WARM_UP_S:g} s: {self.process.log_tail()}")
+                time.sleep(0.1)
 
     def used(self) -> float:
-        return sum(map(cpu_seconds, self.pids))
+        return sum(map(cpu_seconds, self.pids)) + time.process_time()
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        for shell in self.shells:
-            shell("run")
-        before, used, begin = Counters(self.process), self.used(), time.monotonic()
-        yield
-        seconds, cores, after = time.monotonic() - begin, self.used() - used, Counters(self.process)
-        self.cores.append(cores / seconds)
+        with self.both():
+            before, used, begin = Counters(self.process), self.used(), time.monotonic()
+            yield
+            seconds, cores, after = time.monotonic() - begin, self.used() - used, Counters(self.process)
         if not after.all_rose(before):
             raise SystemExit(f"no compaction or no hand-over beside these leases: {vars(before)}, then {vars(after)}")
+        self.cores.append(cores / seconds)
         for name in COUNTED:
             getattr(self, name).append((getattr(after, name) - getattr(before, name)) / seconds)
-        for shell in self.shells:
-            shell("stop")
 
     def close(self) -> None:
+        self.control.close()
         for shell in self.shells:
             shell.close()
 
@@ -134,88 +165,3 @@ def neighbour(report: Report, quick: bool) -> None:
         f"{figure(each['compacted'])} pieces moved for blocks, {figure(each['emptied'])} out of windows, "
         f"{figure(each['windows'])} windows handed over",
     )
-
-
-def scatter(socket: str) -> Callable[[], None]:
-    """Fills what the job may have with small tensors, frees most, and asks for as many whole blocks as fit."""
-    import tierd
-    from tierd import Part
-
-    client = tierd.connect(job="scattered", socket=socket, guarantee=SCATTERED, limit=SCATTERED)
-    count = SCATTERED * 9 // 10 // SMALL
-    kept = range(0, count, KEPT)
-    blocks = [f"block {number}" for number in range(SCATTERED * 5 // 8 // BLOCK)]
-
-    def once() -> None:
-        for begin in range(0, count, 512):
-            parts = [Part(number, size=SMALL) for number in range(begin, min(count, begin + 512))]
-            for lease in client.lease_many(parts):
-                lease.release()
-        client.delete(*(number for number in range(count) if number % KEPT))
-        for lease in client.lease_many([Part(block, size=BLOCK) for block in blocks]):
-            lease.release()
-        client.delete(*kept, *blocks)
-
-    return once
-
-
-def take_in_turn(socket: str) -> Callable[[], None]:
-    """Each time the other one of two jobs gets the guarantee and takes its memory, then leaves little in each block."""
-    import tierd
-    from tierd import Part, control
-
-    channel = control.connect(socket)
-    clients = {name: tierd.connect(job=name, socket=socket, guarantee=LOW) for name in ("east", "west")}
-    order = list(clients)
-    filled: set[str] = set()  # Those with pieces.
-    asked = HIGH * 7 // 8
-    pieces = [f"piece {number}" for number in range(asked // BLOCK)]
-    rests = [f"rest {number}" for number in range(asked // BLOCK)]
-
-    def once() -> None:
-        order.reverse()
-        taker, giver = order
-        channel.set_job(giver, guarantee=LOW)
-        channel.set_job(taker, guarantee=HIGH)
-        client = clients[taker]
-        if taker in filled:
-            client.delete(*pieces)
-        client.create("whole", asked).release()
-        client.delete("whole")
-        for piece, rest in zip(pieces, rests, strict=True):
-            for lease in client.lease_many([Part(piece, size=SMALL), Part(rest, size=BLOCK - SMALL)]):
-                lease.release()
-        client.delete(*rests)
-        filled.add(taker)
-
-    return once
-
-
-def serve(once: Callable[[], None]) -> None:
-    """Repeats it from "run" to "stop", which is answered with the number of times."""
-    print(json.dumps({"ready": 1}), flush=True)
-    for _ in sys.stdin:
-        ended = threading.Event()
-        times = 0
-
-        def repeat(ended: threading.Event = ended) -> None:
-            nonlocal times
-            try:
-                while not ended.is_set():
-                    once()
-                    times += 1
-            except BaseException:
-                traceback.print_exc()
-                os._exit(1)
-
-        thread = threading.Thread(target=repeat)
-        thread.start()
-        print(json.dumps({"run": 1}), flush=True)
-        sys.stdin.readline()
-        ended.set()
-        thread.join()
-        print(json.dumps({"stop": times}), flush=True)
-
-
-if __name__ == "__main__":
-    serve({"scatter": scatter, "take in turn": take_in_turn}[sys.argv[1]](sys.argv[2]))

@@ -18,7 +18,8 @@ struct PartOptions {
   uint64_t offset = 0;
   int cpu = 0;  // Where this process runs, and where its peer does (lease-idle).
   int peer_cpu = 0;
-  uint64_t guarantee = 0;  // Of the job (lease-shell); 0: its equal part.
+  std::string job = "bench";  // And its guarantee (loads, lease-shell); 0: its equal part.
+  uint64_t guarantee = 0;
   double quantile = 0.99;  // Of the leases' times (lease-shell).
   uint32_t threads = 1;    // That make and punch windows (bare-windows) …
   bool collapse = false;   // … which are to be of huge pages.
@@ -36,6 +37,10 @@ void ManyTensors(
     const PartOptions& options);  // Creates `count` one-page tensors, flushes, then waits for a line on stdin.
 void SsdShell(const PartOptions& options);       // Reads "write", "read", "free" lines, answers each with GB/s.
 void BareCopyShell(const PartOptions& options);  // Likewise "write" and "read", without a daemon.
+// For each line: fills its guarantee with small tensors, frees most, asks for whole blocks, and frees all. Seconds.
+void ScatterShell(const PartOptions& options);
+// For each line: takes `bytes` in one request, frees them, and leaves a small tensor in each block of as many. Seconds.
+void TakeShell(const PartOptions& options);
 // Reads "populate" and "punch" lines, answers each with seconds. Without a daemon.
 void BareWindowsShell(const PartOptions& options);
 
