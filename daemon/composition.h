@@ -40,6 +40,7 @@ class Daemon {
 
  private:
   Daemon(const config::Config& config, const DaemonPaths& paths, session::ServiceManager manager, ConfigSource source);
+  Status CheckRights() const;
   Status Compose();
   Status OpenDataSocket();
   Status OpenControl();

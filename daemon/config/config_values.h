@@ -74,6 +74,7 @@ struct JobsConfig {
   uint64_t max_metadata = 0;     // Bytes.
   uint64_t max_ssd_per_uid = 0;  // Bytes; 0: no quota.
   base::Duration reclaim_deadline{};
+  std::string on_unreturned;    // charge, kill
   base::Duration idle_after{};  // 0: never.
   friend bool operator==(const JobsConfig&, const JobsConfig&) = default;
 };

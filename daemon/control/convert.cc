@@ -69,6 +69,7 @@ void ToMessage(const session::JobDescription& job, v1::Job* message) {
   message->set_share_bytes(c.share_bytes);
   message->set_window_count(c.window_count);
   message->set_held_bytes(c.held_bytes);
+  message->set_kept_bytes(c.kept_bytes);
   message->set_session_count(c.session_count);
   message->set_tensor_count(c.tensor_count);
   message->set_torn_count(c.torn_count);

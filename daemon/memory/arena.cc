@@ -199,8 +199,6 @@ void Arena::NoteUnreturned(WindowIndex window, uint64_t session) {
   entry.unreturned.push_back(session);
 }
 
-void Arena::TakeRefills(std::vector<WindowRefill>* refills) { retired_.Poll(refills); }
-
 void Arena::Retire(WindowIndex window) {
   const Entry& entry = At(window);
   TIER_CHECK(entry.state == State::kReady, "window {} state {}", Value(window), static_cast<int>(entry.state));
@@ -263,7 +261,11 @@ void Arena::OnClosed(MadeWindow closed) {
   }
   given_back_bytes_ += entry.given_back;
   if (closed.retired) {
-    retired_.Add({.owner = entry.owner, .sessions = std::move(entry.unreturned), .file = std::move(closed.retired)});
+    retired_.Add({.window = {.owner = entry.owner,
+                             .sessions = std::move(entry.unreturned),
+                             .since = clock_.Now(),
+                             .bytes = entry.size},
+                  .file = std::move(closed.retired)});
   }
   entry = {};
   unused_.MarkFree(Value(window));

@@ -100,8 +100,7 @@ class Arena final : public WindowSource {
   bool block_windows_take_slots() const override;
   Result<StartedWindow> StartCreate(OwnerId owner, WindowKind kind, uint64_t size_bytes) override;
   void NoteUnreturned(WindowIndex window, uint64_t session) override;
-  void TakeRefills(std::vector<WindowRefill>* refills) override;
-  uint64_t refilled_bytes() const override { return retired_.refilled_bytes(); }
+  bool TakeKept(std::vector<KeptWindow>* kept) override { return retired_.Poll(kept); }
   void Retire(WindowIndex window) override;
   void Poll(std::vector<WindowEvent>* events) override;
   std::shared_ptr<const proto::FileDescriptor> Descriptor(WindowIndex window) const override;

@@ -18,13 +18,13 @@ constexpr uint64_t kStatBlock = 512;
 
 // False: no other process has it, and it can be closed.
 bool Look(RetiredFile& retired) {
-  retired.refilled_bytes = 0;
+  retired.window.refilled_bytes = 0;
   const int file = retired.file.get();
   if (IsUnusedByOthers(file)) return false;
   struct stat status{};
   if (::fstat(file, &status) != 0 || status.st_blocks == 0) return true;
-  retired.refilled_bytes = static_cast<uint64_t>(status.st_blocks) * kStatBlock;
-  ++retired.refills;
+  retired.window.refilled_bytes = static_cast<uint64_t>(status.st_blocks) * kStatBlock;
+  ++retired.window.refills;
   // Best effort: the next look tries again.
   (void)::fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, status.st_size);
   return true;
@@ -75,25 +75,22 @@ void RetiredWindows::Start() {
   files_ = std::exchange(shared_->files, {});
 }
 
-void RetiredWindows::Poll(std::vector<WindowRefill>* refills) {
-  if (!under_way_) return;
+bool RetiredWindows::Poll(std::vector<KeptWindow>* kept) {
+  if (!under_way_) return false;
   std::vector<RetiredFile> looked;
   {
     const MutexLock lock(shared_->mutex);
-    if (!shared_->done) return;
+    if (!shared_->done) return false;
     looked = std::exchange(shared_->files, {});
   }
   under_way_ = false;
-  refilled_bytes_ = 0;
-  for (const RetiredFile& retired : looked) {
-    refilled_bytes_ += retired.refilled_bytes;
-    if (retired.refilled_bytes == 0 || retired.refills < kRefillsReported) continue;
-    refills->push_back({retired.owner, retired.sessions, retired.refilled_bytes});
-  }
+  kept->clear();
+  for (const RetiredFile& retired : looked) kept->push_back(retired.window);
   looked.insert(looked.end(), std::make_move_iterator(files_.begin()), std::make_move_iterator(files_.end()));
   if (looked.size() > kFilesMax) looked.erase(looked.begin(), looked.end() - kFilesMax);
   files_ = std::move(looked);
   count_ = files_.size();
+  return true;
 }
 
 }  // namespace tier::memory

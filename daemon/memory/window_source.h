@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/base/time.h"
 #include "proto/mapping.h"
 #include "proto/result.h"
 #include "proto/units.h"
@@ -46,11 +47,14 @@ struct WindowEvent {
   std::byte* address = nullptr;  // In the daemon.
 };
 
-// A client has put bytes again into a window that it was asked for, and that was retired without its answer.
-struct WindowRefill {
+// A window that was retired while another process could still use it, and which one still has open or mapped.
+struct KeptWindow {
   OwnerId owner{};
-  std::vector<uint64_t> sessions;  // Those that have not returned the window.
-  uint64_t bytes = 0;              // They were punched out.
+  std::vector<uint64_t> sessions;  // NoteUnreturned.
+  base::TimePoint since;           // When it was retired.
+  uint64_t bytes = 0;              // Of the window. Of these the process may have some pinned: nothing tells.
+  uint64_t refilled_bytes = 0;     // Found in it again in the last look, and punched out.
+  uint32_t refills = 0;            // Looks that found some.
 };
 
 class WindowSource {
@@ -80,9 +84,9 @@ class WindowSource {
   virtual void Retire(WindowIndex window) = 0;
   // A session has not returned this window, which is going to be retired all the same. REQUIRES: ready.
   virtual void NoteUnreturned(WindowIndex, uint64_t) {}
-  // Appends what clients did to retired windows since the last call. A source whose windows no client maps has none.
-  virtual void TakeRefills(std::vector<WindowRefill>*) {}
-  virtual uint64_t refilled_bytes() const { return 0; }  // In retired windows, as found last.
+  // All retired windows that other processes still have, by a look that ended since the last call. False: none did. A
+  // source whose windows no client maps has none.
+  virtual bool TakeKept(std::vector<KeptWindow>*) { return false; }
   // Appends what has finished since the last call; never blocks.
   virtual void Poll(std::vector<WindowEvent>* events) = 0;
   // The memfd to hand to clients: shared with the packets that carry it, so that handing it over needs no further

@@ -101,6 +101,8 @@ void AddArena(Builder& out, const session::DaemonDescription& daemon) {
     out.Add(Number(engine.forced_returns[kind]),
             {{"kind", tiering::ForcedReturnKindName(static_cast<tiering::ForcedReturnKind>(kind))}});
   }
+  out.Gauge("tier_kept_bytes", "Windows that were taken from jobs and that their processes still have.")
+      .Add(Number(engine.kept_bytes));
   out.Gauge("tier_refilled_bytes", "Bytes that clients put into windows that they no longer have, found last.")
       .Add(Number(engine.refilled_bytes));
   out.Gauge("tier_windows", "Windows of the arena.").Add(Number(engine.window_count));
@@ -241,6 +243,8 @@ void AddPool(Builder& out, const std::vector<std::pair<std::string, tiering::Job
               {{"job", name}, {"kind", tiering::WindowKindName(kind)}});
     }
   }
+  out.Gauge("tier_job_kept_bytes", "Windows that were taken from the job and that its processes still have.");
+  for (const auto& [name, counters] : rows) out.Add(Number(counters.kept_bytes), {{"job", name}});
   out.Gauge("tier_job_requested_bytes", "Bytes of the job's tensors in RAM, by what they take of a window.");
   for (const auto& [name, counters] : rows) {
     for (size_t i = 0; i < tiering::kRamClasses; ++i) {

@@ -277,8 +277,7 @@ void Connection::Close() {
   if (state_ == State::kClosed) return;
   state_ = State::kClosed;
   CloseSocket();
-  error_code ignored;
-  (void)process_.close(ignored);
+  if (process_.is_open()) owner_.TakeProcess(*this, proto::FileDescriptor(process_.release()));
   timer_.cancel();
   queue_.clear();
   owner_.OnClosed(shared_from_this());

@@ -57,6 +57,8 @@ class ConnectionOwner {
   virtual void OnDescriptorsSent(const Connection& connection, size_t count) = 0;
   // Packets wait: see blocked(). The owner calls Resume unless the socket itself is full.
   virtual void OnBlocked(const Connection& connection) = 0;
+  // The connection is closing, and its process is alive as far as is known.
+  virtual void TakeProcess(const Connection& connection, proto::FileDescriptor pidfd) = 0;
   // The connection is closing. `of_client`: the socket holds descriptors that its client has sent, so closing it may
   // block.
   virtual void TakeSocket(const Connection& connection, proto::FileDescriptor socket, bool of_client) = 0;
@@ -100,6 +102,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void SendFinal(std::span<const std::byte> bytes);
   void Close();
 
+  // Of its process; -1: none is known.
+  int pidfd() { return process_.is_open() ? process_.native_handle() : -1; }
   State state() const { return state_; }
   tiering::SessionId session() const { return session_; }  // 0 before SetOpening.
   const PeerIdentity& peer() const { return peer_; }

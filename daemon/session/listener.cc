@@ -353,6 +353,11 @@ void Listener::OnBlocked(const Connection& connection) {
   if (!looking) LookLater();
 }
 
+void Listener::TakeProcess(const Connection& connection, proto::FileDescriptor pidfd) {
+  const auto session = static_cast<uint64_t>(connection.session());
+  if (options_.ends_processes && session != 0) left_processes_.Add(session, std::move(pidfd));
+}
+
 // The kernel counts what is unread until the client reads it or closes its own end, whether this end is open or not.
 // Only an open socket tells how much that is.
 void Listener::TakeSocket(const Connection& connection, proto::FileDescriptor socket, bool of_client) {
@@ -461,6 +466,17 @@ void Listener::SendWindowReturn(tiering::SessionId session, WindowIndex window) 
     const ConnectionPtr connection = ConnectionOf(session);
     if (connection == nullptr) return;
     EndUnless(connection->SendWindowReturn(window), session);
+  });
+}
+
+void Listener::EndProcess(tiering::SessionId session, const std::string& reason) {
+  asio::post(parts_.io, [this, session, reason] {
+    const ConnectionPtr connection = ConnectionOf(session);
+    const auto number = static_cast<uint64_t>(session);
+    const int pidfd = connection != nullptr ? connection->pidfd() : left_processes_.Find(number);
+    const Status ended = pidfd < 0 ? Fail(Code::kNotFound, "it is not known") : session::EndProcess(pidfd);
+    Warn(ended ? fmt::format("the process of session {} was killed: {}", number, reason)
+               : fmt::format("the process of session {} is not killed, {}: {}", number, ended.error().message, reason));
   });
 }
 

@@ -29,6 +29,7 @@
 #include "daemon/session/connection.h"
 #include "daemon/session/engine_page.h"
 #include "daemon/session/passed_descriptors.h"
+#include "daemon/session/process_end.h"
 #include "daemon/session/session_table.h"
 #include "daemon/session/uid_quota.h"
 #include "daemon/session/unread_windows.h"
@@ -56,6 +57,7 @@ struct ListenerOptions {
   std::chrono::milliseconds handshake_timeout{5000};
   PidfdSource pidfd_source = PidfdSource::kSocket;
   UnreadLimits unread;
+  bool ends_processes = false;                // SessionNotices::EndProcess does so: pidfds are kept for it.
   uint32_t attaches_per_uid_per_second = 50;  // And kAttachBurst at once.
   // Told whenever a session begins or ends: how many there are. May be empty.
   std::function<void(size_t)> on_session_count;
@@ -86,6 +88,7 @@ class Listener final : public SessionNotices, private ConnectionOwner {
   // SessionNotices; engine thread.
   void SendWindow(tiering::SessionId session, const memory::WindowShape& window, SharedDescriptor descriptor) override;
   void SendWindowReturn(tiering::SessionId session, WindowIndex window) override;
+  void EndProcess(tiering::SessionId session, const std::string& reason) override;
   void SendEnd(tiering::SessionId session, Code code, const std::string& reason) override;
 
  private:
@@ -108,6 +111,7 @@ class Listener final : public SessionNotices, private ConnectionOwner {
   bool MaySendDescriptors(const Connection& connection, size_t count) override;
   void OnDescriptorsSent(const Connection& connection, size_t count) override;
   void OnBlocked(const Connection& connection) override;
+  void TakeProcess(const Connection& connection, proto::FileDescriptor pidfd) override;
   void TakeSocket(const Connection& connection, proto::FileDescriptor socket, bool of_client) override;
   void CloseSocket(proto::FileDescriptor socket, bool of_client);
   // DENIED: sessions of the user that have ended left so much unread that no other is possible.
@@ -162,6 +166,7 @@ class Listener final : public SessionNotices, private ConnectionOwner {
     uint32_t uid = 0;
     bool of_client = false;  // TakeSocket.
   };
+  LeftProcesses left_processes_;
   std::unordered_map<uint64_t, LeftSocket> left_;  // By session. Each has at least one of UnreadLimits::in_flight_max.
 };
 

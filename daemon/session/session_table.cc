@@ -282,6 +282,11 @@ void SessionTable::OnForcedReturn(tiering::JobId job, const std::string& what) {
   if (known != nullptr) job_service_->events().Emit("forced_return", known, what);
 }
 
+void SessionTable::OnProcessEnd(tiering::SessionId session, const std::string& reason) {
+  TIER_CHECK(notices_ != nullptr && !reason.empty(), "session {}", static_cast<uint64_t>(session));
+  notices_->EndProcess(session, reason);
+}
+
 void SessionTable::OnSessionEnded(tiering::SessionId session, Code code, const std::string& reason) {
   if (Entry* entry = Find(session); entry != nullptr) entry->engine_knows = false;
   TIER_CHECK(code != Code::kOk, "session {} ended with OK", static_cast<uint64_t>(session));

@@ -43,6 +43,8 @@ class SessionNotices {
   virtual void SendWindow(tiering::SessionId session, const memory::WindowShape& window,
                           std::shared_ptr<const proto::FileDescriptor> descriptor) = 0;
   virtual void SendWindowReturn(tiering::SessionId session, WindowIndex window) = 0;
+  // Its process is to be ended, whether the session is over or not.
+  virtual void EndProcess(tiering::SessionId session, const std::string& reason) = 0;
   // The session is over; the connection closes behind this message.
   virtual void SendEnd(tiering::SessionId session, Code code, const std::string& reason) = 0;
 };
@@ -107,6 +109,7 @@ class SessionTable final : public tiering::ReplySink {
   void OnWindowTaken(tiering::SessionId session, WindowIndex window) override;
   void OnJobOpened(tiering::JobId job, const Status& status) override { opened_.emplace_back(job, status); }
   void OnForcedReturn(tiering::JobId job, const std::string& what) override;
+  void OnProcessEnd(tiering::SessionId session, const std::string& reason) override;
   void OnSessionEnded(tiering::SessionId session, Code code, const std::string& reason) override;
 
  private:

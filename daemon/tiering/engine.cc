@@ -17,6 +17,7 @@
 #include "daemon/tiering/inspection/invariants.h"
 #include "daemon/tiering/inspection/pool.h"
 #include "daemon/tiering/jobs/forced_return.h"
+#include "daemon/tiering/jobs/kept_windows.h"
 #include "daemon/tiering/jobs/teardown.h"
 #include "daemon/tiering/leases/abandon.h"
 #include "daemon/tiering/memory/emptying.h"
@@ -99,7 +100,7 @@ void FinishOpenings(Tables& tables) {
 // Takes what the world has finished since the last turn.
 void TakeEvents(Tables& tables) {
   tables.turn.NoteProgress(TakeWindows(tables));
-  EndRefilling(tables);
+  CheckKeptWindows(tables);
   tables.turn.NoteProgress(TakeResults(tables));
   if (!tables.ram_moves.empty()) tables.turn.NoteProgress(TakeRamMoves(tables));
   if (!tables.reports.empty()) {

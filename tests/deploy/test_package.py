@@ -18,6 +18,7 @@ WANTED = (
     "/usr/include/tier/tier.hpp",
     "/usr/include/tier/control.h",
     "/usr/lib/systemd/system/tierd.service",
+    "/usr/share/tierd/systemd/kill.conf",
     "/usr/lib/systemd/system/tierd.socket",
     "/usr/lib/sysusers.d/tierd.conf",
     "/usr/lib/tmpfiles.d/tierd.conf",

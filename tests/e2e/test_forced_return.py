@@ -10,11 +10,11 @@ import subprocess
 import sys
 import textwrap
 import time
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import launcher
 import pytest
+from test_hand_over import metrics
 
 import tierd
 
@@ -22,6 +22,7 @@ DEADLINE_S = 3.0
 # Beyond it: windows are asked for, punched, made again and filled, on a machine that does other things too.
 MARGIN_S = 5.0
 MIB = 1 << 20
+NOBODY = 61234
 
 PRELUDE = """
 import os, sys
@@ -37,10 +38,16 @@ def say(word):
 
 
 @pytest.fixture
-def running(socket_folder: pathlib.Path) -> Iterator[launcher.Running]:
+def jobs() -> dict[str, str]:
+    return {}
+
+
+@pytest.fixture
+def running(socket_folder: pathlib.Path, jobs: dict[str, str]) -> Iterator[launcher.Running]:
+    """A daemon with these further settings of `jobs`."""
     if os.geteuid() != 0:
         pytest.skip("needs root: becomes another user")
-    settings = {"jobs": {"reclaim_deadline": f"{DEADLINE_S:g}s"}}
+    settings = {"jobs": {"reclaim_deadline": f"{DEADLINE_S:g}s", **jobs}}
     with launcher.start(socket_folder, arena="32MiB", tier="256MiB", settings=settings) as daemon:
         socket_folder.chmod(0o755)
         yield daemon
@@ -86,12 +93,18 @@ def go_on(process: subprocess.Popen[str]) -> None:
     process.stdin.flush()
 
 
+def until_kept(daemon: launcher.Running, enough: Callable[[float], bool]) -> float:
+    """The bytes of windows that processes keep, as a look finds them that comes within some seconds."""
+    end = time.monotonic() + MARGIN_S
+    while not enough(kept := metrics(daemon)["tier_kept_bytes"]):
+        assert time.monotonic() < end, kept
+        time.sleep(0.05)
+    return kept
+
+
 def forced(daemon: launcher.Running) -> dict[str, float]:
     """What was taken by force so far, by kind."""
-    with urllib.request.urlopen(daemon.metrics_url, timeout=10) as answer:
-        lines = answer.read().decode().splitlines()
-    found = [line for line in lines if line.startswith("tier_forced_return_total{")]
-    return {line.split('"')[1]: float(line.split()[-1]) for line in found}
+    return {name.split('"')[1]: n for name, n in metrics(daemon).items() if name.startswith("tier_forced_return_total")}
 
 
 def test_a_stopped_process_that_leases_nothing_loses_nothing(running: launcher.Running) -> None:
@@ -121,8 +134,12 @@ def test_a_stopped_process_that_leases_nothing_loses_nothing(running: launcher.R
                 assert second < MARGIN_S, "the stopped process is known by now"
                 counts = forced(running)
                 assert counts["window"] >= 1 and counts["session"] == 0
+                kept = until_kept(running, lambda kept: kept > 0)
+                of_jobs = {name: n for name, n in metrics(running).items() if name.startswith("tier_job_kept_bytes")}
+                assert [n for name, n in of_jobs.items() if "borrower" in name] == [kept], of_jobs
             go_on(borrower)
             assert line_of(borrower) == "whole"
+            until_kept(running, lambda kept: kept == 0)
             assert owed.get("mine") == bytes(6 * MIB)
 
 
@@ -158,3 +175,46 @@ def test_a_stopped_process_that_leases_all_is_revoked_and_told_why(running: laun
             assert "job 0/owed has been owed" in told and "jobs.reclaim_deadline is 3.0 s" in told, told
             assert line_of(hog) == "whole"
             assert owed.get("mine") == bytes(12 * MIB)
+
+
+@pytest.mark.parametrize("jobs", [{"on_unreturned": "kill"}])
+def test_a_stopped_process_that_keeps_windows_is_killed_where_the_operator_wants_it(running: launcher.Running) -> None:
+    with nobody(
+        f"""
+        client = tierd.connect(job="borrower", socket={running.socket!r})
+        for number in range(15):
+            client.put(f"tensor/{{number}}", data(number))
+        client.flush(*(f"tensor/{{number}}" for number in range(15)))
+        say("full")
+        sys.stdin.readline()
+        """
+    ) as borrower:
+        assert line_of(borrower) == "full"
+        with tierd.connect(job="owed", socket=running.socket, guarantee="14MiB") as owed, stopped(borrower):
+            owed.put("mine", bytes(6 * MIB), timeout=60)
+            begin = time.monotonic()
+            assert borrower.wait(2 * DEADLINE_S + MARGIN_S) == -signal.SIGKILL
+            assert time.monotonic() - begin > DEADLINE_S / 2, "it had another deadline to return them"
+            assert forced(running)["process"] == 1
+            until_kept(running, lambda kept: kept == 0)
+            assert owed.get("mine") == bytes(6 * MIB)
+
+
+def test_a_daemon_without_the_right_to_kill_does_not_start(tmp_path: pathlib.Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root: becomes another user")
+    program = launcher.BUILD / "daemon/tierd"
+    run = tmp_path / "run"
+    run.mkdir()
+    tmp_path.chmod(0o755)
+    os.chown(run, NOBODY, NOBODY)
+    told = subprocess.run(
+        ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", program,
+         "--set", "jobs.on_unreturned=kill", "--set", f"daemon.socket_directory={run}",
+         "--set", f"daemon.data_directory={run}"],
+        capture_output=True, text=True, env=launcher.environment(), timeout=60, check=False,
+    )  # fmt: skip
+    if "Permission denied" in told.stderr and "setpriv" in told.stderr:
+        pytest.skip("needs a build that uid 61234 can read")
+    assert told.returncode == 1, told.stderr
+    assert "it needs CAP_KILL" in told.stderr and "kill.conf" in told.stderr

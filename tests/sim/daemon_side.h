@@ -127,6 +127,7 @@ class DaemonSide final : public EnginePort, public ReplySink, private session::S
                   std::shared_ptr<const proto::FileDescriptor> file) override {
     events_.OnWindowSent(session, window, std::move(file));
   }
+  void EndProcess(SessionId, const std::string&) override {}
   void SendWindowReturn(SessionId session, WindowIndex window) override { events_.OnWindowAskedBack(session, window); }
   void SendEnd(SessionId session, Code code, const std::string& reason) override {
     events_.OnEnd(session, code, reason);

@@ -126,8 +126,9 @@ void PrintJob(const v1::Job& job) {
       {"ranks", job.world_size() > 0 ? fmt::format("{} of {}", ranks, job.world_size())
                                      : fmt::format("{} sessions", job.session_count())},
       {"RAM",
-       fmt::format("{} held, {} leased, {} dirty, {} moved", HumanBytes(job.ram_bytes()),
-                   HumanBytes(job.leased_bytes()), HumanBytes(job.dirty_bytes()), HumanBytes(job.moved_bytes_total()))},
+       fmt::format("{} held, {} leased, {} dirty, {} moved{}", HumanBytes(job.ram_bytes()),
+                   HumanBytes(job.leased_bytes()), HumanBytes(job.dirty_bytes()), HumanBytes(job.moved_bytes_total()),
+                   job.kept_bytes() == 0 ? "" : ", " + HumanBytes(job.kept_bytes()) + " taken from it and kept")},
       {"share", fmt::format("{}, guarantee {}, limit {}", HumanBytes(job.share_bytes()),
                             HumanBytes(job.guarantee_bytes()), LimitText(job.limit_bytes()))},
       {"SSD", fmt::format("{} held, {} written, {} read", HumanBytes(job.ssd_bytes()),

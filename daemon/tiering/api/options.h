@@ -51,6 +51,8 @@ struct EngineOptions {
   base::Duration deadline_default = std::chrono::seconds(60);
   // How long a job is owed memory within its promise before it is taken from others (jobs/forced_return.h).
   base::Duration reclaim_deadline = std::chrono::seconds(60);
+  // Whether a process is killed that keeps windows for so long after they were taken from it (jobs/kept_windows.h).
+  bool kills_keepers = false;
   // A job without requests and leases for so long is idle: its memory may be lent (memory/lending.h). 0: never.
   base::Duration idle_after = std::chrono::seconds(60);
   uint32_t tensors_per_job_max = 1u << 24;

@@ -57,6 +57,8 @@ class ReplySink {
   // A job that is resumed is open now, and takes sessions; or it could not be resumed, and is closed. Called once for
   // each resumed job, and not for one that was closed meanwhile.
   virtual void OnJobOpened(JobId, const Status&) {}
+  // The process of this session, which may have ended, keeps memory that was taken from it and is to be killed.
+  virtual void OnProcessEnd(SessionId, const std::string& /*reason*/) {}
   // Memory was taken from clients that did not return it: a sentence for the log.
   virtual void OnForcedReturn(JobId, const std::string&) {}
   // The engine has ended this session (REVOKED, for example), and has reclaimed what it held.

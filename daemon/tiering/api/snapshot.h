@@ -36,6 +36,7 @@ struct JobCounters {
   uint64_t share_bytes = 0;      // What the job may hold in RAM now.
   uint64_t window_count = 0;     // Ready windows.
   uint64_t held_bytes = 0;       // Size of its windows, ready or being made.
+  uint64_t kept_bytes = 0;       // Of windows that were taken from it and that its processes still have.
   PoolFigures pool;              // The same, and what lies in them.
   uint64_t session_count = 0;
   uint64_t tensor_count = 0;
@@ -88,11 +89,12 @@ enum class ForcedReturnKind : uint8_t {
   kSession,  // A session with too many leases was ended.
   kWindow,   // An empty window was taken without its clients' answer.
   kRefill,   // A session that put bytes into such a window again was ended.
+  kProcess,  // A process that kept such a window was killed.
 };
-inline constexpr size_t kForcedReturnKinds = 3;
+inline constexpr size_t kForcedReturnKinds = 4;
 using ForcedReturnCounts = std::array<uint64_t, kForcedReturnKinds>;
 constexpr const char* ForcedReturnKindName(ForcedReturnKind kind) {
-  constexpr std::array<const char*, kForcedReturnKinds> kNames = {"session", "window", "refill"};
+  constexpr std::array<const char*, kForcedReturnKinds> kNames = {"session", "window", "refill", "process"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -193,6 +195,7 @@ struct EngineSnapshot {
   uint64_t lease_bound_bytes = 0;  // Free pages in blocks that hold a leased slot.
   uint64_t owed_bytes = 0;         // Claimed by jobs below their promise, and not there yet.
   ForcedReturnCounts forced_returns{};
+  uint64_t kept_bytes = 0;      // Of windows that were taken from jobs and that their processes still have.
   uint64_t refilled_bytes = 0;  // Put by clients into windows that they no longer have, found in the last look.
   uint64_t window_size_min = 0;
   uint64_t window_size_max = 0;

@@ -32,6 +32,7 @@ JobView ViewOf(const Tables& tables, const JobState& job) {
   counters.share_bytes = tables.ledger.AllowedTo(job.entitlement);
   counters.window_count = job.windows.ready().size();
   counters.held_bytes = tables.ledger.HeldBy(job.entitlement);
+  counters.kept_bytes = tables.ledger.KeptBy(job.entitlement);
   counters.pool = PoolOf(tables, job);
   counters.session_count = job.sessions.size();
   return view;
@@ -121,7 +122,8 @@ EngineSnapshot TakeSnapshot(const Tables& tables) {
   snapshot.arena_max_bytes = tables.ports.windows.arena_max_bytes();
   snapshot.owed_bytes = tables.ledger.claimed_bytes();
   snapshot.forced_returns = tables.forced_returns.counts();
-  snapshot.refilled_bytes = tables.ports.windows.refilled_bytes();
+  snapshot.kept_bytes = tables.forced_returns.kept_bytes();
+  snapshot.refilled_bytes = tables.forced_returns.refilled_bytes();
   snapshot.window_size_min = tables.windows.grain();
   snapshot.window_size_max = tables.windows.sizes(WindowKind::kBlock).most;
   snapshot.windows_by_condition = CountConditions(tables);

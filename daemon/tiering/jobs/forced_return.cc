@@ -98,22 +98,4 @@ void ForceReturns(Tables& tables) {
   EndSession(tables, *largest.session, {Code::kRevoked, Sentence(tables, *owed, *largest.session)});
 }
 
-void EndRefilling(Tables& tables) {
-  std::vector<memory::WindowRefill>& refills = tables.scratch.refills;
-  refills.clear();
-  tables.ports.windows.TakeRefills(&refills);
-  for (const memory::WindowRefill& refill : refills) {
-    for (const uint64_t id : refill.sessions) {
-      SessionState* const session = tables.sessions.Find(SessionId{id});
-      if (session == nullptr) continue;
-      tables.forced_returns.Count(ForcedReturnKind::kRefill);
-      EndSession(tables, *session,
-                 {Code::kRevoked,
-                  fmt::format("{} were found in an empty window that this session was asked to return and did not, "
-                              "again after they had been taken out: unmap it when it is asked for, as libtier does",
-                              FormatBytes(refill.bytes))});
-    }
-  }
-}
-
 }  // namespace tier::tiering

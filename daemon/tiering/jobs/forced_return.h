@@ -25,7 +25,5 @@ inline constexpr base::Duration kCheckInterval = std::chrono::milliseconds(100);
 
 // Once a turn, after hand-over.
 void ForceReturns(Tables& tables);
-// Ends sessions that keep filling windows that were taken from them without their answer.
-void EndRefilling(Tables& tables);
 
 }  // namespace tier::tiering

@@ -84,6 +84,15 @@ void CloseNow(Tables& tables, JobState& job) {
   tables.waits.OnRoomEverywhere();  // The arena has room again, now or soon.
 }
 
+// Its process goes on: what that maps is watched when it is taken (jobs/kept_windows.h).
+void NoteMapped(Tables& tables, const SessionState& session) {
+  session.windows.mapped().ForEach([&](WindowIndex window) {
+    const WindowCondition condition = tables.windows[window].condition;
+    if (condition != WindowCondition::kReady && condition != WindowCondition::kReturning) return;
+    tables.ports.windows.NoteUnreturned(window, static_cast<uint64_t>(session.id));
+  });
+}
+
 }  // namespace
 
 void EndSession(Tables& tables, SessionState& session, const Ending& ending) {
@@ -94,6 +103,7 @@ void EndSession(Tables& tables, SessionState& session, const Ending& ending) {
   CancelUntoldGrants(tables, session);
   const bool done = GiveBack(tables, session);
   QueueFree(tables, job, &tables.sessions.Edit(session).tensors, static_cast<uint64_t>(id));
+  if (ending.code == Code::kRevoked) NoteMapped(tables, session);
   DropMappings(tables, session);
   job.metadata->Recharge(&session.unread, 0);
   job.sessions.Detach(id);

@@ -147,9 +147,7 @@ uint64_t EntitledPages(const Tables& tables, const JobState& job) {
 }
 
 // Others hold some of what it is promised.
-bool LacksPromised(const Tables& tables, const JobState& job) {
-  return tables.ledger.HeldBy(job.entitlement) < tables.ledger.PromisedTo(job.entitlement);
-}
+bool LacksPromised(const Tables& tables, const JobState& job) { return tables.ledger.Deficit(job.entitlement) != 0; }
 
 // Of writes that make room for the request that waits first.
 WriteFor PurposeOf(Tables& tables, const JobState& job) {

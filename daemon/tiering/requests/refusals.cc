@@ -87,6 +87,17 @@ std::string OwedSince(const Tables& tables, const JobState& job) {
       std::chrono::duration<double>(tables.options.reclaim_deadline).count());
 }
 
+// What of the job's own promise its processes keep.
+std::string KeptByIt(const Tables& tables, const JobState& job) {
+  const uint64_t kept = tables.ledger.KeptBy(job.entitlement);
+  if (kept == 0) return {};
+  return fmt::format(
+      "; processes of this job still have {} of windows that were taken from it, which count as held: unmap them, or "
+      "end "
+      "these processes",
+      FormatBytes(kept));
+}
+
 proto::ErrorRecord Figures(const Tables& tables, const JobState& job, uint64_t requested_bytes) {
   return {.requested = requested_bytes,
           .available = job.pool.free_pages() * kPageSize,
@@ -266,12 +277,12 @@ Refusal NoMemoryRefusal(const Tables& tables, const JobState& job, uint64_t requ
   const std::string others = OtherHolders(tables, job);
   refusal.detail = fmt::format(
       "{} of RAM asked for, {} free in the job's windows ({} held, share {}); {}; of the arena of {} all jobs hold "
-      "{}{}{}{}{}; {}{}",
+      "{}{}{}{}{}; {}{}{}",
       FormatBytes(requested_bytes), FormatBytes(refusal.record.available),
       FormatBytes(tables.ledger.HeldBy(job.entitlement)), FormatBytes(refusal.record.limit), Holders(job),
       FormatBytes(tables.ledger.arena_bytes()), FormatBytes(tables.ports.windows.arena_bytes()), HostShortage(tables),
-      others.empty() ? "" : ": ", others, Debtors(tables), Advice(tables, job, requested_bytes),
-      OwedSince(tables, job));
+      others.empty() ? "" : ": ", others, Debtors(tables), Advice(tables, job, requested_bytes), OwedSince(tables, job),
+      KeptByIt(tables, job));
   return refusal;
 }
 

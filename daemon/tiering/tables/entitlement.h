@@ -23,6 +23,7 @@ struct Entitlement {
   Terms terms;
   uint64_t promised = 0;
   uint64_t held = 0;
+  uint64_t kept = 0;  // Windows that were taken from it and that its processes still have: Ledger::SetKept.
   uint64_t leased = 0;
   uint64_t claimed = 0;
   uint64_t returning = 0;
@@ -37,6 +38,7 @@ struct Entitlement {
   bool idle = false;                // As far as is known: Ledger::SetIdle.
   uint64_t guarantee_in_pages = 0;  // guarantee() in whole pages.
 
+  uint64_t counted() const { return held + kept; }
   uint64_t guarantee() const { return ended ? 0 : terms.guarantee_bytes; }
   // What `bytes` under leases are beyond the guarantee, in whole pages.
   uint64_t Beyond(uint64_t bytes) const { return bytes - std::min(bytes, guarantee_in_pages); }

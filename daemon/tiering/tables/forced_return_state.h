@@ -1,7 +1,9 @@
 // ForcedReturnState: since when which jobs have been owed memory within their promise, when forced return is checked
-// next, and how often it was used (jobs/forced_return.h). Engine thread only. At most one entry a job.
+// next, and how often it was used (jobs/forced_return.h); which jobs' processes keep windows that were taken from them
+// (jobs/kept_windows.h). Engine thread only. At most one entry a job.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -19,6 +21,13 @@ struct OwedJob {
   uint64_t held = 0;     // What it held then.
 };
 
+struct Keeper {
+  JobId job{};
+  uint64_t bytes = 0;       // Of windows, in the last look …
+  uint64_t long_bytes = 0;  // … and of those that were taken from it long ago.
+  bool told = false;
+};
+
 class ForcedReturnState {
  public:
   std::vector<OwedJob>& jobs() { return jobs_; }  // In no order.
@@ -28,11 +37,32 @@ class ForcedReturnState {
   base::TimePoint next_at() const { return next_at_; }
   void SetNextAt(base::TimePoint at) { next_at_ = at; }
 
+  std::vector<Keeper>& keepers() { return keepers_; }
+  void SetKept(uint64_t bytes, uint64_t refilled_bytes) {
+    kept_bytes_ = bytes;
+    refilled_bytes_ = refilled_bytes;
+  }
+  uint64_t kept_bytes() const { return kept_bytes_; }  // Of all windows that processes keep, in the last look, …
+  uint64_t refilled_bytes() const { return refilled_bytes_; }  // … and what was found in them.
+  // The session's process is to be killed. False: so it was before.
+  bool NoteKilled(SessionId session) {
+    if (std::ranges::find(killed_, session) != killed_.end()) return false;
+    if (killed_.size() == kKilledMax) killed_.erase(killed_.begin());
+    killed_.push_back(session);
+    return true;
+  }
+
   void Count(ForcedReturnKind kind) { ++counts_[static_cast<size_t>(kind)]; }
   const ForcedReturnCounts& counts() const { return counts_; }
 
  private:
+  static constexpr size_t kKilledMax = 1024;
+
   std::vector<OwedJob> jobs_;
+  std::vector<Keeper> keepers_;
+  std::vector<SessionId> killed_;  // The last ones.
+  uint64_t kept_bytes_ = 0;
+  uint64_t refilled_bytes_ = 0;
   base::TimePoint next_at_;
   ForcedReturnCounts counts_{};
 };

@@ -133,6 +133,10 @@ void Ledger::Recompute() {
     job.promised = job.equal_part() ? EqualPart(job, unpromised) : job.guarantee();
     promised_ += job.promised;
   }
+  LowerClaims();
+}
+
+void Ledger::LowerClaims() {
   std::vector<EntitlementIndex> claims = claims_;
   for (const EntitlementIndex job : claims) {
     Entitlement& entry = At(job);
@@ -212,6 +216,13 @@ void Ledger::SubtractHeld(EntitlementIndex job, uint64_t bytes) {
   if (entry.claimed != 0) CountClaims();
 }
 
+void Ledger::SetKept(EntitlementIndex job, uint64_t bytes) {
+  Entitlement& entry = At(job);
+  if (entry.kept == bytes) return;
+  entry.kept = bytes;
+  if (entry.claimed != 0) LowerClaims();
+}
+
 void Ledger::AskBack(EntitlementIndex job, uint64_t bytes, base::TimePoint now) {
   SubtractHeld(job, bytes);
   Entitlement& entry = At(job);
@@ -288,7 +299,8 @@ bool Ledger::ExpireClaims(base::TimePoint now) {
 }
 
 bool Ledger::OwedOfGuarantee(const Entitlement& job) const {
-  return job.claimed != 0 && (job.held == 0 ? job.guarantee() != 0 : job.held + windows_.slot <= job.guarantee());
+  const uint64_t counted = job.counted();
+  return job.claimed != 0 && (counted == 0 ? job.guarantee() != 0 : counted + windows_.slot <= job.guarantee());
 }
 
 void Ledger::CountClaims() {
@@ -357,12 +369,12 @@ uint64_t Ledger::FirmBytes(EntitlementIndex job) const {
 
 uint64_t Ledger::Deficit(EntitlementIndex job) const {
   const Entitlement& entry = At(job);
-  return entry.promised - std::min(entry.promised, entry.held);
+  return entry.promised - std::min(entry.promised, entry.counted());
 }
 
 uint64_t Ledger::Surplus(EntitlementIndex job) const {
   const Entitlement& entry = At(job);
-  return entry.ended ? 0 : entry.held - std::min(entry.promised, entry.held);
+  return entry.ended ? 0 : std::min(entry.held, entry.counted() - std::min(entry.promised, entry.counted()));
 }
 
 uint64_t Ledger::LeasableBy(EntitlementIndex job) const {
@@ -390,19 +402,19 @@ bool Ledger::MayLease(EntitlementIndex job, uint64_t bytes, uint64_t ending_byte
 
 Growth Ledger::GrowthOf(EntitlementIndex job, uint64_t window_bytes) const {
   const Entitlement& entry = At(job);
-  const uint64_t next = entry.held + window_bytes;
+  const uint64_t next = entry.counted() + window_bytes;
   // A limit is kept page by page where pages are taken; the last window of each kind may reach beyond it.
   const uint64_t beyond = windows_.block == windows_.slot ? 0 : windows_.slot;
   const uint64_t limit = AlignUp(Allowed(entry), windows_.block) + beyond;
   const uint64_t most = entry.terms.limit_bytes == 0 ? arena_ : std::min(limit, arena_);
   if (entry.ended || next > most) return Growth::kNone;
-  return entry.held < entry.promised || next <= FirmBytes(job) ? Growth::kOwn : Growth::kBorrowed;
+  return entry.counted() < entry.promised || next <= FirmBytes(job) ? Growth::kOwn : Growth::kBorrowed;
 }
 
 bool Ledger::Overshoots(EntitlementIndex job, uint64_t window_bytes) const {
   const Entitlement& entry = At(job);
   const uint64_t own = std::max(InSlotWindows(entry.promised), FirmBytes(job));
-  return entry.held < entry.promised && entry.held + window_bytes > own;
+  return entry.counted() < entry.promised && entry.counted() + window_bytes > own;
 }
 
 bool Ledger::MayGrow(EntitlementIndex job, uint64_t window_bytes) const {
@@ -410,8 +422,8 @@ bool Ledger::MayGrow(EntitlementIndex job, uint64_t window_bytes) const {
   if (entry.ended || host_debt_ != 0) return false;
   if (serving()) return served_ == job;
   if (claims_.empty()) return true;
-  if (entry.held >= entry.promised) return false;
-  const uint64_t next = entry.held + window_bytes;
+  if (entry.counted() >= entry.promised) return false;
+  const uint64_t next = entry.counted() + window_bytes;
   if (Deficit(job) >= Deficit(top_claim_) && next <= InSlotWindows(entry.promised)) return true;
   return host_spare_ >= claimed_ - entry.claimed + window_bytes;  // Enough for the others as well.
 }
@@ -424,10 +436,10 @@ uint64_t Ledger::BytesToAskBack() const {
 
 uint64_t Ledger::BeyondDepth(const Entitlement& job) const {
   if (host_debt_ == 0 || job.ended) return 0;
-  const uint64_t kept = debt_depth_ == DebtDepth::kSurplus   ? job.promised
-                        : debt_depth_ == DebtDepth::kPromise ? std::min(job.guarantee(), job.promised)
-                                                             : 0;
-  return job.held - std::min(job.held, kept);
+  const uint64_t stays = debt_depth_ == DebtDepth::kSurplus   ? job.promised
+                         : debt_depth_ == DebtDepth::kPromise ? std::min(job.guarantee(), job.promised)
+                                                              : 0;
+  return std::min(job.held, job.counted() - std::min(job.counted(), stays));
 }
 
 uint64_t Ledger::Lendable(EntitlementIndex job) const {

@@ -13,6 +13,9 @@
 //              explicit guarantee of another job.
 //   wished     memory that it needs beyond its promise, and that idle jobs have. It is taken from these while no job is
 //              owed anything; they get it back as what they are owed. One job at a time wishes.
+//   kept       windows that were taken from it without an answer and that its processes still have: they may have
+//   pinned
+//              some of that memory. They count as held where the job asks for more, and others do not wait for them.
 //   returning  windows that its clients were asked to return; overdue: the part of these kept beyond the deadline.
 //
 // A part of the arena is promised to no job, so that a new job can start. The arena less that part and less the
@@ -105,6 +108,7 @@ class Ledger {
   void AskBack(EntitlementIndex job, uint64_t bytes, base::TimePoint now);  // From held to returning.
   void MissDeadline(EntitlementIndex job, uint64_t bytes);                  // From returning to overdue.
   void TakeBack(EntitlementIndex job, uint64_t bytes, bool overdue);        // The clients returned them.
+  void SetKept(EntitlementIndex job, uint64_t bytes);
   // The bytes that all windows take now, and the most that they could take with the host's present free memory.
   void SetHost(uint64_t owned_bytes, uint64_t reachable_bytes);
   void SetDebtDepth(DebtDepth depth) { debt_depth_ = depth; }  // Of BytesToGive and ListHolders, until the next call.
@@ -147,6 +151,7 @@ class Ledger {
   uint64_t AllowedTo(EntitlementIndex job) const;
   uint64_t FirmBytes(EntitlementIndex job) const;
   uint64_t HeldBy(EntitlementIndex job) const { return At(job).held; }
+  uint64_t KeptBy(EntitlementIndex job) const { return At(job).kept; }
   uint64_t LeasedBy(EntitlementIndex job) const { return At(job).leased; }
   uint64_t ReturningBy(EntitlementIndex job) const { return At(job).returning; }
   uint64_t OwedTo(EntitlementIndex job) const { return At(job).claimed; }
@@ -177,7 +182,7 @@ class Ledger {
   uint64_t claimed_bytes() const { return claimed_; }
   JobId IdOf(EntitlementIndex job) const { return At(job).id; }
   // Below its promise by a slot window, or without any.
-  bool LacksWindow(EntitlementIndex job) const { return Deficit(job) >= (HeldBy(job) == 0 ? 1 : windows_.slot); }
+  bool LacksWindow(EntitlementIndex job) const { return Deficit(job) >= (At(job).counted() == 0 ? 1 : windows_.slot); }
   // It leases more than its promise, which is reached to within a slot window.
   bool LeasesBeyondPromise(EntitlementIndex job) const { return LeasedBy(job) > InSlotWindows(PromisedTo(job)); }
   // A job is owed a whole window, or its first one, within its explicit guarantee.
@@ -235,6 +240,7 @@ class Ledger {
   void Recompute();
   bool OwedOfGuarantee(const Entitlement& job) const;
   void CountClaims();  // Finds the top claim, and how many are of guarantees.
+  void LowerClaims();  // To what is lacking.
   void RemoveClaim(EntitlementIndex job);
 
   uint64_t arena_;

@@ -63,12 +63,12 @@ void Ledger::CheckInvariants() const {
     if (!job.used) continue;
     TIER_CHECK(job.promised <= Allowed(job), "job {} is promised {} of {}", static_cast<uint64_t>(job.id), job.promised,
                Allowed(job));
-    TIER_CHECK(job.claimed == 0 || job.held < job.promised, "job {} claims {}, holds {} of {}",
-               static_cast<uint64_t>(job.id), job.claimed, job.held, job.promised);
-    const uint64_t deficit = job.promised - std::min(job.promised, job.held);
+    TIER_CHECK(job.claimed == 0 || job.counted() < job.promised, "job {} claims {}, holds {} of {}",
+               static_cast<uint64_t>(job.id), job.claimed, job.counted(), job.promised);
+    const uint64_t deficit = job.promised - std::min(job.promised, job.counted());
     TIER_CHECK(job.claimed <= InSlotWindows(deficit), "job {} claims {}, lacks {}", static_cast<uint64_t>(job.id),
                job.claimed, deficit);
-    for (const uint64_t windows : {job.held, job.claimed, job.returning, job.overdue}) {
+    for (const uint64_t windows : {job.held, job.kept, job.claimed, job.returning, job.overdue}) {
       TIER_CHECK(windows % windows_.slot == 0, "job {}: {} in windows of {}", static_cast<uint64_t>(job.id), windows,
                  windows_.slot);
     }

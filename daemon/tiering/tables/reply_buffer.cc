@@ -17,6 +17,7 @@ void ReplyBuffer::Batch::Clear() {
   taken.clear();
   openings.clear();
   endings.clear();
+  kills.clear();
   forced.clear();
 }
 
@@ -91,7 +92,7 @@ void ReplyBuffer::Drop(SessionId session) {
 bool ReplyBuffer::empty() const {
   const Batch& batch = batches_[now_];
   return batch.entries.empty() && batch.windows.empty() && batch.returns.empty() && batch.openings.empty() &&
-         batch.endings.empty() && batch.forced.empty() && batch.taken.empty();
+         batch.endings.empty() && batch.kills.empty() && batch.forced.empty() && batch.taken.empty();
 }
 
 void ReplyBuffer::CheckInvariants() const {
@@ -133,6 +134,7 @@ void ReplyBuffer::Publish(ReplySink& sink) {
   for (const Notice& notice : told.returns) sink.OnWindowReturn(notice.session, notice.window.index);
   for (const Notice& notice : told.taken) sink.OnWindowTaken(notice.session, notice.window.index);
   for (const Opening& opening : told.openings) sink.OnJobOpened(opening.job, opening.status);
+  for (const Ending& kill : told.kills) sink.OnProcessEnd(kill.session, kill.reason);
   for (const Forced& forced : told.forced) sink.OnForcedReturn(forced.job, forced.what);
   for (const Ending& ending : told.endings) sink.OnSessionEnded(ending.session, ending.code, ending.reason);
   told.Clear();

@@ -47,6 +47,9 @@ class ReplyBuffer {
   void WindowReturn(SessionId session, WindowIndex window);
   void WindowTaken(SessionId session, WindowIndex window) { current().taken.push_back({session, {.index = window}}); }
   void JobOpened(JobId job, Status status) { current().openings.push_back({job, std::move(status)}); }
+  void EndProcess(SessionId session, std::string reason) {
+    current().kills.push_back({session, Code::kRevoked, std::move(reason)});
+  }
   void ForcedReturn(JobId job, std::string what) { current().forced.push_back({job, std::move(what)}); }
   void SessionEnded(SessionId session, Code code, const std::string& reason);
   // Drops all replies and notices to the session, except that it ended.
@@ -92,6 +95,7 @@ class ReplyBuffer {
     std::vector<Notice> taken;
     std::vector<Opening> openings;
     std::vector<Ending> endings;
+    std::vector<Ending> kills;
     std::vector<Forced> forced;
     void Clear();
   };

@@ -28,7 +28,7 @@ struct Scratch {
   std::vector<memory::PageCopyResult> copied;
   std::vector<storage::ProbeResult> probed;
   std::vector<memory::WindowEvent> events;
-  std::vector<memory::WindowRefill> refills;
+  std::vector<memory::KeptWindow> kept_windows;
   std::vector<WindowIndex> removed_windows;
   std::vector<storage::ManifestResult> manifest_results;
   std::vector<ManifestHolds::Dropped> dropped;

@@ -27,6 +27,8 @@ struct ModelJob {
   size_t overdue = 0;  // Of them, the first ones.
   uint64_t leased = 0;
   bool idle = false;
+  uint64_t kept = 0;
+  uint64_t counted() const { return held() + kept; }
   uint64_t held() const { return std::accumulate(windows.begin(), windows.end(), uint64_t{0}); }
   bool equal_part() const { return live && terms.guarantee_bytes == 0; }
 };
@@ -44,10 +46,10 @@ class Model {
   void Step(uint8_t what, uint8_t who, uint16_t amount) {
     const Terms terms{.guarantee_bytes = amount % 3 == 0 ? 0 : amount * kPageSize,
                       .limit_bytes = amount % 5 == 0 ? std::max<uint64_t>(amount, 1) * 2 * kPageSize : 0};
-    if (what % 12 == 0 || jobs_.empty()) return Open(who % 5, terms);
+    if (what % 13 == 0 || jobs_.empty()) return Open(who % 5, terms);
     auto job = std::next(jobs_.begin(), who % jobs_.size());
     ModelJob& entry = job->second;
-    switch (what % 12) {
+    switch (what % 13) {
       case 1: return Close(job);
       case 2: return Set(entry, terms);
       case 3: return SetLive(entry, amount % 2 == 0);
@@ -58,6 +60,7 @@ class Model {
       case 8: return SetHost(who * kSlotWindow, amount * kPageSize);
       case 9: return Wish(job->first, amount * kPageSize);
       case 10: return SetIdle(entry, amount % 2 == 0);
+      case 11: return SetKept(entry, amount % 32 * kSlotWindow);
       default: return Claim(entry, amount * kPageSize);
     }
   }
@@ -98,13 +101,13 @@ class Model {
   }
   static bool OwedOfGuarantee(const ModelJob& job) {
     if (job.claimed == 0 || job.terms.guarantee_bytes == 0) return false;
-    return job.held() == 0 || job.held() + kSlotWindow <= job.terms.guarantee_bytes;
+    return job.counted() == 0 || job.counted() + kSlotWindow <= job.terms.guarantee_bytes;
   }
   void CheckJob(uint64_t id, const ModelJob& job, uint64_t promised) {
     const uint64_t mine = PromisedTo(job);
     const uint64_t held = job.held();
     const uint64_t deficit = Deficit(job);
-    const uint64_t surplus = held > mine ? held - mine : 0;
+    const uint64_t surplus = std::min(held, job.counted() > mine ? job.counted() - mine : 0);
     RC_ASSERT(ledger_.PromisedTo(job.index) == mine);
     RC_ASSERT(ledger_.AllowedTo(job.index) == AllowedTo(job));
     const uint64_t firm = std::max(arena_ - PartForNobody() - (promised - mine), kSlotWindow);
@@ -113,7 +116,8 @@ class Model {
     RC_ASSERT(ledger_.HeldBy(job.index) == held && ledger_.LeasedBy(job.index) == job.leased);
     RC_ASSERT(ledger_.ReturningBy(job.index) == Sum(job.returning, job.returning.size()));
     RC_ASSERT(ledger_.ClaimedBy(job.index) == job.claimed);
-    RC_ASSERT(ledger_.LacksWindow(job.index) == (deficit != 0 && (held == 0 || held + kSlotWindow <= mine)));
+    RC_ASSERT(ledger_.LacksWindow(job.index) ==
+              (deficit != 0 && (job.counted() == 0 || job.counted() + kSlotWindow <= mine)));
     RC_ASSERT(ledger_.LeasesBeyondPromise(job.index) == (job.leased > AlignUp(mine, kSlotWindow)));
     CheckLeases(job);
     const uint64_t lent = lends() && job.idle && id != wisher_ ? held : 0;
@@ -157,8 +161,8 @@ class Model {
     const bool first = std::all_of(jobs_.begin(), jobs_.end(), [&](const auto& other) {
       return other.second.claimed == 0 || Deficit(other.second) <= Deficit(job);
     });
-    const bool within = job.held() + size <= AlignUp(mine, kSlotWindow);
-    RC_ASSERT(may == (job.held() < mine && (enough || (first && within))));
+    const bool within = job.counted() + size <= AlignUp(mine, kSlotWindow);
+    RC_ASSERT(may == (job.counted() < mine && (enough || (first && within))));
   }
 
   uint64_t PartForNobody() const { return std::min(std::max(block_window_, arena_ / 16), arena_ / 2); }
@@ -167,7 +171,7 @@ class Model {
   }
   uint64_t Deficit(const ModelJob& job) const {
     const uint64_t mine = PromisedTo(job);
-    return mine - std::min(mine, job.held());
+    return mine - std::min(mine, job.counted());
   }
   uint64_t Claimed() const {
     uint64_t sum = 0;
@@ -287,6 +291,11 @@ class Model {
     if (!heard) return;
     wisher_ = id;
     wished_ = AlignUp(bytes, kSlotWindow);
+  }
+  void SetKept(ModelJob& job, uint64_t bytes) {
+    ledger_.SetKept(job.index, bytes);
+    job.kept = bytes;
+    LowerClaims();
   }
   void SetIdle(ModelJob& job, bool idle) {
     ledger_.SetIdle(job.index, idle);

@@ -34,10 +34,14 @@ class NoNotices final : public SessionNotices {
   void SendWindow(tiering::SessionId, const memory::WindowShape&,
                   std::shared_ptr<const proto::FileDescriptor>) override {}
   void SendWindowReturn(tiering::SessionId, WindowIndex) override {}
+  void EndProcess(tiering::SessionId session, const std::string&) override {
+    killed.push_back(static_cast<uint64_t>(session));
+  }
   void SendEnd(tiering::SessionId session, Code, const std::string&) override {
     ended.push_back(static_cast<uint64_t>(session));
   }
   std::vector<uint64_t> ended;
+  std::vector<uint64_t> killed;
 };
 
 class EngineThreadParts : public ::testing::Test {

@@ -48,9 +48,9 @@ class FakeWindowSource final : public WindowSource {
   Result<StartedWindow> StartCreate(OwnerId owner, WindowKind kind, uint64_t size_bytes) override;
   void Retire(WindowIndex window) override;
   void NoteUnreturned(WindowIndex window, uint64_t session) override { unreturned_.emplace(Value(window), session); }
-  void TakeRefills(std::vector<WindowRefill>* refills) override {
-    refills->insert(refills->end(), refills_.begin(), refills_.end());
-    refills_.clear();
+  bool TakeKept(std::vector<KeptWindow>* kept) override {
+    *kept = kept_;
+    return std::exchange(looked_, false);
   }
   void Poll(std::vector<WindowEvent>* events) override;
   std::shared_ptr<const proto::FileDescriptor> Descriptor(WindowIndex window) const override;
@@ -60,8 +60,11 @@ class FakeWindowSource final : public WindowSource {
   void SetArenaMax(uint64_t bytes) { options_.arena_max_bytes = bytes; }
   void SetPageSize(uint32_t page_size) { options_.page_size = page_size; }
   void FailNext(uint32_t count) { failures_ += count; }  // The next windows under way cannot be made.
-  // A client puts bytes into a window that was retired without its answer.
-  void Refill(uint64_t session, uint64_t bytes) { refills_.push_back({OwnerId{}, {session}, bytes}); }
+  // What the next look finds.
+  void FindKept(std::vector<KeptWindow> kept) {
+    kept_ = std::move(kept);
+    looked_ = true;
+  }
   // Windows and sessions of NoteUnreturned.
   const std::multimap<uint32_t, uint64_t>& unreturned() const { return unreturned_; }
   void RefuseSlotWindows(bool refuse) { refuses_slot_windows_ = refuse; }
@@ -108,7 +111,8 @@ class FakeWindowSource final : public WindowSource {
   std::map<uint32_t, Window> windows_;
   uint32_t lowest_unused_ = 0;  // No index below it is unused.
   std::multimap<uint32_t, uint64_t> unreturned_;
-  std::vector<WindowRefill> refills_;
+  std::vector<KeptWindow> kept_;
+  bool looked_ = false;
   bool refuses_slot_windows_ = false;
   uint64_t smallest_wished_ = 0;
   uint32_t halved_ = 0;

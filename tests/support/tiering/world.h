@@ -38,6 +38,9 @@ class RecordingSink final : public ReplySink {
   void OnSessionEnded(SessionId session, Code code, const std::string& reason) override;
   void OnJobOpened(JobId job, const Status& status) override;
   void OnForcedReturn(JobId, const std::string& what) override { forced.push_back(what); }
+  void OnProcessEnd(SessionId session, const std::string&) override {
+    killed.push_back(static_cast<uint64_t>(session));
+  }
 
   std::map<std::pair<uint64_t, uint64_t>, Answer> answers;  // By session, sequence.
   std::map<uint64_t, std::set<uint32_t>> windows;           // Announced, by session.
@@ -45,6 +48,7 @@ class RecordingSink final : public ReplySink {
   std::vector<std::pair<uint64_t, uint32_t>> returns;       // Asked back: session, window.
   std::map<uint64_t, std::pair<Code, std::string>> ended;
   std::vector<std::string> forced;    // OnForcedReturn.
+  std::vector<uint64_t> killed;       // OnProcessEnd.
   std::map<uint64_t, Status> opened;  // Resumed jobs.
 };
 

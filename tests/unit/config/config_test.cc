@@ -133,6 +133,7 @@ TEST(Config, MistakesAreToldWithLineAndRemedy) {
       {"[ssd]\ndevices = [\"\"]\n", "empty path"},
       {"[ssd]\ndevices = [\"none\", \"/dev/x\"]\n", "tierd.toml:2: option ssd.devices: \"none\" stands alone"},
       {"[jobs]\nreclaim_deadline = \"500ms\"\n", "option jobs.reclaim_deadline"},
+      {"[jobs]\non_unreturned = \"stop\"\n", "charge"},
       {"[jobs]\nidle_after = \"25h\"\n", "option jobs.idle_after"},
       {"[ssd]\nqueue_depth = 0\n", "allowed are 1 to 256"},
       {"[ssd]\nqueue_depth = \"8\"\n", "without a unit"},

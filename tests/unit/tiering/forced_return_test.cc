@@ -262,9 +262,17 @@ TEST_F(StoppedClient, OneThatFillsWindowsThatWereTakenFromItIsEnded) {
   RunStopped(kReclaimDeadline + milliseconds(300), late, Ask(late, 8 * kMiB));
   EXPECT_EQ(world_.windows.unreturned().size(), 3u);
   for (const auto& [window, session] : world_.windows.unreturned()) EXPECT_EQ(SessionId{session}, stopped_);
-  world_.windows.Refill(99, kMiB);  // Of a session that is gone.
-  world_.windows.Refill(static_cast<uint64_t>(stopped_), kMiB);
-  world_.windows.Refill(static_cast<uint64_t>(stopped_), kMiB);
+  const memory::KeptWindow filled{.sessions = {99, static_cast<uint64_t>(stopped_)},  // The first one is gone.
+                                  .since = world_.now,
+                                  .bytes = kWindow,
+                                  .refilled_bytes = kMiB,
+                                  .refills = 1};
+  world_.windows.FindKept({filled});
+  world_.Turns(2);
+  EXPECT_FALSE(Ended(stopped_)) << "it may have been stopped while it mapped the window";
+  memory::KeptWindow again = filled;
+  again.refills = 2;
+  world_.windows.FindKept({again, again});
   world_.Turns(2);
   ASSERT_TRUE(Ended(stopped_));
   const auto& [code, reason] = world_.sink.ended.at(static_cast<uint64_t>(stopped_));

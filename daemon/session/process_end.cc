@@ -1,0 +1,46 @@
+// See process_end.h.
+#include "daemon/session/process_end.h"
+
+#include <linux/capability.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "daemon/base/check.h"
+
+namespace tier::session {
+
+bool MayEndOthers() {
+  __user_cap_header_struct header{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> sets{};
+  if (::syscall(SYS_capget, &header, sets.data()) != 0) return false;
+  return (sets[CAP_TO_INDEX(CAP_KILL)].effective & CAP_TO_MASK(CAP_KILL)) != 0;
+}
+
+Status EndProcess(int pidfd) {
+  if (::syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, nullptr, 0) == 0) return {};
+  if (errno == ESRCH) return Fail(Code::kNotFound, "the process has ended");
+  return Fail(Code::kDenied, fmt::format("the kernel refuses to end the process: {}", std::strerror(errno)));
+}
+
+void LeftProcesses::Add(uint64_t session, proto::FileDescriptor pidfd) {
+  TIER_CHECK(session != 0 && pidfd, "session {}, pidfd {}", session, pidfd.get());
+  std::erase_if(processes_, [](const auto& process) { return HasEnded(process.second.get()); });
+  if (HasEnded(pidfd.get())) return;
+  if (processes_.size() == kProcessesMax) processes_.erase(processes_.begin());
+  processes_.insert_or_assign(session, std::move(pidfd));
+}
+
+int LeftProcesses::Find(uint64_t session) const {
+  const auto process = processes_.find(session);
+  return process == processes_.end() || HasEnded(process->second.get()) ? -1 : process->second.get();
+}
+
+}  // namespace tier::session

@@ -1,0 +1,98 @@
+// The end of processes by force, and which of them are remembered.
+#include "daemon/session/process_end.h"
+
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+namespace tier::session {
+namespace {
+
+// A child that waits to be killed.
+class Child {
+ public:
+  Child() : pid_(::fork()) {
+    if (pid_ != 0) return;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) ::pause();
+  }
+  ~Child() { Kill(); }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  proto::FileDescriptor Open() const {
+    return proto::FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
+  }
+  // What ended it, once it has ended.
+  int Reap() {
+    int status = 0;
+    ::waitpid(std::exchange(pid_, 0), &status, 0);
+    return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+  }
+  void Kill() {
+    if (pid_ == 0) return;
+    ::kill(pid_, SIGKILL);
+    Reap();
+  }
+
+ private:
+  pid_t pid_;
+};
+
+TEST(ProcessEnd, AProcessIsKilledAndOneThatHasEndedIsNotFound) {
+  Child child;
+  const proto::FileDescriptor pidfd = child.Open();
+  ASSERT_TRUE(pidfd);
+  EXPECT_TRUE(EndProcess(pidfd.get()));
+  EXPECT_EQ(child.Reap(), SIGKILL);
+  const Status again = EndProcess(pidfd.get());
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().code, Code::kNotFound);
+}
+
+TEST(ProcessEnd, ProcessesThatHaveEndedAreNotKept) {
+  LeftProcesses left;
+  Child first;
+  Child second;
+  left.Add(1, first.Open());
+  EXPECT_GE(left.Find(1), 0);
+  EXPECT_EQ(left.Find(2), -1);
+  first.Kill();
+  EXPECT_EQ(left.Find(1), -1);
+  left.Add(2, second.Open());
+  EXPECT_EQ(left.size(), 1U);
+  EXPECT_GE(left.Find(2), 0);
+}
+
+TEST(ProcessEnd, ThereIsAMaximumOfProcesses) {
+  LeftProcesses left;
+  Child child;
+  for (uint64_t session = 1; session <= LeftProcesses::kProcessesMax + 1; ++session) left.Add(session, child.Open());
+  EXPECT_EQ(left.size(), LeftProcesses::kProcessesMax);
+  EXPECT_EQ(left.Find(1), -1);
+  EXPECT_GE(left.Find(LeftProcesses::kProcessesMax + 1), 0);
+}
+
+TEST(ProcessEnd, TheRightIsThatOfTheKernel) {
+  // A process of root has it, unless it was taken away; where it has not, the kernel refuses.
+  if (::geteuid() == 0) {
+    EXPECT_TRUE(MayEndOthers());
+  }
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    const bool dropped = ::setuid(65533) == 0;
+    ::_exit(!dropped ? 2 : MayEndOthers() ? 1 : 0);
+  }
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  if (WEXITSTATUS(status) == 2) GTEST_SKIP() << "needs root: becomes another user";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+}  // namespace
+}  // namespace tier::session

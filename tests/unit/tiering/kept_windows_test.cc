@@ -1,0 +1,120 @@
+// Windows that were taken from a job and that its processes still have: they count as held by it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "daemon/tiering/jobs/kept_windows.h"
+#include "tests/support/tiering/world.h"
+
+namespace tier::tiering::testing {
+namespace {
+
+using memory::KeptWindow;
+using proto::Op;
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+constexpr uint64_t kWindow = kBlockSize;
+constexpr seconds kDeadline{10};
+
+// 32 windows of one block. The job is guaranteed 16 of them, and has no SSD: it borrows nothing.
+class KeptWindows : public ::testing::Test {
+ protected:
+  static WorldOptions Options(bool kills) {
+    return {.windows = {.window_size = kWindow, .arena_max_bytes = 32 * kWindow},
+            .transfers = {.device_count = 0},
+            .engine = {.reclaim_deadline = kDeadline, .kills_keepers = kills},
+            .returns_windows = true};
+  }
+  explicit KeptWindows(bool kills = false) : world_(Options(kills)) {
+    // Of what is left the other job is promised all but a part for newcomers.
+    (void)world_.OpenSession(world_.OpenJob({.key = "2/other", .uid = 2, .guarantee_bytes = 14 * kWindow}));
+  }
+  KeptWindow Kept(uint64_t session) const {
+    return {.owner = kOwner, .sessions = {session}, .since = taken_at_, .bytes = kWindow};
+  }
+  void Look(std::vector<KeptWindow> kept) {
+    world_.windows.FindKept(std::move(kept));
+    world_.Turn();
+  }
+  // How many blocks the job can hold under leases. They stay leased.
+  uint64_t Fill() {
+    for (;; ++filled_) {
+      const uint64_t asked = world_.Send(session_, Op::kCreate, {{filled_ + 1, 0, 0, kWindow}});
+      world_.TurnsReturning(session_, asked, 20, seconds(0));
+      const auto answer = world_.Answered(session_, asked);
+      if (!answer || answer->code != Code::kOk) return filled_;
+    }
+  }
+
+  static constexpr memory::OwnerId kOwner{1};  // Of the first job that is opened.
+  World world_;
+  JobId job_ = world_.OpenJob({.key = "1/job", .uid = 1, .guarantee_bytes = 16 * kWindow});
+  SessionId session_ = world_.OpenSession(job_);
+  base::TimePoint taken_at_ = world_.now;
+  uint64_t filled_ = 0;
+};
+
+TEST_F(KeptWindows, CountAsHeldByTheirJobUntilTheyAreLetGo) {
+  std::vector<KeptWindow> kept(5, Kept(static_cast<uint64_t>(session_)));
+  Look(kept);
+  EXPECT_EQ(world_.Job(job_).kept_bytes, 5 * kWindow);
+  EXPECT_EQ(world_.engine->Snapshot().kept_bytes, 5 * kWindow);
+  EXPECT_EQ(Fill(), 11U);
+  kept.resize(2);
+  Look(kept);
+  EXPECT_EQ(world_.Job(job_).kept_bytes, 2 * kWindow);
+  Look({});
+  EXPECT_EQ(world_.Job(job_).kept_bytes, 0U);
+  EXPECT_EQ(world_.engine->Snapshot().kept_bytes, 0U);
+}
+
+TEST_F(KeptWindows, OfAJobThatIsGoneAreShownAndChargedToNobody) {
+  KeptWindow kept = Kept(77);
+  kept.owner = memory::OwnerId{99};
+  Look({kept});
+  EXPECT_EQ(world_.engine->Snapshot().kept_bytes, kWindow);
+  EXPECT_EQ(world_.Job(job_).kept_bytes, 0U);
+}
+
+TEST_F(KeptWindows, AreToldOfOnceAfterTheDeadlineAndKillNobody) {
+  const KeptWindow kept = Kept(static_cast<uint64_t>(session_));
+  Look({kept});
+  EXPECT_TRUE(world_.sink.forced.empty()) << "it may be about to unmap it";
+  world_.Advance(kDeadline);
+  for (int look = 0; look < 3; ++look) Look({kept});
+  EXPECT_THAT(world_.sink.forced, ElementsAre(HasSubstr("processes of job 1/job have kept 2 MiB of windows")));
+  EXPECT_TRUE(world_.sink.killed.empty());
+}
+
+class KillingKeptWindows : public KeptWindows {
+ protected:
+  KillingKeptWindows() : KeptWindows(true) {}
+};
+
+TEST_F(KillingKeptWindows, AProcessThatKeepsOneForAnotherDeadlineIsKilledOnce) {
+  const KeptWindow kept = Kept(42);  // Its session has ended.
+  Look({kept});
+  EXPECT_TRUE(world_.sink.killed.empty());
+  world_.Advance(kDeadline - seconds(1));
+  Look({kept});
+  EXPECT_TRUE(world_.sink.killed.empty());
+  world_.Advance(seconds(1));
+  Look({kept, kept});
+  Look({kept});
+  EXPECT_THAT(world_.sink.killed, ElementsAre(42));
+  EXPECT_EQ(world_.engine->Snapshot().forced_returns[static_cast<size_t>(ForcedReturnKind::kProcess)], 1U);
+}
+
+// Its windows are watched when they are taken: its process goes on.
+TEST_F(KeptWindows, ASessionThatIsRevokedLeavesItsNameOnWhatItMaps) {
+  EXPECT_EQ(world_.Create(session_, 1, 3 * kWindow).code, Code::kOk);
+  world_.engine->CloseJob(job_, "removed", false);
+  world_.Turns(3);
+  EXPECT_EQ(world_.windows.unreturned().size(), 3U);
+  for (const auto& [window, session] : world_.windows.unreturned()) EXPECT_EQ(SessionId{session}, session_);
+}
+
+}  // namespace
+}  // namespace tier::tiering::testing
