@@ -177,6 +177,7 @@ Result<StartedWindow> Arena::StartMake(State state, OwnerId owner, WindowKind ki
                   .pages = *growth == Growth::kSmall ? PageKind::kSmall : PageKind::kHuge,
                   .numa_node = options_.numa_node};
   order.may_fall_back = *growth == Growth::kHugeElseSmall;
+  order.made_ahead = state == State::kMakingStock;
   order.collapse = options_.collapse == CollapsePolicy::kAuto;
   maker_.StartMake(order);
   return StartedWindow{.index = index, .size = size};

@@ -13,6 +13,8 @@
 namespace tier::memory {
 namespace {
 
+constexpr size_t kToldTogether = 64;  // Windows made ahead, at most.
+
 // One window in the making, or being closed.
 struct Job {
   WindowOrder order;
@@ -202,14 +204,16 @@ bool WindowMaker::Shared::TryFallBack(const std::shared_ptr<Job>& job) {
 }
 
 void WindowMaker::Shared::Finish(const std::shared_ptr<Job>& job) {
+  bool tell = true;
   {
     const MutexLock lock(mutex);
     if (stopping) return;
     finished.push_back(
         {job->order.window.index, std::move(job->window), std::move(job->error), job->close, std::move(job->retired)});
     finished_count.store(static_cast<uint32_t>(finished.size()), std::memory_order_release);
+    tell = !job->order.made_ahead || steps.empty() || finished.size() >= kToldTogether;
   }
-  if (on_finished) on_finished();
+  if (tell && on_finished) on_finished();
 }
 
 WindowMaker::WindowMaker(base::Workers* workers, std::function<void()> on_finished)

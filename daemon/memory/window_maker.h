@@ -23,6 +23,7 @@ namespace tier::memory {
 struct WindowOrder {
   Window::Options window;
   bool may_fall_back = false;  // window.pages is kHuge: small pages will do where no huge ones are to be had.
+  bool made_ahead = false;     // Nothing waits for it: on_finished may tell of it together with others.
   bool collapse = false;       // Small pages: make them transparent huge ones, at some 1.1 s a GiB instead of 0.7.
 };
 
