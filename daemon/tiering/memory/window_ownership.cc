@@ -78,6 +78,12 @@ void NoteSilent(Tables& tables, const SessionState& session, base::TimePoint ask
                   std::chrono::duration<double>(tables.options.reclaim_deadline).count()));
 }
 
+// Whether its first waiting request could go on with what is free now, or no other window comes that would tell it. A
+// request of many pieces looks at all of them each time that it is tried.
+bool MayGoOn(const Tables& tables, const JobState& job) {
+  return !job.windows.makes_any() || job.pool.free_pages() >= tables.waits.shortage_pages(job);
+}
+
 void TakeWindow(Tables& tables, const memory::WindowEvent& event) {
   const WindowIndex window = event.window.index;
   WindowEntry& entry = tables.windows.Edit(window);
@@ -86,11 +92,13 @@ void TakeWindow(Tables& tables, const memory::WindowEvent& event) {
   JobState* job = tables.jobs.FindByOwner(event.owner);
   if (job != nullptr) {
     job->windows.EndMaking(event.window.kind, entry.shape.size);
-    tables.waits.OnRoom(*job);
     if (!job->prefetches.empty()) tables.jobs.NeedMaintenance(*job);  // They may have waited for it.
   }
   if (event.code != Code::kOk) {
-    if (job != nullptr) tables.ledger.SubtractHeld(job->entitlement, entry.shape.size);
+    if (job != nullptr) {
+      tables.ledger.SubtractHeld(job->entitlement, entry.shape.size);
+      tables.waits.OnRoom(*job);
+    }
     tables.windows.Clear(window);
     return;
   }
@@ -105,6 +113,7 @@ void TakeWindow(Tables& tables, const memory::WindowEvent& event) {
   job->pool.AddRegion(tables.windows.FirstBlock(window), tables.windows.BlockCount(window), RegionUseOf(event.window));
   job->windows.Add(window);
   tables.windows.Rerank(window);
+  if (MayGoOn(tables, *job)) tables.waits.OnRoom(*job);
 }
 
 }  // namespace
