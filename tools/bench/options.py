@@ -30,6 +30,7 @@ PART_NAMES = (
     "prefault",
     "pressure",
     "contention",
+    "three-jobs",
     "demo",
     "train",
     "train-bf16",

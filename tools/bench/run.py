@@ -45,6 +45,7 @@ from prefault import prefault
 from report import Report, paired, quartiles
 from ssd import swaps_through_ssd
 from steps import paired_steps
+from three_jobs import three_jobs
 from train import fine_tuning
 from train_parts import activation_offload, all_bf16, flat_in_depth, optimizer_alone
 
@@ -255,6 +256,7 @@ PARTS: dict[str, Callable[[Report, bool], None]] = dict(
             prefault,
             memory_pressure,
             contention,
+            three_jobs,
             demo_spin,
             fine_tuning,
             all_bf16,
