@@ -1,0 +1,62 @@
+"""Three torch jobs of two users in a small arena: one takes its guarantee back while all train, with the same bits."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import urllib.request
+
+import launcher
+import pytest
+
+sys.path.insert(0, str(launcher.ROOT / "tools/bench"))
+
+import three_jobs  # noqa: E402
+
+
+def need_users() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root: trainers are processes of two other users")
+    for uid in (three_jobs.OWNER, three_jobs.BORROWER):
+        tried = subprocess.run(
+            [sys.executable, "-c", "import tierd, torch.version"], env=launcher.environment(), cwd="/",
+            capture_output=True, text=True, user=uid, group=uid, extra_groups=[],
+        )  # fmt: skip
+        if tried.returncode != 0:
+            pytest.skip(f"needs a checkout that uid {uid} can read: {tried.stderr.splitlines()[-1:]}")
+
+
+def handed_over(daemon: launcher.Running) -> float:
+    """Windows that went from one job to another, however they had become empty."""
+    with urllib.request.urlopen(daemon.metrics_url, timeout=10) as answer:
+        return sum(map(float, re.findall(r"^tier_hand_over_windows_total\S+ (\S+)$", answer.read().decode(), re.M)))
+
+
+def window_files(daemon: launcher.Running) -> int:
+    """Memory files of windows, retired ones too, that the daemon has open."""
+    count = 0
+    for descriptor in pathlib.Path(f"/proc/{daemon.pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # Closed meanwhile.
+            count += os.readlink(descriptor).startswith("/memfd:tierd-window")
+    return count
+
+
+def test_three_jobs_train_with_the_same_bits_while_one_takes_its_guarantee_back(socket_folder: pathlib.Path) -> None:
+    need_users()
+    size = three_jobs.SMALL
+    assert 3 * size.state_bytes > size.arena, "each has to make room for the others"
+    lines: list[str] = []
+    with launcher.start(socket_folder, arena=f"{size.arena >> 20}MiB", tier="1GiB") as daemon:
+        node = three_jobs.Node(daemon.socket)
+        outcome = three_jobs.take_back(node, size, lines.append)
+        assert outcome.borrowed >= size.guarantee // 2, lines
+        assert outcome.held >= size.guarantee - three_jobs.SLACK, lines
+        assert handed_over(daemon) >= size.guarantee // 2 // (2 << 20), lines
+        assert outcome.left_over == {}
+        assert window_files(daemon) == 0
+    steps = {name: len(losses) for name, losses in outcome.losses.items()}
+    assert outcome.losses == three_jobs.solos(size, steps)
