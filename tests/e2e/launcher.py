@@ -14,6 +14,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -46,6 +47,18 @@ def need_build() -> pathlib.Path:
     if not program.exists():
         pytest.skip(f"needs a build: {program} is not there")
     return program
+
+
+def need_user(uid: int) -> None:
+    """Skips where no process of that user can be started, or it could not read the checkout."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root: becomes another user")
+    tried = subprocess.run(
+        [sys.executable, "-c", "import tierd"], env=environment(), cwd="/", capture_output=True, text=True,
+        user=uid, group=uid, extra_groups=[],
+    )  # fmt: skip
+    if tried.returncode != 0:
+        pytest.skip(f"needs a checkout that uid {uid} can read: {tried.stderr.strip()[-200:]}")
 
 
 @contextlib.contextmanager

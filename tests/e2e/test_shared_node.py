@@ -6,28 +6,14 @@ import contextlib
 import os
 import pathlib
 import re
-import subprocess
 import sys
 import urllib.request
 
 import launcher
-import pytest
 
 sys.path.insert(0, str(launcher.ROOT / "tools/bench"))
 
 import three_jobs  # noqa: E402
-
-
-def need_users() -> None:
-    if os.geteuid() != 0:
-        pytest.skip("needs root: trainers are processes of two other users")
-    for uid in (three_jobs.OWNER, three_jobs.BORROWER):
-        tried = subprocess.run(
-            [sys.executable, "-c", "import tierd, torch.version"], env=launcher.environment(), cwd="/",
-            capture_output=True, text=True, user=uid, group=uid, extra_groups=[],
-        )  # fmt: skip
-        if tried.returncode != 0:
-            pytest.skip(f"needs a checkout that uid {uid} can read: {tried.stderr.splitlines()[-1:]}")
 
 
 def handed_over(daemon: launcher.Running) -> float:
@@ -46,7 +32,8 @@ def window_files(daemon: launcher.Running) -> int:
 
 
 def test_three_jobs_train_with_the_same_bits_while_one_takes_its_guarantee_back(socket_folder: pathlib.Path) -> None:
-    need_users()
+    launcher.need_user(three_jobs.OWNER)
+    launcher.need_user(three_jobs.BORROWER)
     size = three_jobs.SMALL
     assert 3 * size.state_bytes > size.arena, "each has to make room for the others"
     lines: list[str] = []

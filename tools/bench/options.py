@@ -31,6 +31,7 @@ PART_NAMES = (
     "pressure",
     "contention",
     "three-jobs",
+    "hostile",
     "demo",
     "train",
     "train-bf16",

@@ -31,6 +31,7 @@ from full import full_devices
 from guarantee import guarantee_back
 from hand_over import sparse_borrower
 from hits import hits
+from hostile import hostile
 from hundred_steps import hundred_steps
 from larger import larger_than_memory
 from look_ahead import look_ahead
@@ -257,6 +258,7 @@ PARTS: dict[str, Callable[[Report, bool], None]] = dict(
             memory_pressure,
             contention,
             three_jobs,
+            hostile,
             demo_spin,
             fine_tuning,
             all_bf16,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -123,10 +124,6 @@ def borrowed_in(owners: Owners) -> int:
     return sum(owners.get(job.name, {}).get("borrowed_bytes", 0) for job in (A, C))
 
 
-def held_by(owners: Owners, job: Job) -> int:
-    return owners.get(job.name, {}).get("held_bytes", 0)
-
-
 class Node:
     """A daemon that all users reach, as `tierctl` shows it."""
 
@@ -142,7 +139,8 @@ class Node:
         )  # fmt: skip
         if result.returncode != 0:
             raise SystemExit(f"tierctl {' '.join(words)}: {result.stderr}")
-        return result.stdout
+        said: str = result.stdout
+        return said
 
     def ask(self, *words: str, uid: int = 0) -> Any:
         return json.loads(self.tierctl(*words, "--json", uid=uid))
@@ -210,6 +208,9 @@ class Transcript:
         self._last = memory
         return owners
 
+    def holds(self, job: Job, least: int) -> bool:
+        return self.look().get(job.name, {}).get("held_bytes", 0) >= least
+
     def picture(self) -> None:
         """The windows, as `tierctl pool map` draws them."""
         self.look()
@@ -237,11 +238,11 @@ def take_back(node: Node, size: Size, told: Callable[[str], None]) -> Outcome:
         before = sum(len(trainer.losses) for trainer in borrowers)
         start(B, token)
         for part in (size.guarantee // 2, size.guarantee - SLACK):
-            wait_for(f"{part} bytes with b", lambda part=part: held_by(seen.look(), B) >= part, seen.trainers)
+            wait_for(f"{part} bytes with b", functools.partial(seen.holds, B, part), seen.trainers)
             seen.picture()
         steps_beside = sum(len(trainer.losses) for trainer in borrowers) - before
         wait_for("more steps of all", more_steps(seen.trainers, STEPS_BESIDE), seen.trainers)
-        held = held_by(seen.look(), B)
+        held = seen.look()[B.name]["held_bytes"]
         seen.picture()
         for trainer in seen.trainers:
             trainer.finish()

@@ -1,0 +1,75 @@
+"""The bench's hostile clients do what they are named for, and a neighbour's tensors stay right meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import struct
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+
+import launcher
+import numpy
+import pytest
+
+import tierd
+
+sys.path.insert(0, str(launcher.ROOT / "tools/bench"))
+
+import hostile  # noqa: E402
+import hostile_client  # noqa: E402
+import raw_session  # noqa: E402
+
+# How what a client does shows in the daemon: requests of this kind, this many; else sessions that attach.
+REQUESTS = {
+    "create/free churn": ("free", 5),
+    "STAT flood": ("stat", 2000),
+    "1,023-item requests": ("acquire", 5),
+    "1,024 waiters on one tensor": ("acquire", 2000),
+}
+SESSIONS = {"attach and leave": 5, "doorbell writes": 1, "handshake garbage": 0}
+
+
+def shown(daemon: launcher.Running, kind: str) -> float:
+    """How often it has done it so far."""
+    if kind in SESSIONS:
+        return (daemon.directory / "tierd.log").read_text().count("attached to job 'hostile'")
+    with urllib.request.urlopen(daemon.metrics_url, timeout=10) as answer:
+        text = answer.read().decode()
+    found = re.search(rf'^tier_request_total{{op="{REQUESTS[kind][0]}",code="OK"}} (\S+)$', text, re.MULTILINE)
+    return float(found[1]) if found else 0.0
+
+
+def wait_for(what: str, holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < end, f"not within 30 s: {what}"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("kind", hostile.KINDS)
+def test_a_neighbour_keeps_its_bytes_beside(daemon: launcher.Running, kind: str) -> None:
+    if os.geteuid() == 0:
+        launcher.need_user(hostile.HOSTILE_USER)
+    daemon.directory.chmod(0o755)
+    content = numpy.random.default_rng(1).integers(0, 256, 3 << 20, numpy.uint8)
+    least = shown(daemon, kind) + (SESSIONS[kind] if kind in SESSIONS else REQUESTS[kind][1])
+    with (
+        tierd.connect(job="neighbour", socket=daemon.socket) as ours,
+        contextlib.closing(hostile.start_hostile(daemon.socket, kind)),
+    ):
+        for number in range(20):
+            ours.put("tensor", content, replace=True)
+            assert numpy.array_equal(ours.get("tensor"), content), number
+        wait_for("the client at work", lambda: shown(daemon, kind) >= least)
+    wait_for("no session", lambda: " 0 sessions, 0 tensors" in launcher.tierctl(daemon, "status"))
+
+
+def test_garbage_is_refused(daemon: launcher.Running) -> None:
+    for _ in range(300):
+        answer = hostile_client.greet(daemon.socket, hostile_client.garbage())
+        code = struct.unpack_from("<H", answer, raw_session.WELCOME_CODE)[0] if answer else None
+        assert code != 0
