@@ -90,21 +90,19 @@ void TakeWindow(Tables& tables, const memory::WindowEvent& event) {
   TIER_CHECK(entry.condition == WindowCondition::kMaking, "window {} came in condition {}", tier::Value(window),
              static_cast<int>(entry.condition));
   JobState* job = tables.jobs.FindByOwner(event.owner);
-  if (job != nullptr) {
-    job->windows.EndMaking(event.window.kind, entry.shape.size);
-    if (!job->prefetches.empty()) tables.jobs.NeedMaintenance(*job);  // They may have waited for it.
-  }
-  if (event.code != Code::kOk) {
-    if (job != nullptr) {
-      tables.ledger.SubtractHeld(job->entitlement, entry.shape.size);
-      tables.waits.OnRoom(*job);
-    }
+  if (job == nullptr) {  // Its owner went while it was being made: it is room for others, who may wait for just that.
+    if (event.code == Code::kOk) tables.ports.windows.Retire(window);
     tables.windows.Clear(window);
+    NoteHost(tables);
+    OnMemory(tables);
     return;
   }
-  if (job == nullptr) {  // Its owner went while it was being made.
-    tables.ports.windows.Retire(window);
+  job->windows.EndMaking(event.window.kind, entry.shape.size);
+  if (!job->prefetches.empty()) tables.jobs.NeedMaintenance(*job);  // They may have waited for it.
+  if (event.code != Code::kOk) {
+    tables.ledger.SubtractHeld(job->entitlement, entry.shape.size);
     tables.windows.Clear(window);
+    tables.waits.OnRoom(*job);
     return;
   }
   tables.windows.Put(event.window, event.address);

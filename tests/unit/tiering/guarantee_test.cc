@@ -63,6 +63,24 @@ TEST(Guarantee, AnUnusedGuaranteeIsLentAndComesBack) {
   EXPECT_EQ(world.Answered(other, asked)->code, Code::kOk) << world.Answered(other, asked)->detail;
 }
 
+// A client that is killed while its job grows leaves windows that nobody has asked to be made for another.
+TEST(Guarantee, ComesFromWindowsThatWereBeingMadeForAJobThatHasGone) {
+  World world(WithArena(64 * kMiB));
+  world.windows.SetDelay(50);
+  const SessionId gone = world.Open();
+  world.Send(gone, Op::kCreate, {{1, 0, 0, 56 * kMiB}});
+  world.Turn();
+  world.EndSession(gone);
+  world.windows.SetDelay(0);
+  const SessionId owner = world.Open({.guarantee_bytes = 32 * kMiB});
+  const uint64_t asked = world.Send(owner, Op::kCreate, {{1, 0, 0, 32 * kMiB}});
+  world.Turns(20);
+  EXPECT_FALSE(world.Answered(owner, asked).has_value()) << "they are still being made";
+  world.Turns(100);
+  ASSERT_TRUE(world.Answered(owner, asked).has_value()) << "what has come for no job is free";
+  EXPECT_EQ(world.Answered(owner, asked)->code, Code::kOk);
+}
+
 TEST(Guarantee, LeasesAreNotMadeRoomForInWhatOthersAreGuaranteed) {
   World world(WithArena(64 * kMiB));
   const JobId greedy = world.OpenJob();
