@@ -148,6 +148,7 @@ Result<StartedWindow> Arena::StartMake(State state, OwnerId owner, WindowKind ki
   const uint32_t number = unused_.FindAtOrAfter(0);
   if (number == base::FreeBlockMap::kNone) {
     ++refusals_at_maximum_;
+    index_lacked_ = true;
     return Fail(Code::kNoMemory,
                 fmt::format("all {} window indices are in use, {} of windows are still being closed; try again",
                             windows_max(), FormatBytes(closing_bytes_)));
@@ -270,6 +271,7 @@ void Arena::OnClosed(MadeWindow closed) {
   }
   entry = {};
   unused_.MarkFree(Value(window));
+  if (std::exchange(index_lacked_, false)) index_freed_ = true;
 }
 
 void Arena::OnMade(MadeWindow made, std::vector<WindowEvent>* events) {

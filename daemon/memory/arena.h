@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/base/check.h"
@@ -103,6 +104,7 @@ class Arena final : public WindowSource {
   bool TakeKept(std::vector<KeptWindow>* kept) override { return retired_.Poll(kept); }
   void Retire(WindowIndex window) override;
   void Poll(std::vector<WindowEvent>* events) override;
+  bool TakeIndexFreed() override { return std::exchange(index_freed_, false); }
   std::shared_ptr<const proto::FileDescriptor> Descriptor(WindowIndex window) const override;
 
   // Makes block windows ahead of need, `bytes` of them in all, which StartCreate then hands out at once. NO_MEMORY as
@@ -176,6 +178,8 @@ class Arena final : public WindowSource {
   std::vector<Entry> entries_;
   base::FreeBlockMap unused_;  // Of window indices; the lowest is taken first.
   PlaceAllocator places_;
+  bool index_lacked_ = false;  // By a window that was refused.
+  bool index_freed_ = false;   // Since then; until it is told.
   std::vector<WindowIndex> stock_;
   std::vector<WindowIndex> handed_out_;  // Out of stock since the last Poll.
   uint32_t window_count_ = 0;            // Owned, or stock.

@@ -89,6 +89,8 @@ class WindowSource {
   virtual bool TakeKept(std::vector<KeptWindow>*) { return false; }
   // Appends what has finished since the last call; never blocks.
   virtual void Poll(std::vector<WindowEvent>* events) = 0;
+  // True once: StartCreate had no index left, and Poll has freed one since.
+  virtual bool TakeIndexFreed() { return false; }
   // The memfd to hand to clients: shared with the packets that carry it, so that handing it over needs no further
   // descriptor and cannot fail. Null in simulations.
   virtual std::shared_ptr<const proto::FileDescriptor> Descriptor(WindowIndex window) const = 0;

@@ -143,7 +143,10 @@ bool TakeWindows(Tables& tables) {
   tables.scratch.events.clear();
   tables.ports.windows.Poll(&tables.scratch.events);
   for (const memory::WindowEvent& event : tables.scratch.events) TakeWindow(tables, event);
-  return removed || !tables.scratch.events.empty();
+  // A window that is being closed has its index till the end: its memory alone was of no use to those that wait.
+  const bool freed = tables.ports.windows.TakeIndexFreed();
+  if (freed) OnMemory(tables);
+  return removed || freed || !tables.scratch.events.empty();
 }
 
 void ReturnWindow(Tables& tables, WindowIndex window) {

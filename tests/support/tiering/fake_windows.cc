@@ -51,7 +51,8 @@ Result<StartedWindow> FakeWindowSource::StartCreate(OwnerId owner, WindowKind ki
     --halved_;
     size /= 2;
   }
-  if (arena_bytes() + size > options_.arena_max_bytes || windows_.size() == options_.windows_max) {
+  if (!HasIndex()) index_lacked_ = true;
+  if (arena_bytes() + size > options_.arena_max_bytes || !HasIndex()) {
     return Fail(Code::kNoMemory, fmt::format("the arena has {} of {} bytes", arena_bytes(), options_.arena_max_bytes));
   }
   if (kind == WindowKind::kSlot && refuses_slot_windows_) return Fail(Code::kNoMemory, "scripted: no slot windows");

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "daemon/memory/place_allocator.h"
@@ -53,6 +54,7 @@ class FakeWindowSource final : public WindowSource {
     return std::exchange(looked_, false);
   }
   void Poll(std::vector<WindowEvent>* events) override;
+  bool TakeIndexFreed() override { return HasIndex() && std::exchange(index_lacked_, false); }
   std::shared_ptr<const proto::FileDescriptor> Descriptor(WindowIndex window) const override;
 
   // The script.
@@ -67,6 +69,8 @@ class FakeWindowSource final : public WindowSource {
   }
   // Windows and sessions of NoteUnreturned.
   const std::multimap<uint32_t, uint64_t>& unreturned() const { return unreturned_; }
+  // So many indices are those of windows that are still being closed.
+  void SetIndicesClosing(uint32_t count) { indices_closing_ = count; }
   void RefuseSlotWindows(bool refuse) { refuses_slot_windows_ = refuse; }
   void SetSmallestWished(uint64_t bytes) { smallest_wished_ = bytes; }
   void HalveNext(uint32_t count) { halved_ += count; }  // The next windows have half of the size asked for.
@@ -91,6 +95,7 @@ class FakeWindowSource final : public WindowSource {
     uint64_t due_turn = 0;
     bool ready = false;
   };
+  bool HasIndex() const { return windows_.size() + indices_closing_ < options_.windows_max; }
   void GiveMemory(Window* window);
   // Addresses of all places, where no byte may be touched.
   class Addresses {
@@ -109,6 +114,8 @@ class FakeWindowSource final : public WindowSource {
   PlaceAllocator places_;
   std::optional<Addresses> addresses_;  // Of windows without memory.
   std::map<uint32_t, Window> windows_;
+  uint32_t indices_closing_ = 0;
+  bool index_lacked_ = false;
   uint32_t lowest_unused_ = 0;  // No index below it is unused.
   std::multimap<uint32_t, uint64_t> unreturned_;
   std::vector<KeptWindow> kept_;

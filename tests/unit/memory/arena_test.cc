@@ -77,6 +77,19 @@ TEST_F(ArenaTest, AWindowCanBeMadeWhileTheOneBeforeIsStillBeingClosed) {
   EXPECT_EQ(Await(1).at(0).code, Code::kOk);
 }
 
+TEST_F(ArenaTest, TellsOnceThatAnIndexIsFreeThatAWindowLacked) {
+  ArenaOptions options = Options(2);
+  options.sizes.windows_max = 2;
+  Start(options);
+  for (const WindowEvent& each : {Create(), Create()}) arena_->Retire(each.window.index);
+  EXPECT_FALSE(arena_->TakeIndexFreed());
+  EXPECT_THAT(Refusal(), HasSubstr("all 2 window indices are in use, 4 MiB of windows are still being closed"));
+  AwaitQuiet();
+  EXPECT_TRUE(arena_->TakeIndexFreed());
+  EXPECT_FALSE(arena_->TakeIndexFreed());
+  EXPECT_TRUE(StartCreate());
+}
+
 TEST_F(ArenaTest, RefusesAtItsMaximumWithFigures) {
   Start(Options(2));
   (void)Create();

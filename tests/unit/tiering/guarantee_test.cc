@@ -81,6 +81,19 @@ TEST(Guarantee, ComesFromWindowsThatWereBeingMadeForAJobThatHasGone) {
   EXPECT_EQ(world.Answered(owner, asked)->code, Code::kOk);
 }
 
+TEST(Guarantee, ComesWhenWindowsThatAreBeingClosedLeaveTheirIndices) {
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 64 * kMiB, .windows_max = 8}});
+  world.windows.SetIndicesClosing(6);
+  const SessionId owner = world.Open({.guarantee_bytes = 32 * kMiB});
+  const uint64_t asked = world.Send(owner, Op::kCreate, {{1, 0, 0, 32 * kMiB}});
+  world.Turns(20);
+  EXPECT_FALSE(world.Answered(owner, asked).has_value()) << "two indices are left";
+  world.windows.SetIndicesClosing(0);
+  world.Turns(20);
+  ASSERT_TRUE(world.Answered(owner, asked).has_value());
+  EXPECT_EQ(world.Answered(owner, asked)->code, Code::kOk);
+}
+
 TEST(Guarantee, LeasesAreNotMadeRoomForInWhatOthersAreGuaranteed) {
   World world(WithArena(64 * kMiB));
   const JobId greedy = world.OpenJob();
