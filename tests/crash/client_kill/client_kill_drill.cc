@@ -1,8 +1,12 @@
 // The drill: kill a client in the middle of its swap-outs, again and again; nothing may stay with the dead.
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -18,36 +22,47 @@ constexpr uint64_t kArenaMib = 64;
 constexpr uint64_t kVictimMib = 48;    // What each victim streams through the arena.
 constexpr uint64_t kObserverMib = 40;  // More than is free while the victim lives.
 
-int KillCount() {
+int KillCount(int usual = 200) {
   const char* const given = std::getenv("TIER_KILLS");
-  return given == nullptr ? 200 : std::atoi(given);
+  return given == nullptr ? usual : std::atoi(given);
+}
+
+double MillisecondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
 
 struct Figures {
   std::vector<double> milliseconds;
   double median() const { return milliseconds[milliseconds.size() / 2]; }
+  size_t CountBeyond(double bound) const {
+    return static_cast<size_t>(std::ranges::count_if(milliseconds, [&](double one) { return one > bound; }));
+  }
   void Print(const char* what) {
     std::ranges::sort(milliseconds);
-    std::printf("%s: %zu kills, memory back after %.1f ms (median), %.1f ms (worst)\n", what, milliseconds.size(),
-                median(), milliseconds.back());
+    if (milliseconds.empty()) return;
+    std::printf("%s: %.1f ms (median), %.1f ms (worst) of %zu\n", what, median(), milliseconds.back(),
+                milliseconds.size());
   }
 };
 
 class ClientKill : public RealDaemon {
  protected:
-  // Kills one victim in the middle of its swaps. Milliseconds from its pidfd firing until the observer has got more
-  // memory than was free while it lived.
-  double KillOne(tier::Client& observer, const ChildProcess::Options& command) {
-    ChildProcess victim(command);
+  void KillAtRandom(ChildProcess& victim) {
     EXPECT_EQ(victim.ReadLine(), "ready");
     // Anywhere in a swap: a few thousand yields are a few milliseconds.
     for (uint64_t i = random_() % 4000; i > 0; --i) std::this_thread::yield();
     victim.Signal(SIGKILL);
     EXPECT_TRUE(victim.AwaitDeath(milliseconds(5000)));
+  }
+  // Kills one victim in the middle of its swaps. Milliseconds from its pidfd firing until the observer has got more
+  // memory than was free while it lived.
+  double KillOne(tier::Client& observer, const ChildProcess::Options& command) {
+    ChildProcess victim(command);
+    KillAtRandom(victim);
     const auto died = Clock::now();
     std::string sentence;
     const int code = CodeOf([&] { observer.Create(1, kObserverMib * kMiB, {}, 0, 5000).Seal(); }, &sentence);
-    const double elapsed = std::chrono::duration<double, std::milli>(Clock::now() - died).count();
+    const double elapsed = MillisecondsSince(died);
     EXPECT_EQ(code, TIER_OK) << "after " << elapsed << " ms: " << sentence;
     observer.Free(1);
     return elapsed;
@@ -80,7 +95,7 @@ TEST_F(ClientKill, WhatADeadRankHeldIsAllocatableWithin100Milliseconds) {
   const size_t descriptors = daemon_->descriptor_count();
   for (int kill = 1; kill < KillCount() && !HasFailure(); ++kill)
     figures.milliseconds.push_back(KillOne(observer, command));
-  figures.Print("a rank of the same job");
+  figures.Print("memory back to a rank of the same job");
   EXPECT_LE(figures.milliseconds.back(), 100.0);
   ExpectNothingLeaked(observer, descriptors);
 }
@@ -96,9 +111,114 @@ TEST_F(ClientKill, WhatADeadJobHeldGoesToAnotherJob) {
   const size_t descriptors = daemon_->descriptor_count();
   for (int kill = 1; kill < KillCount() / 4 && !HasFailure(); ++kill)
     figures.milliseconds.push_back(KillOne(observer, command));
-  figures.Print("another job");
+  figures.Print("memory back to another job");
   EXPECT_LE(figures.median(), 250.0);
   ExpectNothingLeaked(observer, descriptors);
+}
+
+// ---- Beside two jobs that train ----
+
+constexpr uint64_t kTrainerMib = 16;  // One tensor of three; a trainer's job has room for two.
+constexpr uint64_t kTrainers = 2;
+constexpr uint64_t kSharedArenaMib = kArenaMib + kTrainers * 2 * kTrainerMib;
+
+// What the kernel alone needs to take so many bytes of a memory file from one process and populate as many for another.
+double PunchAndPopulateMilliseconds(uint64_t bytes) {
+  const Descriptor file(::memfd_create("bare", MFD_CLOEXEC));
+  EXPECT_EQ(::ftruncate(file.get(), static_cast<off_t>(bytes)), 0);
+  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  EXPECT_NE(memory, MAP_FAILED);
+  const auto begin = Clock::now();
+  EXPECT_EQ(::madvise(memory, bytes, MADV_POPULATE_WRITE), 0);
+  EXPECT_EQ(::fallocate(file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes)), 0);
+  const double elapsed = MillisecondsSince(begin);
+  ::munmap(memory, bytes);
+  return elapsed;
+}
+
+class KillBesideTrainers : public ClientKill {
+ protected:
+  void SetUp() override {
+    Start({.arena = std::to_string(kSharedArenaMib) + "MiB"});
+    descriptors_ = daemon_->descriptor_count();
+    for (auto& trainer : trainers_) {
+      trainer.emplace(Victim("train", kTrainerMib));
+      ASSERT_EQ(trainer->ReadLine(), "ready");
+    }
+  }
+  // A victim in the job of `observer`, whose memory stays with the job.
+  ChildProcess::Options RankOf(tier::Client& observer) const {
+    auto command = Victim("swap_out", kVictimMib);
+    command.command.push_back(observer.Session().job);
+    command.environment["TIERD_JOB_TOKEN"] = observer.Session().token;
+    return command;
+  }
+  // A job that has nothing yet, and a guarantee that is lent until the victim is dead: milliseconds until it has
+  // written all of what it is guaranteed.
+  double KillForAnotherOwner() {
+    auto options = Options();
+    options.guarantee_bytes = kObserverMib * kMiB;
+    tier::Client heir(options);
+    ChildProcess victim(Victim("swap_out", kVictimMib));
+    KillAtRandom(victim);
+    const auto died = Clock::now();
+    std::string sentence;
+    const int code = CodeOf(
+        [&] {
+          tier::Lease lease = heir.Create(1, kObserverMib * kMiB);
+          std::ranges::fill(lease.bytes(), std::byte{1});
+          lease.Seal();
+        },
+        &sentence);
+    const double elapsed = MillisecondsSince(died);
+    EXPECT_EQ(code, TIER_OK) << "after " << elapsed << " ms: " << sentence;
+    return elapsed;
+  }
+  void EndTrainers() {
+    for (auto& trainer : trainers_) {
+      trainer->Signal(SIGTERM);
+      const int steps = std::atoi(trainer->ReadLine().c_str());
+      EXPECT_EQ(trainer->Join(), 0) << "a trainer read other bytes than it had written";
+      EXPECT_GT(steps, 1) << "it did not train while clients were killed";
+      std::printf("a trainer beside them: %d steps, every byte right\n", steps);
+    }
+  }
+  // When all clients have gone: windows, rings and pages of sessions are closed.
+  void ExpectNoDescriptorLeft() {
+    const auto end = Clock::now() + std::chrono::seconds(20);
+    while (daemon_->descriptor_count() > descriptors_ && Clock::now() < end) std::this_thread::yield();
+    EXPECT_LE(daemon_->descriptor_count(), descriptors_);
+  }
+  std::array<std::optional<ChildProcess>, kTrainers> trainers_;
+  size_t descriptors_ = 0;
+};
+
+// What the figures must be is for a machine that does nothing else: here they are printed, and only bytes decide.
+TEST_F(KillBesideTrainers, WhatTheDeadHeldGoesToItsOwnJobAndToAnotherWhileTwoJobsTrain) {
+  Figures own, other, bare;
+  const int kills = KillCount(40);
+  {
+    auto observer = Connect();
+    for (int kill = 0; kill < kills / 2 && !HasFailure(); ++kill)
+      own.milliseconds.push_back(KillOne(observer, RankOf(observer)));
+  }
+  for (int kill = kills / 2; kill < kills && !HasFailure(); ++kill) {
+    bare.milliseconds.push_back(PunchAndPopulateMilliseconds(kObserverMib * kMiB));
+    other.milliseconds.push_back(KillForAnotherOwner());
+  }
+  own.Print("memory back to a rank of the same job, beside two jobs that train");
+  other.Print("the same written by another owner, beside two jobs that train");
+  bare.Print("punch and populate of as much, by the kernel alone");
+  const double bound = 100.0 + 1.25 * bare.median();
+  std::printf("beyond 100 ms: %zu of the first; beyond %.0f ms: %zu of the second\n", own.CountBeyond(100.0), bound,
+              other.CountBeyond(bound));
+  EndTrainers();
+  if (HasFailure()) return;
+  {
+    auto observer = Connect();
+    ExpectNothingLeaked(observer, daemon_->descriptor_count());
+  }
+  ExpectNoDescriptorLeft();
 }
 
 }  // namespace

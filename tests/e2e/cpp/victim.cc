@@ -1,14 +1,18 @@
 // victim: a client that brings itself into one state of the protocol, says "ready", and waits there to be killed.
 //   victim SOCKET STATE MIB [JOB]    STATE: create, write, read, waiting, swap_out, swap_in, half_swap,
-//   idle
-// With JOB it joins that job by $TIERD_JOB_TOKEN, else it has one of its own.
+//   idle, train
+// With JOB it joins that job by $TIERD_JOB_TOKEN, else it has one of its own. In state train it is the neighbour of
+// those that are killed: it goes on until SIGTERM, and ends with status 4 when a byte is wrong.
 #include <tier/tier.hpp>
 
 #include <unistd.h>
 
+#include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -52,6 +56,41 @@ void FillAndSeal(tier::Client& client, uint64_t tensor, uint64_t bytes) {
   WaitToBeKilled();
 }
 
+volatile std::sig_atomic_t asked_to_end = 0;
+
+void FillWith(std::vector<uint64_t>& words, uint64_t seed) {
+  for (size_t i = 0; i < words.size(); ++i) words[i] = seed + i * 0x9e3779b97f4a7c15;
+}
+
+// Steps as a trainer's over three tensors, which its job cannot hold in RAM together: each step writes them all, then
+// reads them all and compares every word.
+[[noreturn]] void Train(tier::Client& client, uint64_t bytes) {
+  std::signal(SIGTERM, [](int) { asked_to_end = 1; });
+  std::vector<uint64_t> memory(bytes / sizeof(uint64_t));
+  std::vector<uint64_t> expected(memory.size());
+  uint64_t step = 0;
+  do {
+    ++step;
+    for (uint64_t tensor = 0; tensor < 3; ++tensor) {
+      FillWith(memory, step * 3 + tensor);
+      client.SwapOut(tensor, std::as_bytes(std::span(memory))).Wait();
+    }
+    for (uint64_t tensor = 0; tensor < 3; ++tensor) {
+      client.SwapIn(tensor, std::as_writable_bytes(std::span(memory))).Wait();
+      FillWith(expected, step * 3 + tensor);
+      if (memory != expected) {
+        std::fprintf(stderr, "victim: tensor %llu of step %llu has other bytes\n",
+                     static_cast<unsigned long long>(tensor), static_cast<unsigned long long>(step));
+        std::exit(4);
+      }
+    }
+    client.Step(step);
+    if (step == 1) SayReady();
+  } while (asked_to_end == 0);
+  std::printf("%llu\n", static_cast<unsigned long long>(step));
+  std::exit(0);
+}
+
 [[noreturn]] void Enter(tier::Client& client, const std::string& state, uint64_t bytes) {
   tier::Lease lease;
   if (state == "create") {
@@ -70,6 +109,8 @@ void FillAndSeal(tier::Client& client, uint64_t tensor, uint64_t bytes) {
     Copying(client, state == "swap_in", bytes);
   } else if (state == "half_swap") {
     SwapUpToALease(client, bytes);
+  } else if (state == "train") {
+    Train(client, bytes);
   } else if (state != "idle") {
     std::fprintf(stderr, "victim: no state %s\n", state.c_str());
     std::exit(2);
@@ -86,8 +127,11 @@ int main(int argc, char** argv) {
     tier::ConnectOptions options;
     options.socket = argv[1];
     if (argc == 5) options.job = argv[4];
+    const std::string state = argv[2];
+    const uint64_t bytes = std::strtoull(argv[3], nullptr, 10) << 20;
+    if (state == "train") options.guarantee_bytes = options.limit_bytes = 2 * bytes;
     tier::Client client(options);
-    Enter(client, argv[2], std::strtoull(argv[3], nullptr, 10) << 20);
+    Enter(client, state, bytes);
   } catch (const tier::Error& error) {
     std::fprintf(stderr, "victim: %s\n", error.what());
     return 3;
