@@ -12,11 +12,14 @@ import contextlib
 import dataclasses
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -98,6 +101,19 @@ def start(
             port = int(port_file.read_text()) if port_file.exists() else 0
             url = f"http://127.0.0.1:{port}/metrics"
             yield Running(str(folder / "tierd.sock"), url, daemon.process.pid, folder, daemon.process)
+
+
+def metrics(daemon: Running) -> dict[str, float]:
+    """All of them, by name and labels."""
+    with urllib.request.urlopen(daemon.metrics_url, timeout=10) as answer:
+        return {name: float(n) for name, n in re.findall(r"^(tier_\S+) (\S+)$", answer.read().decode(), re.M)}
+
+
+def wait_for(what: str, holds: Callable[[], bool], seconds: float = 30) -> None:
+    """Asks again and again whether it holds, at the pace of what that asks."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, f"not within {seconds:g} s: {what}"
 
 
 def tierctl(daemon: Running, *words: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pathlib
 import re
 import time
-import urllib.request
 
 import launcher
 import numpy
@@ -20,11 +19,8 @@ BLOCKS = 28  # Of 2 MiB: most of what one job may have of 64 MiB.
 
 def moved(daemon: launcher.Running) -> dict[str, float]:
     """Pieces moved in RAM, by cause."""
-    with urllib.request.urlopen(daemon.metrics_url, timeout=10) as answer:
-        text = answer.read().decode()
-    return {
-        name: float(n) for name, n in re.findall(r'^tier_compaction_moves_total\{cause="(\w+)"\} (\S+)$', text, re.M)
-    }
+    moves = {name: n for name, n in launcher.metrics(daemon).items() if name.startswith("tier_compaction_moves_total")}
+    return {name.split('"')[1]: n for name, n in moves.items()}
 
 
 def scatter(client: tierd.Client) -> None:

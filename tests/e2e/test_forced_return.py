@@ -10,11 +10,10 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import launcher
 import pytest
-from test_hand_over import metrics
 
 import tierd
 
@@ -93,24 +92,13 @@ def go_on(process: subprocess.Popen[str]) -> None:
     process.stdin.flush()
 
 
-def until_kept(daemon: launcher.Running, enough: Callable[[float], bool]) -> float:
-    """The bytes of windows that processes keep, as a look finds them that comes within some seconds."""
-    end = time.monotonic() + MARGIN_S
-    while not enough(kept := metrics(daemon)["tier_kept_bytes"]):
-        assert time.monotonic() < end, kept
-        time.sleep(0.05)
-    return kept
-
-
-def forced(daemon: launcher.Running) -> dict[str, float]:
-    """What was taken by force so far, by kind."""
-    return {name.split('"')[1]: n for name, n in metrics(daemon).items() if name.startswith("tier_forced_return_total")}
-
-
-def test_a_stopped_process_that_leases_nothing_loses_nothing(running: launcher.Running) -> None:
+@contextlib.contextmanager
+def borrowing(daemon: launcher.Running) -> Iterator[subprocess.Popen[str]]:
+    """A program of another user that has filled most of the arena, which is on SSD as well, and leases nothing. Told to
+    go on, it looks at its tensors."""
     with nobody(
         f"""
-        client = tierd.connect(job="borrower", socket={running.socket!r})
+        client = tierd.connect(job="borrower", socket={daemon.socket!r})
         for number in range(15):
             client.put(f"tensor/{{number}}", data(number))
         client.flush(*(f"tensor/{{number}}" for number in range(15)))
@@ -122,6 +110,25 @@ def test_a_stopped_process_that_leases_nothing_loses_nothing(running: launcher.R
         """
     ) as borrower:
         assert line_of(borrower) == "full"
+        yield borrower
+
+
+def kept(daemon: launcher.Running) -> float:
+    """The bytes of windows that processes keep, as the last look found them, one of every second."""
+    return launcher.metrics(daemon)["tier_kept_bytes"]
+
+
+def forced(daemon: launcher.Running) -> dict[str, float]:
+    """What was taken by force so far, by kind."""
+    return {
+        name.split('"')[1]: n
+        for name, n in launcher.metrics(daemon).items()
+        if name.startswith("tier_forced_return_total")
+    }
+
+
+def test_a_stopped_process_that_leases_nothing_loses_nothing(running: launcher.Running) -> None:
+    with borrowing(running) as borrower:
         with tierd.connect(job="owed", socket=running.socket, guarantee="14MiB") as owed:
             with stopped(borrower):
                 begin = time.monotonic()
@@ -134,12 +141,13 @@ def test_a_stopped_process_that_leases_nothing_loses_nothing(running: launcher.R
                 assert second < MARGIN_S, "the stopped process is known by now"
                 counts = forced(running)
                 assert counts["window"] >= 1 and counts["session"] == 0
-                kept = until_kept(running, lambda kept: kept > 0)
-                of_jobs = {name: n for name, n in metrics(running).items() if name.startswith("tier_job_kept_bytes")}
-                assert [n for name, n in of_jobs.items() if "borrower" in name] == [kept], of_jobs
+                launcher.wait_for("windows are kept", lambda: kept(running) > 0, MARGIN_S)
+                now = launcher.metrics(running)
+                of_borrower = [n for name, n in now.items() if "tier_job_kept" in name and "borrower" in name]
+                assert of_borrower == [now["tier_kept_bytes"]], now
             go_on(borrower)
             assert line_of(borrower) == "whole"
-            until_kept(running, lambda kept: kept == 0)
+            launcher.wait_for("none is kept", lambda: kept(running) == 0, MARGIN_S)
             assert owed.get("mine") == bytes(6 * MIB)
 
 
@@ -179,24 +187,14 @@ def test_a_stopped_process_that_leases_all_is_revoked_and_told_why(running: laun
 
 @pytest.mark.parametrize("jobs", [{"on_unreturned": "kill"}])
 def test_a_stopped_process_that_keeps_windows_is_killed_where_the_operator_wants_it(running: launcher.Running) -> None:
-    with nobody(
-        f"""
-        client = tierd.connect(job="borrower", socket={running.socket!r})
-        for number in range(15):
-            client.put(f"tensor/{{number}}", data(number))
-        client.flush(*(f"tensor/{{number}}" for number in range(15)))
-        say("full")
-        sys.stdin.readline()
-        """
-    ) as borrower:
-        assert line_of(borrower) == "full"
+    with borrowing(running) as borrower:
         with tierd.connect(job="owed", socket=running.socket, guarantee="14MiB") as owed, stopped(borrower):
             owed.put("mine", bytes(6 * MIB), timeout=60)
             begin = time.monotonic()
             assert borrower.wait(2 * DEADLINE_S + MARGIN_S) == -signal.SIGKILL
             assert time.monotonic() - begin > DEADLINE_S / 2, "it had another deadline to return them"
             assert forced(running)["process"] == 1
-            until_kept(running, lambda kept: kept == 0)
+            launcher.wait_for("none is kept", lambda: kept(running) == 0, MARGIN_S)
             assert owed.get("mine") == bytes(6 * MIB)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pathlib
 import re
 import time
-import urllib.request
 
 import launcher
 import numpy
@@ -17,12 +16,6 @@ MIB = 1 << 20
 PAGE = 4096
 WINDOWS = 28  # Of 2 MiB: most of what one job may have of 64 MiB.
 GUARANTEE = 28 * MIB
-
-
-def metrics(daemon: launcher.Running) -> dict[str, float]:
-    """All of them, by name and labels."""
-    with urllib.request.urlopen(daemon.metrics_url, timeout=10) as answer:
-        return {name: float(n) for name, n in re.findall(r"^(tier_\S+) (\S+)$", answer.read().decode(), re.M)}
 
 
 def fill_sparse(client: tierd.Client, clean: bool) -> None:
@@ -40,7 +33,7 @@ def settled(daemon: launcher.Running) -> dict[str, float]:
     """The metrics when no transfer is under way: what write-behind had begun has ended."""
     end = time.monotonic() + 20
     while True:
-        now = metrics(daemon)
+        now = launcher.metrics(daemon)
         if not any(n for name, n in now.items() if name.startswith("tier_device_requests_inflight")):
             return now
         assert time.monotonic() < end, "transfers do not end"
@@ -66,7 +59,7 @@ def test_a_guarantee_comes_back_without_io(socket_folder: pathlib.Path, ssd: dic
             after = settled(daemon)
             for number in range(WINDOWS):
                 assert (borrower.get(f"page {number}") == number).all()
-            last = metrics(daemon)
+            last = launcher.metrics(daemon)
             for lease in leases:
                 lease.release()
             status = launcher.tierctl(daemon, "status")

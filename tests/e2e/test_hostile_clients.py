@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import struct
 import sys
-import time
-import urllib.request
-from collections.abc import Callable
 
 import launcher
 import numpy
@@ -37,17 +33,7 @@ def shown(daemon: launcher.Running, kind: str) -> float:
     """How often it has done it so far."""
     if kind in SESSIONS:
         return (daemon.directory / "tierd.log").read_text().count("attached to job 'hostile'")
-    with urllib.request.urlopen(daemon.metrics_url, timeout=10) as answer:
-        text = answer.read().decode()
-    found = re.search(rf'^tier_request_total{{op="{REQUESTS[kind][0]}",code="OK"}} (\S+)$', text, re.MULTILINE)
-    return float(found[1]) if found else 0.0
-
-
-def wait_for(what: str, holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < end, f"not within 30 s: {what}"
-        time.sleep(0.01)
+    return launcher.metrics(daemon).get(f'tier_request_total{{op="{REQUESTS[kind][0]}",code="OK"}}', 0.0)
 
 
 @pytest.mark.parametrize("kind", hostile.KINDS)
@@ -64,8 +50,8 @@ def test_a_neighbour_keeps_its_bytes_beside(daemon: launcher.Running, kind: str)
         for number in range(20):
             ours.put("tensor", content, replace=True)
             assert numpy.array_equal(ours.get("tensor"), content), number
-        wait_for("the client at work", lambda: shown(daemon, kind) >= least)
-    wait_for("no session", lambda: " 0 sessions, 0 tensors" in launcher.tierctl(daemon, "status"))
+        launcher.wait_for("the client at work", lambda: shown(daemon, kind) >= least)
+    launcher.wait_for("no session", lambda: " 0 sessions, 0 tensors" in launcher.tierctl(daemon, "status"))
 
 
 def test_garbage_is_refused(daemon: launcher.Running) -> None:

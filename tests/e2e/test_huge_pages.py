@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pathlib
 import re
-import urllib.request
 
 import launcher
 import numpy
@@ -23,12 +22,6 @@ def free_huge_pages() -> int:
     return int(fields.get("HugePages_Free", 0)) - int(fields.get("HugePages_Rsvd", 0))
 
 
-def gauges(daemon: launcher.Running) -> dict[str, float]:
-    with urllib.request.urlopen(daemon.metrics_url, timeout=10) as answer:
-        text = answer.read().decode()
-    return {name: float(value) for name, value in re.findall(r"^(tier_\w+) (\S+)$", text, re.MULTILINE)}
-
-
 @pytest.mark.skipif(free_huge_pages() < PAGES, reason=f"needs hugepages: {PAGES} free pages of 2 MiB (vm.nr_hugepages)")
 def test_small_tensors_and_tails_do_not_take_huge_pages(socket_folder: pathlib.Path) -> None:
     settings = {"arena": {"maximum": f"{2 * PAGES}MiB", "huge_pages": "auto"}}
@@ -38,12 +31,12 @@ def test_small_tensors_and_tails_do_not_take_huge_pages(socket_folder: pathlib.P
         with tierd.connect(job="pages", socket=daemon.socket) as client:
             for number, content in enumerate(small):
                 client.put(f"small {number}", content)
-            held = gauges(daemon)
+            held = launcher.metrics(daemon)
             assert held["tier_windows_hugetlb"] == 0
             assert held["tier_arena_bytes"] <= 1.02 * 4096 * len(small) + 2 * MIB
             for number, content in enumerate(large):
                 client.put(f"large {number}", content)
-            held = gauges(daemon)
+            held = launcher.metrics(daemon)
             assert held["tier_windows_hugetlb"] >= 8, "two blocks of each"
             assert held["tier_windows_slot"] == held["tier_windows"] - held["tier_windows_hugetlb"]
             client.flush()

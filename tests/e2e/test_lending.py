@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pathlib
 import re
-import time
 
 import launcher
 import numpy
-from test_hand_over import metrics
 
 import tierd
 
@@ -32,8 +30,16 @@ def read_all(client: tierd.Client, count: int, offset: int) -> None:
         assert (back == number + offset).all(), number
 
 
-def read_bytes(daemon: launcher.Running) -> float:
-    return sum(n for name, n in metrics(daemon).items() if name.startswith("tier_device_read_bytes_total"))
+def stays_in_ram(daemon: launcher.Running, client: tierd.Client, count: int, offset: int) -> bool:
+    """Reads all of its tensors: whether none of them came from SSD."""
+
+    def from_ssd() -> float:
+        figures = launcher.metrics(daemon)
+        return sum(n for name, n in figures.items() if name.startswith("tier_device_read_bytes_total"))
+
+    before = from_ssd()
+    read_all(client, count, offset)
+    return from_ssd() == before
 
 
 def test_idle_memory_is_lent_and_comes_back(socket_folder: pathlib.Path) -> None:
@@ -45,23 +51,11 @@ def test_idle_memory_is_lent_and_comes_back(socket_folder: pathlib.Path) -> None
     ):
         fill(notebook, IDLE, 1)
         fill(tune, BUSY, 101)
-        end = time.monotonic() + GIVE_UP
-        while True:  # Until all of it stays in RAM.
-            before = read_bytes(daemon)
-            read_all(tune, BUSY, 101)
-            if read_bytes(daemon) == before:
-                break
-            assert time.monotonic() < end, metrics(daemon)
-        lent = metrics(daemon)["tier_lent_bytes_total"]
+        launcher.wait_for("all that it has stays", lambda: stays_in_ram(daemon, tune, BUSY, 101), GIVE_UP)
+        lent = launcher.metrics(daemon)["tier_lent_bytes_total"]
         assert lent >= (IDLE + BUSY) * TENSOR - 64 * MIB
         assert re.search(r"[1-9][\d.]* MiB lent by idle jobs", launcher.tierctl(daemon, "status"))
 
-        end = time.monotonic() + GIVE_UP
-        while True:  # Within its promise nothing of it is read again.
-            before = read_bytes(daemon)
-            read_all(notebook, IDLE, 1)
-            if read_bytes(daemon) == before:
-                break
-            assert time.monotonic() < end, metrics(daemon)
+        launcher.wait_for("its promise is back", lambda: stays_in_ram(daemon, notebook, IDLE, 1), GIVE_UP)
         read_all(tune, BUSY, 101)
         assert (notebook.get(0) == 1).all()

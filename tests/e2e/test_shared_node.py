@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-import re
 import sys
-import urllib.request
 
 import launcher
 
@@ -18,8 +16,7 @@ import three_jobs  # noqa: E402
 
 def handed_over(daemon: launcher.Running) -> float:
     """Windows that went from one job to another, however they had become empty."""
-    with urllib.request.urlopen(daemon.metrics_url, timeout=10) as answer:
-        return sum(map(float, re.findall(r"^tier_hand_over_windows_total\S+ (\S+)$", answer.read().decode(), re.M)))
+    return sum(n for name, n in launcher.metrics(daemon).items() if name.startswith("tier_hand_over_windows_total"))
 
 
 def window_files(daemon: launcher.Running) -> int:
