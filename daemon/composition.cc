@@ -81,7 +81,7 @@ Result<std::unique_ptr<Daemon>> Daemon::Start(const config::Config& config, cons
 
 // Another user's process cannot be killed without the right; a private daemon serves its own user.
 Status Daemon::CheckRights() const {
-  if (config_.jobs.on_unreturned != "kill" || config_.daemon.is_private || session::MayEndOthers()) return {};
+  if (!config_.jobs.kills_keepers() || config_.daemon.is_private || session::MayEndOthers()) return {};
   return Fail(
       Code::kDenied,
       "jobs.on_unreturned is \"kill\", and this process may not end those of other users: it needs CAP_KILL; under "
@@ -137,7 +137,7 @@ Status Daemon::OpenDataSocket() {
   options.daemon_version = fmt::format("tierd {}", kVersion);
   // The kernel allows as many as descriptors may be open; and a socket is kept open for what is unread at its end.
   options.unread.in_flight_max = std::max<size_t>(OpenFileLimit() / 2, session::kPacketsUnreadMax);
-  options.ends_processes = config_.jobs.on_unreturned == "kill";
+  options.ends_processes = config_.jobs.kills_keepers();
   options.attaches_per_uid_per_second = static_cast<uint32_t>(config_.jobs.max_attaches_per_second);
   options.on_session_count = [this](size_t sessions) { OnSessionCount(sessions); };
   options.on_warning = [](const std::string& text) { spdlog::warn("{}", text); };

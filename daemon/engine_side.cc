@@ -192,7 +192,7 @@ Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& p
   tiering::EngineOptions options;
   options.deadline_default = config.engine.deadline;
   options.reclaim_deadline = config.jobs.reclaim_deadline;
-  options.kills_keepers = config.jobs.on_unreturned == "kill";
+  options.kills_keepers = config.jobs.kills_keepers();
   options.idle_after = config.jobs.idle_after;
   options.tensors_per_job_max = static_cast<uint32_t>(config.jobs.max_tensors);
   options.leases_per_session_max = static_cast<uint32_t>(config.jobs.max_leases);

@@ -76,6 +76,7 @@ struct JobsConfig {
   base::Duration reclaim_deadline{};
   std::string on_unreturned;    // charge, kill
   base::Duration idle_after{};  // 0: never.
+  bool kills_keepers() const { return on_unreturned == "kill"; }
   friend bool operator==(const JobsConfig&, const JobsConfig&) = default;
 };
 

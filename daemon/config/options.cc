@@ -123,16 +123,14 @@ constexpr auto kOptions = std::to_array<Option>({
      "Empty windows that a process is asked for and does not return for so long are taken without its answer.",
      kSecond, 24 * kHour},
     {"jobs.on_unreturned", Kind::kChoice, TIER_FIELD(jobs.on_unreturned), "\"charge\"",
-     "What becomes of a process that keeps windows which were taken from it. charge: they count as held by its job "
-     "until\n"
-     "it unmaps them or ends. kill: the same, and after another jobs.reclaim_deadline it is killed, because it may "
-     "have\n"
-     "pinned that memory, and nothing else brings it back. That needs CAP_KILL (tierd.service.d/kill.conf).",
+     "What becomes of a process that keeps windows which were taken from it. charge: they count as held by its\n"
+     "job until it unmaps them or ends. kill: the same, and after another jobs.reclaim_deadline it is killed,\n"
+     "because it may have pinned that memory, and nothing else brings it back. That needs CAP_KILL\n"
+     "(tierd.service.d/kill.conf).",
      0, UINT64_MAX, "charge|kill"},
     {"jobs.idle_after", Kind::kDuration, TIER_FIELD(jobs.idle_after), "\"60s\"",
-     "A job without a session, or without requests and leases for so long, is idle: what it holds in RAM and SSD has "
-     "as\n"
-     "well may be lent to jobs that could use it, and comes back as soon as it asks for it. 0s: never.",
+     "A job without a session, or without requests and leases for so long, is idle: what it holds in RAM and SSD\n"
+     "has as well may be lent to jobs that could use it, and comes back as soon as it asks for it. 0s: never.",
      0, 24 * kHour},
     {"metrics.listen", Kind::kAddress, TIER_FIELD(metrics.listen), "\"127.0.0.1:9464\"",
      "Where Prometheus scrapes /metrics, ADDRESS:PORT; port 0 takes a free one (it is written to metrics.port in\n"

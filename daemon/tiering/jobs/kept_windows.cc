@@ -17,6 +17,11 @@ using memory::KeptWindow;
 
 double Seconds(base::Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
+// It was taken from its job another deadline ago.
+bool IsLongKept(const Tables& tables, const KeptWindow& window) {
+  return tables.turn.now() >= window.since + tables.options.reclaim_deadline;
+}
+
 void Charge(Tables& tables, const std::vector<KeptWindow>& windows) {
   std::vector<Keeper>& keepers = tables.forced_returns.keepers();
   for (Keeper& keeper : keepers) keeper.bytes = keeper.long_bytes = 0;
@@ -30,7 +35,7 @@ void Charge(Tables& tables, const std::vector<KeptWindow>& windows) {
     auto keeper = std::ranges::find(keepers, job->id, &Keeper::job);
     if (keeper == keepers.end()) keeper = keepers.insert(keepers.end(), {.job = job->id});
     keeper->bytes += window.bytes;
-    if (tables.turn.now() >= window.since + tables.options.reclaim_deadline) keeper->long_bytes += window.bytes;
+    if (IsLongKept(tables, window)) keeper->long_bytes += window.bytes;
   }
   tables.forced_returns.SetKept(bytes, refilled);
   for (const Keeper& keeper : keepers) {
@@ -46,8 +51,8 @@ void Tell(Tables& tables) {
     if (job == nullptr || keeper.long_bytes == 0 || std::exchange(keeper.told, true)) continue;
     tables.replies.ForcedReturn(
         job->id, fmt::format("processes of job {} have kept {} of windows for {:.1f} s since these were taken from it, "
-                             "and may have pinned "
-                             "some of that memory: it counts as held by the job until they unmap it or end",
+                             "and may have pinned some of that memory: it counts as held by the job until they unmap "
+                             "it or end",
                              job->key, FormatBytes(keeper.long_bytes), Seconds(tables.options.reclaim_deadline)));
   }
 }
@@ -88,8 +93,7 @@ void CheckKeptWindows(Tables& tables) {
   Tell(tables);
   for (const KeptWindow& window : windows) {
     if (window.refilled_bytes != 0 && window.refills >= kRefillsMax) EndRefilling(tables, window);
-    const bool long_enough = tables.turn.now() >= window.since + tables.options.reclaim_deadline;
-    if (tables.options.kills_keepers && long_enough) Kill(tables, window);
+    if (tables.options.kills_keepers && IsLongKept(tables, window)) Kill(tables, window);
   }
 }
 

@@ -93,8 +93,7 @@ std::string KeptByIt(const Tables& tables, const JobState& job) {
   if (kept == 0) return {};
   return fmt::format(
       "; processes of this job still have {} of windows that were taken from it, which count as held: unmap them, or "
-      "end "
-      "these processes",
+      "end these processes",
       FormatBytes(kept));
 }
 

@@ -14,8 +14,7 @@
 //   wished     memory that it needs beyond its promise, and that idle jobs have. It is taken from these while no job is
 //              owed anything; they get it back as what they are owed. One job at a time wishes.
 //   kept       windows that were taken from it without an answer and that its processes still have: they may have
-//   pinned
-//              some of that memory. They count as held where the job asks for more, and others do not wait for them.
+//              pinned some of that memory. They count as held where the job asks for more; others do not wait for them.
 //   returning  windows that its clients were asked to return; overdue: the part of these kept beyond the deadline.
 //
 // A part of the arena is promised to no job, so that a new job can start. The arena less that part and less the
@@ -134,7 +133,6 @@ class Ledger {
   // The job could use so many bytes of windows beyond its promise. True: its wish stands, for kClaimLifetime. False:
   // that of another one does, or none is heard yet.
   bool Wish(EntitlementIndex job, uint64_t bytes, base::TimePoint now);
-  void DropWish();
   void RefuseWishes(base::TimePoint until);  // No job has memory to lend.
   bool ExpireWish(base::TimePoint now);      // True: none stands any more.
   bool wishes() const { return wished_ != 0; }
@@ -241,6 +239,7 @@ class Ledger {
   bool OwedOfGuarantee(const Entitlement& job) const;
   void CountClaims();  // Finds the top claim, and how many are of guarantees.
   void LowerClaims();  // To what is lacking.
+  void DropWish();
   void RemoveClaim(EntitlementIndex job);
 
   uint64_t arena_;

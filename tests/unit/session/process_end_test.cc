@@ -11,6 +11,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/session/data_client.h"
+
 namespace tier::session {
 namespace {
 
@@ -83,15 +85,12 @@ TEST(ProcessEnd, TheRightIsThatOfTheKernel) {
   if (::geteuid() == 0) {
     EXPECT_TRUE(MayEndOthers());
   }
-  const pid_t pid = ::fork();
-  if (pid == 0) {
+  const int status = testing::InChild([] {
     const bool dropped = ::setuid(65533) == 0;
-    ::_exit(!dropped ? 2 : MayEndOthers() ? 1 : 0);
-  }
-  int status = 0;
-  ::waitpid(pid, &status, 0);
-  if (WEXITSTATUS(status) == 2) GTEST_SKIP() << "needs root: becomes another user";
-  EXPECT_EQ(WEXITSTATUS(status), 0);
+    return !dropped ? 2 : MayEndOthers() ? 1 : 0;
+  });
+  if (status == 2) GTEST_SKIP() << "needs root: becomes another user";
+  EXPECT_EQ(status, 0);
 }
 
 }  // namespace
