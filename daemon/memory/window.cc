@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <climits>
@@ -33,6 +34,10 @@ constexpr int kMadviseCollapse = 25;  // Linux 6.1; younger than the C library's
 #else
 constexpr int kMadviseCollapse = MADV_COLLAPSE;
 #endif
+
+// The kernel lets no thread of the process map, unmap or fault in memory beside a call that waits to, and that one waits
+// until the populating of all that was asked for at once is done.
+constexpr uint64_t kPopulatedAtOnce = kBlockSize;
 
 std::unexpected<Error> NoMemory(const char* what, const Window::Options& options) {
   const int error = errno;
@@ -143,15 +148,24 @@ Result<Window> Window::Open(const Options& options) {
 Status Window::Populate(uint64_t offset, uint64_t length) const {
   TIER_CHECK(offset % kPageSize == 0 && offset + length <= size(), "offset {} length {} size {}", offset, length,
              size());
-  while (::madvise(address() + offset, length, MADV_POPULATE_WRITE) != 0) {
-    if (errno == EINTR || errno == EAGAIN) continue;
-    // EFAULT stands for the SIGBUS that touching the page would have been: no huge page, or a limit was met.
-    const bool exhausted = errno == EFAULT || errno == ENOMEM || errno == ENOSPC;
-    return Fail(Code::kNoMemory,
-                fmt::format("cannot populate a window of {} ({} KiB pages) at offset {}: {}", FormatBytes(size()),
-                            page_size() / kKiB, offset, exhausted ? "no page is to be had" : std::strerror(errno)));
+  const uint64_t end = offset + length;
+  while (offset != end) {
+    const uint64_t now = std::min(end - offset, kPopulatedAtOnce);
+    if (::madvise(address() + offset, now, MADV_POPULATE_WRITE) == 0) {
+      offset += now;
+    } else if (errno != EINTR && errno != EAGAIN) {
+      return NotPopulated(errno, offset);
+    }
   }
   return {};
+}
+
+// EFAULT stands for the SIGBUS that touching the page would have been: no huge page, or a limit was met.
+std::unexpected<Error> Window::NotPopulated(int error, uint64_t offset) const {
+  const bool exhausted = error == EFAULT || error == ENOMEM || error == ENOSPC;
+  return Fail(Code::kNoMemory,
+              fmt::format("cannot populate a window of {} ({} KiB pages) at offset {}: {}", FormatBytes(size()),
+                          page_size() / kKiB, offset, exhausted ? "no page is to be had" : std::strerror(error)));
 }
 
 bool Window::TryCollapse(uint64_t offset, uint64_t length) const {

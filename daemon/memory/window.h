@@ -53,6 +53,8 @@ class Window {
   uint32_t page_size() const { return static_cast<uint32_t>(pages_ == PageKind::kHuge ? kBlockSize : kPageSize); }
 
  private:
+  std::unexpected<Error> NotPopulated(int error, uint64_t offset) const;
+
   std::shared_ptr<const proto::FileDescriptor> file_;
   proto::Mapping mapping_;
   base::GuardedRange guarded_;

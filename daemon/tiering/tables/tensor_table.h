@@ -60,7 +60,9 @@ class TensorTable {
     uint64_t capacity() const { return entries == nullptr ? 0 : mask + 1; }
   };
   static constexpr uint32_t kTombstone = 1;
-  static constexpr uint64_t kCapacityMin = 1024;
+  // To map and unmap memory the engine waits for threads that populate windows: the table of a node that has a few
+  // thousand tensors, more and less, stays as it is.
+  static constexpr uint64_t kCapacityMin = 8192;
   static constexpr uint64_t kNowhere = UINT64_MAX;
   static uint32_t TagOf(uint64_t hash) { return static_cast<uint32_t>(hash >> 32); }
   static Half MakeHalf(uint64_t capacity);
