@@ -17,7 +17,7 @@ namespace tier {
 namespace {
 
 constexpr auto kDeviceLockRetry = std::chrono::milliseconds(10);
-constexpr unsigned kWorkersMin = 2;
+constexpr unsigned kWorkersMin = 1;  // Half of the processors, of two as well: the others are for those that wait.
 constexpr unsigned kWorkersMax = 16;
 constexpr unsigned kClosers = 2;
 

@@ -2,6 +2,7 @@
 
 #include <sched.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,6 +41,15 @@ void SetUrgency(Urgency urgency) {
                           .nice = bulk ? std::min(now.nice + kBulkNice, kNiceMax) : now.nice,
                           .runtime_ns = bulk ? kBulkSliceNs : kPromptSliceNs};
   (void)::syscall(SYS_sched_setattr, 0, &wanted, 0);  // Best effort: it is no less right without.
+}
+
+// The timer slack makes it 50 µs. Pauses of 5 µs let nobody in, nor does sched_yield (measured 2026-11-26).
+void GiveWay() {
+  thread_local std::chrono::steady_clock::time_point paused_at;
+  if (std::chrono::steady_clock::now() - paused_at < kBulkRunMax) return;
+  const timespec moment{.tv_sec = 0, .tv_nsec = 1};
+  (void)::nanosleep(&moment, nullptr);
+  paused_at = std::chrono::steady_clock::now();
 }
 
 }  // namespace tier::proto

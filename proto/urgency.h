@@ -1,6 +1,8 @@
 // Urgency: what a thread is to the threads beside it on few processors (docs/decisions/0024). Threads: any.
 #pragma once
 
+#include <chrono>
+
 namespace tier::proto {
 
 enum class Urgency {
@@ -15,5 +17,11 @@ inline constexpr int kBulkNice = 5;  // Beyond that of the process.
 // (before Linux 6.12), or a filter forbids the call, the thread stays more or less as it was. A thread that is not
 // scheduled by niceness (a real-time policy, SCHED_IDLE) stays so.
 void SetUrgency(Urgency urgency);
+
+// For bulk threads, behind a piece of work for which nothing waits any more. One that has not slept for kBulkRunMax
+// sleeps for some 50 µs, so that a thread which the kernel lets wait for it until the next tick runs before.
+void GiveWay();
+
+inline constexpr std::chrono::microseconds kBulkRunMax{500};
 
 }  // namespace tier::proto

@@ -7,6 +7,7 @@
 #include "daemon/base/check.h"
 #include "daemon/base/fault_guard.h"
 #include "proto/mutex.h"
+#include "proto/urgency.h"
 
 namespace tier::memory {
 namespace {
@@ -65,7 +66,11 @@ void PageCopier::Post(std::vector<PageCopy> copies) {
   }
   // A full queue: the caller does it itself.
   auto task = std::make_shared<const std::vector<PageCopy>>(std::move(copies));
-  if (!workers_->TryPost([shared = shared_, task] { shared->Run(*task); })) shared_->Run(*task);
+  const auto run = [shared = shared_, task] {
+    shared->Run(*task);
+    proto::GiveWay();
+  };
+  if (!workers_->TryPost(run)) shared_->Run(*task);
 }
 
 void PageCopier::Submit() {

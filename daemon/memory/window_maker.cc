@@ -9,6 +9,7 @@
 
 #include "daemon/base/check.h"
 #include "proto/mutex.h"
+#include "proto/urgency.h"
 
 namespace tier::memory {
 namespace {
@@ -58,6 +59,7 @@ struct WindowMaker::Shared : std::enable_shared_from_this<WindowMaker::Shared> {
   void RunTask();
   bool TakeStep(Step* step);
   void Do(const Step& step);
+  void Close(const std::shared_ptr<Job>& job);
   void Open(const std::shared_ptr<Job>& job);
   void Populate(const Step& step);
   void Collapse(const Step& step);
@@ -118,10 +120,16 @@ void WindowMaker::Shared::RunTask() {
 
 void WindowMaker::Shared::Do(const Step& step) {
   switch (step.kind) {
-    case Step::Kind::kClose: step.job->retired = step.job->window.Close(); return Finish(step.job);
+    case Step::Kind::kClose: return Close(step.job);
     case Step::Kind::kOpen: return Open(step.job);
     case Step::Kind::kPopulate: return Populate(step);
   }
+}
+
+void WindowMaker::Shared::Close(const std::shared_ptr<Job>& job) {
+  job->retired = job->window.Close();
+  Finish(job);
+  proto::GiveWay();
 }
 
 void WindowMaker::Shared::Open(const std::shared_ptr<Job>& job) {

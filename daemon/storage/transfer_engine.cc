@@ -7,6 +7,7 @@
 #include "daemon/base/check.h"
 #include "daemon/base/fault_guard.h"
 #include "daemon/storage/checksum.h"
+#include "proto/urgency.h"
 
 namespace tier::storage {
 namespace {
@@ -208,6 +209,7 @@ void TransferEngine::StartChecksum(Request* request) {
     if (workers_.TryPost([this, request] {
           ComputeChecksums(request);
           PushChecksummed(request);
+          proto::GiveWay();
         })) {
       return;
     }

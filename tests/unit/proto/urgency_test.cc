@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -43,6 +44,30 @@ TEST(Urgency, AThreadOfAnotherPolicyStaysAsItWas) {
   });
   thread.join();
   EXPECT_EQ(policy, SCHED_IDLE);
+}
+
+// How often the calling thread has slept.
+long Sleeps() {
+  rusage usage{};
+  EXPECT_EQ(::getrusage(RUSAGE_THREAD, &usage), 0);
+  return usage.ru_nvcsw;
+}
+
+TEST(Urgency, ABulkThreadThatRanLongSleepsForAMoment) {
+  const long before = Sleeps();
+  const auto end = std::chrono::steady_clock::now() + kBulkRunMax;
+  GiveWay();
+  while (std::chrono::steady_clock::now() < end) {
+  }
+  GiveWay();
+  EXPECT_GE(Sleeps(), before + 1);
+}
+
+TEST(Urgency, OneThatSleptAMomentAgoGoesOn) {
+  constexpr int kCalls = 1000;
+  const long before = Sleeps();
+  for (int i = 0; i < kCalls; ++i) GiveWay();
+  EXPECT_LT(Sleeps() - before, kCalls / 2) << "far less than one in each";
 }
 
 }  // namespace
