@@ -25,9 +25,11 @@ namespace tier::proto {
 
 inline constexpr uint64_t kHandshakeMagic = 0x4f4c4c4548524554;  // "TERHELLO"
 // 2: windows have a kind, a size and a place. 3: an acquire may say the tensor's size, and its answer which content it
-// has.
-inline constexpr uint16_t kProtocolVersion = 3;
-inline constexpr uint16_t kProtocolVersionMin = 3;
+// has. 4: Hello may name a NUMA node.
+inline constexpr uint16_t kProtocolVersion = 4;
+inline constexpr uint16_t kProtocolVersionMin = 4;
+
+inline constexpr int kNumaNodesMax = 1024;  // Numbers of NUMA nodes are below this, as those of the kernel.
 
 inline constexpr uint32_t kJobNameSize = 128;   // With the NUL. [A-Za-z0-9._:/@-]+
 inline constexpr uint32_t kTokenSize = 65;      // 64 hexadecimal digits or empty.
@@ -65,7 +67,9 @@ struct Hello {
   uint16_t version_min;
   uint16_t mode;   // OpenMode
   uint16_t named;  // 1: keep the job until it is removed.
-  uint16_t reserved0;
+  // 1 + the NUMA node that memory for this client should come from, if it has any: that of its GPU, or of its
+  // processors. 0: any.
+  uint16_t numa_node;
   int32_t rank;        // -1: not part of a world.
   int32_t world_size;  // 0: not part of a world.
   int32_t pid;         // As the client sees itself; for display only.

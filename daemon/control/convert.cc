@@ -211,6 +211,7 @@ void ToMessage(const session::PoolWindow& window, v1::PoolWindow* message) {
   message->set_block_bytes(used(tiering::RamClass::kBlock));
   message->set_tail_bytes(used(tiering::RamClass::kTail));
   message->set_slot_bytes(used(tiering::RamClass::kSlot));
+  if (now.node != memory::kAnyNode) message->set_numa_node(static_cast<uint32_t>(now.node));
 }
 
 }  // namespace

@@ -34,6 +34,7 @@ Arena::Arena(ArenaOptions options, base::Workers* workers, base::Workers* closer
     : options_(std::move(options)),
       entries_(options_.sizes.windows_max),
       places_(2 * options_.sizes.max_bytes, options_.sizes.window_size_max),
+      nodes_(options_.numa_node, ReadMemoryNodes(options_.host_root)),
       max_now_bytes_(options_.sizes.max_bytes),
       clock_(options_.clock != nullptr ? *options_.clock : steady_clock_),
       sampler_(options_.host_root, closers != nullptr ? closers : workers, options_.on_event),
@@ -71,31 +72,18 @@ uint64_t Arena::smallest_wished() const {
   return SmallestWindow(options_.sizes, window_count_, owned_bytes_ + stock_bytes_);
 }
 
-Result<StartedWindow> Arena::StartCreate(OwnerId owner, WindowKind kind, uint64_t size_bytes) {
+Result<StartedWindow> Arena::StartCreate(OwnerId owner, WindowKind kind, uint64_t size_bytes, int node) {
   const ArenaSizes& sizes = options_.sizes;
   TIER_CHECK(
       std::has_single_bit(size_bytes) && size_bytes >= sizes.window_size_min && size_bytes <= sizes.window_size_max,
       "a window of {}", size_bytes);
-  if (kind == WindowKind::kBlock && size_bytes == stock_size() && !stock_.empty()) return HandOutStock(owner);
-  const auto started = StartMake(State::kMaking, owner, kind, size_bytes);
+  if (kind == WindowKind::kBlock && size_bytes == stock_size() && !stock_.empty()) return HandOutStock(owner, node);
+  const auto started =
+      StartMake(State::kMaking, {.owner = owner, .kind = kind, .size = size_bytes, .node = nodes_.For(node)});
   if (started) owned_bytes_ += started->size;
   TIER_CHECK(owned_bytes_ + stock_bytes_ <= sizes.max_bytes, "owned {} stock {} maximum {}", owned_bytes_, stock_bytes_,
              sizes.max_bytes);
   return started;
-}
-
-StartedWindow Arena::HandOutStock(OwnerId owner) {
-  const WindowIndex index = stock_.back();
-  stock_.pop_back();
-  Entry& entry = At(index);
-  TIER_CHECK(entry.state == State::kStock, "window {} state {}", Value(index), static_cast<int>(entry.state));
-  entry.owner = owner;
-  entry.state = State::kMaking;  // Until its event is polled.
-  stock_bytes_ -= entry.size;
-  owned_bytes_ += entry.size;
-  handed_out_.push_back(index);
-  if (options_.on_event) options_.on_event();
-  return {.index = index, .size = entry.size};
 }
 
 // Growth that the last reading of the host still covers, in pages that a window of this kind may have.
@@ -142,8 +130,9 @@ Result<Arena::Growth> Arena::AllowFromHost(WindowKind kind, uint64_t size) {
 }
 
 // Does all but count the bytes as owned or stock.
-Result<StartedWindow> Arena::StartMake(State state, OwnerId owner, WindowKind kind, uint64_t size) {
-  const Result<Growth> growth = AllowGrowth(kind, size);
+Result<StartedWindow> Arena::StartMake(State state, Making wanted) {
+  uint64_t& size = wanted.size;
+  const Result<Growth> growth = AllowGrowth(wanted.kind, size);
   if (!growth) return std::unexpected(growth.error());
   const uint32_t number = unused_.FindAtOrAfter(0);
   if (number == base::FreeBlockMap::kNone) {
@@ -162,8 +151,8 @@ Result<StartedWindow> Arena::StartMake(State state, OwnerId owner, WindowKind ki
   Entry& entry = At(index);
   TIER_CHECK(entry.state == State::kUnused, "window {} state {}", number, static_cast<int>(entry.state));
   entry.state = state;
-  entry.kind = kind;
-  entry.owner = owner;
+  entry.kind = wanted.kind;
+  entry.owner = wanted.owner;
   entry.size = size;
   entry.place = *place;
   making_bytes_ += size;
@@ -176,23 +165,12 @@ Result<StartedWindow> Arena::StartMake(State state, OwnerId owner, WindowKind ki
   order.window = {.index = index,
                   .size = size,
                   .pages = *growth == Growth::kSmall ? PageKind::kSmall : PageKind::kHuge,
-                  .numa_node = options_.numa_node};
+                  .node = wanted.node};
   order.may_fall_back = *growth == Growth::kHugeElseSmall;
   order.made_ahead = state == State::kMakingStock;
   order.collapse = options_.collapse == CollapsePolicy::kAuto;
   maker_.StartMake(order);
   return StartedWindow{.index = index, .size = size};
-}
-
-Status Arena::StartPrefault(uint64_t bytes) {
-  const uint64_t windows = bytes / stock_size();
-  for (uint64_t i = 0; i < windows; ++i) {
-    const auto started = StartMake(State::kMakingStock, OwnerId{}, WindowKind::kBlock, stock_size());
-    if (!started) return std::unexpected(started.error());
-    stock_bytes_ += started->size;
-    prefault_target_bytes_ += started->size;
-  }
-  return {};
 }
 
 void Arena::NoteUnreturned(WindowIndex window, uint64_t session) {
@@ -208,13 +186,6 @@ void Arena::Retire(WindowIndex window) {
   NoteGivenBack(window);
   owned_bytes_ -= entry.size;
   StartClose(window);
-}
-
-// Its pages are as good as free: a reading counts what is being closed as well.
-void Arena::TradeStock() {
-  const bool huge = At(stock_.back()).window.page_size() != kPageSize;
-  CloseStock();
-  (huge ? huge_credit_bytes_ : small_credit_bytes_) += stock_size();
 }
 
 void Arena::Poll(std::vector<WindowEvent>* events) {
@@ -244,7 +215,8 @@ WindowEvent Arena::EventOf(WindowIndex window) const {
                      .kind = entry.kind,
                      .page_size = entry.window.page_size(),
                      .size = entry.size,
-                     .place = entry.place},
+                     .place = entry.place,
+                     .node = entry.node},
           .owner = entry.owner,
           .message = {},
           .address = entry.window.address()};
@@ -285,6 +257,7 @@ void Arena::OnMade(MadeWindow made, std::vector<WindowEvent>* events) {
   if (!made.window) return OnFailed(std::move(made), events);
   TIER_CHECK(made.window.size() == entry.size, "size {} of {}", made.window.size(), entry.size);
   entry.window = std::move(made.window);
+  entry.node = nodes_.several() ? made.node : kAnyNode;
   entry.state = for_stock ? State::kStock : State::kReady;
   if (for_stock) {
     prefault_done_bytes_ += entry.size;
@@ -448,15 +421,6 @@ void Arena::SetHost(const HostReading& host, uint64_t making_when_asked, uint64_
   max_now_bytes_ = std::max(std::min(bound_bytes(), reachable), pressed.least_bytes) / grain * grain;
 }
 
-// The one that would be handed out next.
-void Arena::CloseStock() {
-  const WindowIndex index = stock_.back();
-  stock_.pop_back();
-  NoteGivenBack(index);
-  stock_bytes_ -= At(index).size;
-  StartClose(index);
-}
-
 // A window that is closed while the arena is above what the host leaves it.
 void Arena::NoteGivenBack(WindowIndex window) {
   Entry& entry = At(window);
@@ -476,13 +440,6 @@ void Arena::StartClose(WindowIndex window) {
   entry.closing_huge = entry.window.page_size() != kPageSize;
   if (entry.closing_huge) closing_huge_bytes_ += entry.size;
   closer_.StartClose(window, std::exchange(entry.window, Window()));
-}
-
-// As much as is missing should come back, stock first.
-void Arena::CloseStockBeyond(uint64_t bytes) {
-  max_now_bytes_ = std::min(max_now_bytes_, bytes);
-  const auto gains = [&] { return !stock_.empty() && At(stock_.back()).window.page_size() == kPageSize; };
-  while (gains() && owned_bytes_ + stock_bytes_ > bytes) CloseStock();
 }
 
 void Arena::ExtendCredit() {

@@ -34,6 +34,7 @@
 #include "daemon/memory/host_memory.h"
 #include "daemon/memory/host_pressure.h"
 #include "daemon/memory/host_sampler.h"
+#include "daemon/memory/numa_nodes.h"
 #include "daemon/memory/place_allocator.h"
 #include "daemon/memory/retired_windows.h"
 #include "daemon/memory/window_maker.h"
@@ -55,7 +56,7 @@ struct ArenaOptions {
   ArenaSizes sizes;
   HugePagePolicy huge_pages = HugePagePolicy::kAuto;
   CollapsePolicy collapse = CollapsePolicy::kAuto;
-  int numa_node = kAnyNode;
+  int numa_node = kAnyNode;            // Of all windows: no other is used. kAnyNode: each from its client's.
   std::string host_root = "/";         // Where proc and sys lie.
   std::function<void()> on_event;      // Wakes the engine; see WindowMaker. May be null.
   const base::Clock* clock = nullptr;  // Outlives the arena. Null: CLOCK_MONOTONIC.
@@ -99,7 +100,7 @@ class Arena final : public WindowSource {
   uint64_t arena_max_bytes() const override { return max_now_bytes_; }
   uint64_t arena_bytes() const override { return owned_bytes_; }
   bool block_windows_take_slots() const override;
-  Result<StartedWindow> StartCreate(OwnerId owner, WindowKind kind, uint64_t size_bytes) override;
+  Result<StartedWindow> StartCreate(OwnerId owner, WindowKind kind, uint64_t size_bytes, int node) override;
   void NoteUnreturned(WindowIndex window, uint64_t session) override;
   bool TakeKept(std::vector<KeptWindow>* kept) override { return retired_.Poll(kept); }
   void Retire(WindowIndex window) override;
@@ -129,12 +130,19 @@ class Arena final : public WindowSource {
 
  private:
   enum class State : uint8_t { kUnused, kMaking, kMakingStock, kStock, kReady, kClosing };
+  struct Making {  // What is to be made.
+    OwnerId owner{};
+    WindowKind kind = WindowKind::kBlock;
+    uint64_t size = 0;
+    NodeChoice node;
+  };
   struct Entry {
     State state = State::kUnused;
     WindowKind kind = WindowKind::kBlock;
     OwnerId owner{};
     uint64_t size = 0;
     uint64_t place = 0;                // Taken while the window is owned or stock.
+    int node = kAnyNode;               // Of its first page.
     bool making_small = false;         // Being made in small pages, and surely so.
     bool closing_huge = false;         // Its huge pages are on their way back.
     uint64_t given_back = 0;           // Of it: for want of memory of the host.
@@ -153,8 +161,8 @@ class Arena final : public WindowSource {
   Result<Growth> AllowGrowth(WindowKind kind, uint64_t size);
   Result<Growth> AllowFromHost(WindowKind kind, uint64_t size);
   std::unexpected<Error> HostRefusal(WindowKind kind, uint64_t size);
-  Result<StartedWindow> StartMake(State state, OwnerId owner, WindowKind kind, uint64_t size);
-  StartedWindow HandOutStock(OwnerId owner);
+  Result<StartedWindow> StartMake(State state, Making wanted);
+  StartedWindow HandOutStock(OwnerId owner, int node);
   // `making_when_asked`: bytes of windows that were in the making when the reading was asked for.
   void SetHost(const HostReading& host, uint64_t making_when_asked, uint64_t closed_when_asked);
   HostPressure::Arena PressedBy(uint64_t given) const;
@@ -178,6 +186,7 @@ class Arena final : public WindowSource {
   std::vector<Entry> entries_;
   base::FreeBlockMap unused_;  // Of window indices; the lowest is taken first.
   PlaceAllocator places_;
+  NumaNodes nodes_;
   bool index_lacked_ = false;  // By a window that was refused.
   bool index_freed_ = false;   // Since then; until it is told.
   std::vector<WindowIndex> stock_;

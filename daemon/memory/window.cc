@@ -35,8 +35,8 @@ constexpr int kMadviseCollapse = 25;  // Linux 6.1; younger than the C library's
 constexpr int kMadviseCollapse = MADV_COLLAPSE;
 #endif
 
-// The kernel lets no thread of the process map, unmap or fault in memory beside a call that waits to, and that one waits
-// until the populating of all that was asked for at once is done.
+// The kernel lets no thread of the process map, unmap or fault in memory beside a call that waits to, and that one
+// waits until the populating of all that was asked for at once is done.
 constexpr uint64_t kPopulatedAtOnce = kBlockSize;
 
 std::unexpected<Error> NoMemory(const char* what, const Window::Options& options) {
@@ -105,15 +105,18 @@ Result<proto::Mapping> MapAligned(int file, const Window::Options& options) {
   return mapping;
 }
 
-// Whatever thread touches a page first, it comes from this node: the policy goes with the file.
+// Whatever thread touches a page first, it comes from this node: the policy goes with the file. Where another will do,
+// one that the kernel cannot prefer is no reason to have no window.
 Status BindToNode(const proto::Mapping& mapping, const Window::Options& options) {
   constexpr unsigned kBits = sizeof(unsigned long) * CHAR_BIT;
   std::array<unsigned long, 1024 / kBits> nodes{};
-  const auto node = static_cast<unsigned>(options.numa_node);
+  const auto node = static_cast<unsigned>(options.node.node);
   TIER_CHECK(node < nodes.size() * kBits, "node {}", node);
   nodes[node / kBits] = 1UL << (node % kBits);
   // The kernel reads one bit less than it is told.
-  if (::mbind(mapping.data(), mapping.size(), MPOL_BIND, nodes.data(), nodes.size() * kBits + 1, 0) != 0) {
+  const int policy = options.node.only ? MPOL_BIND : MPOL_PREFERRED;
+  const bool bound = ::mbind(mapping.data(), mapping.size(), policy, nodes.data(), nodes.size() * kBits + 1, 0) == 0;
+  if (!bound && options.node.only) {
     return NoMemory(fmt::format("bind to NUMA node {}", node).c_str(), options);
   }
   return {};
@@ -129,7 +132,7 @@ Result<Window> Window::Open(const Options& options) {
   if (!mapping) return std::unexpected(std::move(mapping.error()));
   TIER_CHECK(reinterpret_cast<uintptr_t>(mapping->data()) % kBlockSize == 0, "address {}",
              static_cast<void*>(mapping->data()));
-  if (options.numa_node != kAnyNode) {
+  if (options.node.node != kAnyNode) {
     if (Status bound = BindToNode(*mapping, options); !bound) return std::unexpected(std::move(bound.error()));
   }
   // Best effort: a core dump of the daemon shall not hold every tensor of the node; it is not dumpable anyhow.
@@ -166,6 +169,12 @@ std::unexpected<Error> Window::NotPopulated(int error, uint64_t offset) const {
   return Fail(Code::kNoMemory,
               fmt::format("cannot populate a window of {} ({} KiB pages) at offset {}: {}", FormatBytes(size()),
                           page_size() / kKiB, offset, exhausted ? "no page is to be had" : std::strerror(error)));
+}
+
+int Window::FirstNode() const {
+  int node = kAnyNode;
+  const bool known = ::get_mempolicy(&node, nullptr, 0, address(), MPOL_F_NODE | MPOL_F_ADDR) == 0;
+  return known ? node : kAnyNode;
 }
 
 bool Window::TryCollapse(uint64_t offset, uint64_t length) const {

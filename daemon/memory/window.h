@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "daemon/base/fault_guard.h"
+#include "daemon/memory/numa_nodes.h"
 #include "proto/mapping.h"
 #include "proto/result.h"
 #include "proto/units.h"
@@ -20,15 +21,13 @@ enum class PageKind : uint8_t {
   kHuge,   // hugetlb, 2 MiB: whole blocks only.
 };
 
-inline constexpr int kAnyNode = -1;
-
 class Window {
  public:
   struct Options {
     WindowIndex index{};  // For its name in /proc.
     uint64_t size = 0;    // Bytes, a multiple of kBlockSize.
     PageKind pages = PageKind::kSmall;
-    int numa_node = kAnyNode;
+    NodeChoice node;
   };
 
   Window() = default;
@@ -48,6 +47,8 @@ class Window {
   explicit operator bool() const { return file_ != nullptr; }
   std::byte* address() const { return mapping_.data(); }
   uint64_t size() const { return mapping_.size(); }
+  // The node of its first page; kAnyNode: it has none, or the kernel does not tell.
+  int FirstNode() const;
   // A packet that carries it to a client holds it open beyond Close, and needs no second descriptor.
   const std::shared_ptr<const proto::FileDescriptor>& descriptor() const { return file_; }
   uint32_t page_size() const { return static_cast<uint32_t>(pages_ == PageKind::kHuge ? kBlockSize : kPageSize); }

@@ -213,11 +213,16 @@ bool WindowMaker::Shared::TryFallBack(const std::shared_ptr<Job>& job) {
 
 void WindowMaker::Shared::Finish(const std::shared_ptr<Job>& job) {
   bool tell = true;
+  const int node = job->window ? job->window.FirstNode() : kAnyNode;
   {
     const MutexLock lock(mutex);
     if (stopping) return;
-    finished.push_back(
-        {job->order.window.index, std::move(job->window), std::move(job->error), job->close, std::move(job->retired)});
+    finished.push_back({.index = job->order.window.index,
+                        .window = std::move(job->window),
+                        .error = std::move(job->error),
+                        .node = node,
+                        .closed = job->close,
+                        .retired = std::move(job->retired)});
     finished_count.store(static_cast<uint32_t>(finished.size()), std::memory_order_release);
     tell = !job->order.made_ahead || steps.empty() || finished.size() >= kToldTogether;
   }

@@ -31,6 +31,7 @@ struct MadeWindow {
   WindowIndex index{};
   Window window;  // Without a file: it was not made, `error` says why; or it was closed.
   Error error{Code::kOk, {}};
+  int node = kAnyNode;            // Window::FirstNode.
   bool closed = false;            // The answer to StartClose.
   proto::FileDescriptor retired;  // Of one that was closed: Window::Close.
 };

@@ -20,6 +20,8 @@ namespace tier::memory {
 
 enum class OwnerId : uint32_t {};
 
+inline constexpr int kAnyNode = -1;  // Else the number of a NUMA node.
+
 // What a client must know of a window to map it.
 struct WindowShape {
   WindowIndex index{};
@@ -27,6 +29,7 @@ struct WindowShape {
   uint32_t page_size = 0;  // 4096, or 2 MiB (whole blocks only).
   uint64_t size = 0;       // Bytes, a power of two.
   uint64_t place = 0;      // Byte offset in the clients' address space, a multiple of the size.
+  int node = kAnyNode;     // Of its first page, where the host has several.
 };
 
 struct WindowSizes {  // Bytes: powers of two, multiples of kBlockSize.
@@ -76,9 +79,9 @@ class WindowSource {
   // the window's page size says what came.
   virtual bool block_windows_take_slots() const = 0;
   // Starts making a window of so many bytes; the event comes by Poll. It may be smaller, where one is ready or there is
-  // no place for a larger one. NO_MEMORY with figures at the arena's maximum or host reserve. REQUIRES: a power of two
-  // within window_sizes.
-  virtual Result<StartedWindow> StartCreate(OwnerId owner, WindowKind kind, uint64_t size_bytes) = 0;
+  // no place for a larger one. It comes from this NUMA node where that has memory left, else from another. NO_MEMORY
+  // with figures at the arena's maximum or host reserve. REQUIRES: a power of two within window_sizes.
+  virtual Result<StartedWindow> StartCreate(OwnerId owner, WindowKind kind, uint64_t size_bytes, int node) = 0;
   // Closes a window; its place may be given to another at once. REQUIRES: ready, no I/O in flight on it, unregistered
   // from every device, mapped by no session but those of NoteUnreturned.
   virtual void Retire(WindowIndex window) = 0;

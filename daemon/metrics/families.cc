@@ -109,6 +109,8 @@ void AddArena(Builder& out, const session::DaemonDescription& daemon) {
   out.Gauge("tier_windows_slot", "Windows for small tensors and tails, always in 4 KiB pages.")
       .Add(Number(engine.slot_window_count));
   out.Gauge("tier_windows_hugetlb", "Windows in 2 MiB pages.").Add(Number(engine.window_hugetlb_count));
+  out.Gauge("tier_arena_node_bytes", "Windows by the NUMA node of their first pages, where the host has several.");
+  for (const auto& [node, bytes] : engine.node_bytes) out.Add(Number(bytes), {{"node", std::to_string(node)}});
   out.Gauge("tier_windows_by_condition", "Windows by what becomes of them now.");
   for (size_t condition = 0; condition < tiering::kPoolConditions; ++condition) {
     out.Add(Number(engine.windows_by_condition[condition]),

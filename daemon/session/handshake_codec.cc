@@ -70,7 +70,10 @@ Result<Packet> ReadPacket(std::span<const std::byte> bytes, std::string_view nam
 }
 
 Status CheckHelloFields(const Hello& hello) {
-  if (hello.reserved0 != 0 || hello.reserved1 != 0) return Invalid("a reserved field is not zero");
+  if (hello.reserved1 != 0) return Invalid("a reserved field is not zero");
+  if (hello.numa_node > proto::kNumaNodesMax) {
+    return Invalid(fmt::format("field `numa_node` is {}, at most {}", hello.numa_node, proto::kNumaNodesMax));
+  }
   if (hello.named > 1) return Invalid(fmt::format("field `named` is {}, must be 0 or 1", hello.named));
   return {};
 }
@@ -124,7 +127,8 @@ Result<ParsedHello> ParseHello(std::span<const std::byte> packet) {
                                  .guarantee_bytes = hello->guarantee_bytes,
                                  .limit_bytes = hello->limit_bytes},
                         .pid = hello->pid,
-                        .client = Printable(std::move(*client))};
+                        .client = Printable(std::move(*client)),
+                        .numa_node = hello->numa_node == 0 ? memory::kAnyNode : hello->numa_node - 1};
   if (auto ok = ValidateOpenJob(parsed.open); !ok) return std::unexpected(std::move(ok.error()));
   return parsed;
 }

@@ -17,9 +17,10 @@
 namespace tier::session {
 
 struct ParsedHello {
-  OpenJobRequest open;  // Passed ValidateOpenJob.
-  int32_t pid = 0;      // As the client sees itself; for display only.
-  std::string client;   // For display only; printable.
+  OpenJobRequest open;               // Passed ValidateOpenJob.
+  int32_t pid = 0;                   // As the client sees itself; for display only.
+  std::string client;                // For display only; printable.
+  int numa_node = memory::kAnyNode;  // That memory for it should come from.
 };
 
 // The first packet of a connection. VERSION for a client of another protocol, INVALID naming the field for the rest,

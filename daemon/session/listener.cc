@@ -207,6 +207,7 @@ Result<AttachRequest> Listener::Prepare(tiering::SessionId session, const Connec
   return AttachRequest{.session = session,
                        .uid = connection->peer().uid,
                        .open = hello.open,
+                       .numa_node = hello.numa_node,
                        .region = std::move(region->mapping),
                        .doorbell = std::move(doorbell)};
 }

@@ -51,6 +51,7 @@ void SessionTable::Attach(AttachRequest request, base::TimePoint now, AttachDone
   auto entry =
       std::make_unique<Entry>(request.uid, std::move(request.doorbell), RingPort(session, std::move(request.region)));
   if (auto watched = watch_.Add(entry.get()); !watched) return done(std::unexpected(watched.error()));
+  entry->numa_node = request.numa_node;
   const auto opened = job_service_->Open(request.uid, request.open, session, now);
   if (!opened) {
     watch_.Remove(entry.get());
@@ -69,6 +70,7 @@ Attached SessionTable::Add(std::unique_ptr<Entry> added, int32_t rank) {
   const Entry& entry = *added;
   const auto session = static_cast<uint64_t>(entry.port.session());
   const Job& job = *job_service_->registry().Find(entry.job);
+  job_service_->engine().SetNode(entry.port.session(), entry.numa_node);
   job_service_->events().Emit(
       "session_attached", &job,
       fmt::format("session {} of uid {} attached to job '{}' (rank {})", session, entry.uid, job.name, rank));

@@ -53,6 +53,7 @@ struct AttachRequest {
   tiering::SessionId session{};
   uint32_t uid = kUnknownUid;
   OpenJobRequest open;
+  int numa_node = memory::kAnyNode;
   proto::Mapping region;
   proto::FileDescriptor doorbell;  // eventfd; the client holds the other reference.
 };
@@ -115,6 +116,7 @@ class SessionTable final : public tiering::ReplySink {
  private:
   struct Entry : WatchedRing {
     tiering::JobId job{};
+    int numa_node = memory::kAnyNode;
     uint64_t unread_told = 0;  // What the engine was told of unread answers.
     bool answered = false;     // Something to publish.
     // Taken without its client's answer. Until that comes the client is shown nothing.

@@ -329,6 +329,11 @@ Status Engine::OpenSession(SessionId id, JobId job_id) {
   return {};
 }
 
+void Engine::SetNode(SessionId id, int node) {
+  SessionState* session = state_->tables.sessions.Find(id);
+  if (session != nullptr) session->numa_node = node;
+}
+
 void Engine::EndSession(SessionId id, const std::string& reason, std::optional<JobId> ends_job) {
   SessionState* session = state_->tables.sessions.Find(id);
   if (session != nullptr) tiering::EndSession(state_->tables, *session, {Code::kOk, reason});

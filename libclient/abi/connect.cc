@@ -6,6 +6,8 @@
 #include "libclient/abi/failure.h"
 #include "libclient/abi/handle.h"
 #include "libclient/client/open_jobs.h"
+#include "libclient/cuda/process_gpu.h"
+#include "libclient/link/numa_node.h"
 
 namespace tier::abi {
 namespace {
@@ -34,6 +36,8 @@ Result<client::SessionOptions> SessionOptionsFrom(const tier_connect_options& gi
   options.attach.named = given.named != 0;
   options.attach.guarantee_bytes = given.guarantee_bytes;
   options.attach.limit_bytes = given.limit_bytes;
+  options.attach.numa_node =
+      link::NodeOf({.gpu = cuda::ProcessGpu().PciAddress(), .processors = link::AllowedProcessors()});
   options.spin = static_cast<client::SpinMode>(given.spin);
   return options;
 }

@@ -96,6 +96,7 @@ Status Driver::Resolve() {
   find("cuPointerGetAttribute", &f.PointerGetAttribute);
   find("cuDeviceGetCount", &f.DeviceGetCount);
   find("cuDeviceGet", &f.DeviceGet);
+  find("cuDeviceGetPCIBusId", &f.DeviceGetPCIBusId);
   find("cuDevicePrimaryCtxGetState", &f.DevicePrimaryCtxGetState);
   find("cuDevicePrimaryCtxRetain", &f.DevicePrimaryCtxRetain);
   find("cuDevicePrimaryCtxRelease", &f.DevicePrimaryCtxRelease);

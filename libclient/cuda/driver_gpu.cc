@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <utility>
 
 namespace tier::cuda {
@@ -102,6 +103,20 @@ Result<DriverGpu::Session*> DriverGpu::SessionForDevice() {
     initialised_ = true;
   }
   return session;
+}
+
+std::string DriverGpu::PciAddress() {
+  Session* const session = Forked() ? nullptr : SessionIfPresent();
+  if (session == nullptr) return {};
+  const Result<driver::Context> context = session->contexts.AnyActive();
+  if (!context || *context == nullptr) return {};
+  const ScopedContext scope(*session->driver, *context);
+  driver::Device device{};
+  std::array<char, 32> address{};
+  const driver::Functions& call = session->driver->call();
+  if (scope.code() != driver::kSuccess || call.CtxGetDevice(&device) != driver::kSuccess) return {};
+  const driver::Code code = call.DeviceGetPCIBusId(address.data(), static_cast<int>(address.size() - 1), device);
+  return code == driver::kSuccess ? std::string(address.data()) : std::string();
 }
 
 bool DriverGpu::IsDevicePointer(const void* pointer) {

@@ -29,6 +29,7 @@ class DriverGpu final : public Gpu {
 
   GpuState state() const override;
   std::string reason() const override;
+  std::string PciAddress() override;
   bool IsDevicePointer(const void* pointer) override;
   Result<RegisterOutcome> RegisterWindow(void* address, uint64_t size_bytes) override;
   Status UnregisterWindow(void* address) override;

@@ -70,6 +70,7 @@ struct Functions {
   Code (*PointerGetAttribute)(void* value, Attribute attribute, DevicePointer pointer) = nullptr;
   Code (*DeviceGetCount)(int* count) = nullptr;
   Code (*DeviceGet)(Device* device, int ordinal) = nullptr;
+  Code (*DeviceGetPCIBusId)(char* address, int size, Device device) = nullptr;
   Code (*DevicePrimaryCtxGetState)(Device device, unsigned* flags, int* active) = nullptr;
   Code (*DevicePrimaryCtxRetain)(Context* context, Device device) = nullptr;
   Code (*DevicePrimaryCtxRelease)(Device device) = nullptr;

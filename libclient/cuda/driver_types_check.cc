@@ -38,6 +38,7 @@ static_assert(kSame<decltype(Functions::GetErrorName), PFN_cuGetErrorName_v6000>
 static_assert(kSame<decltype(Functions::PointerGetAttribute), PFN_cuPointerGetAttribute_v4000>);
 static_assert(kSame<decltype(Functions::DeviceGetCount), PFN_cuDeviceGetCount_v2000>);
 static_assert(kSame<decltype(Functions::DeviceGet), PFN_cuDeviceGet_v2000>);
+static_assert(kSame<decltype(Functions::DeviceGetPCIBusId), PFN_cuDeviceGetPCIBusId_v4010>);
 static_assert(kSame<decltype(Functions::DevicePrimaryCtxGetState), PFN_cuDevicePrimaryCtxGetState_v7000>);
 static_assert(kSame<decltype(Functions::DevicePrimaryCtxRetain), PFN_cuDevicePrimaryCtxRetain_v7000>);
 static_assert(kSame<decltype(Functions::DevicePrimaryCtxRelease), PFN_cuDevicePrimaryCtxRelease_v11000>);

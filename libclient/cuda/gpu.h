@@ -60,6 +60,10 @@ class Gpu {
   // One sentence for logs and errors: which driver is in use, or why none is.
   virtual std::string reason() const = 0;
 
+  // The PCI address of the device on which this thread works, else of the first one in use: "0000:3B:00.0". Empty: the
+  // process uses none. Loads and initialises nothing.
+  virtual std::string PciAddress() = 0;
+
   // True for memory of a device, managed memory included. False for host memory, and when there is no driver.
   virtual bool IsDevicePointer(const void* pointer) = 0;
 

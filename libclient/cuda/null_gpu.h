@@ -12,6 +12,7 @@ class NullGpu final : public Gpu {
   explicit NullGpu(std::string reason) : reason_(std::move(reason)) {}
   GpuState state() const override { return GpuState::kDisabled; }
   std::string reason() const override { return reason_; }
+  std::string PciAddress() override { return {}; }
   bool IsDevicePointer(const void*) override { return false; }
   Result<RegisterOutcome> RegisterWindow(void*, uint64_t) override { return RegisterOutcome::kNoContext; }
   Status UnregisterWindow(void*) override { return {}; }

@@ -37,6 +37,7 @@ Result<proto::Hello> MakeHello(const AttachOptions& options) {
   hello.version_min = proto::kProtocolVersionMin;
   hello.mode = static_cast<uint16_t>(options.mode);
   hello.named = options.named ? 1 : 0;
+  hello.numa_node = options.numa_node ? static_cast<uint16_t>(1 + *options.numa_node) : uint16_t{0};
   hello.rank = options.identity.rank;
   hello.world_size = options.identity.world_size;
   hello.pid = ::getpid();

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct AttachOptions {
   bool named = false;
   uint64_t guarantee_bytes = 0;
   uint64_t limit_bytes = 0;
+  std::optional<uint16_t> numa_node;  // That memory should come from; empty: any.
   std::chrono::milliseconds timeout{
       30'000};  // For the connection, and for the answer: a daemon may be prefaulting its arena.
 };

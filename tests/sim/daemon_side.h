@@ -64,6 +64,7 @@ class DaemonSide final : public EnginePort, public ReplySink, private session::S
   Status SetJob(JobId job, const TermsChange& change) override { return engine_->SetJob(job, change); }
   void CloseJob(JobId job, const std::string& reason, bool purge) override { engine_->CloseJob(job, reason, purge); }
   Status OpenSession(SessionId session, JobId job) override { return engine_->OpenSession(session, job); }
+  void SetNode(SessionId session, int node) override { engine_->SetNode(session, node); }
   void EndSession(SessionId session, const std::string& reason, std::optional<JobId> ends_job) override {
     engine_->EndSession(session, reason, ends_job);
   }

@@ -96,6 +96,7 @@ void CountWindows(const v1::GetPoolMapResponse& answer, PoolPicture* picture) {
     picture->block_bytes += window.block_bytes();
     picture->tail_bytes += window.tail_bytes();
     picture->slot_bytes += window.slot_bytes();
+    if (window.has_numa_node()) picture->node_bytes[window.numa_node()] += window.size_bytes();
     picture->free_bytes += window.size_bytes() - std::min(window.size_bytes(), UsedOf(window));
   }
 }

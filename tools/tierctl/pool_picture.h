@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,7 @@ struct PoolPicture {
   uint64_t tail_bytes = 0;
   uint64_t slot_bytes = 0;
   uint64_t free_bytes = 0;
+  std::map<uint32_t, uint64_t> node_bytes;  // Of windows, by NUMA node; empty where the host has one.
 };
 
 // A colour of the terminal's 256, and the same for SVG. The last two are those of other users and of ended jobs.

@@ -72,6 +72,9 @@ std::string Head(const PoolPicture& picture, size_t width) {
   words.push_back(fmt::format("tails {}", HumanBytes(picture.tail_bytes)));
   words.push_back(fmt::format("slots {}", HumanBytes(picture.slot_bytes)));
   words.push_back(fmt::format("free {}", HumanBytes(picture.free_bytes)));
+  for (const auto& [node, bytes] : picture.node_bytes) {
+    words.push_back(fmt::format("NUMA node {} has {}", node, HumanBytes(bytes)));
+  }
   return Wrapped(words, width, "");
 }
 

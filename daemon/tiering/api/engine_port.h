@@ -32,6 +32,8 @@ class EnginePort {
   // end of a client: everything that the session held is reclaimed, write leases revert or tear. A session that has
   // ended, or was never opened, holds nothing.
   virtual Status OpenSession(SessionId session, JobId job) = 0;
+  // The NUMA node that memory for its client should come from, where that has any: from now on.
+  virtual void SetNode(SessionId session, int node) = 0;
   // `ends_job`: the session was the last one of this ephemeral job, which goes with it, also where the engine has ended
   // the session itself.
   virtual void EndSession(SessionId session, const std::string& reason, std::optional<JobId> ends_job) = 0;

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <vector>
 
+#include "daemon/memory/window_source.h"
 #include "daemon/tiering/api/request.h"
 #include "proto/units.h"
 #include "proto/window_kind.h"
@@ -80,6 +81,7 @@ struct WindowView {
   JobId job{};                        // 0: its job has ended.
   uint64_t size = 0;                  // 0 while it is being made.
   uint64_t place = 0;                 // Where it lies in the clients' address space.
+  int node = memory::kAnyNode;        // The NUMA node of its first page, where the host has several.
   ByRamClass<uint32_t> used_pages{};  // By pieces of its job.
 };
 

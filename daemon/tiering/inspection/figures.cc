@@ -66,6 +66,7 @@ void CountWindows(const Tables& tables, const JobState& job, EngineSnapshot* sna
     const memory::WindowShape& shape = tables.windows[window].shape;
     if (shape.kind == WindowKind::kSlot) ++snapshot->slot_window_count;
     if (shape.page_size > kPageSize) ++snapshot->window_hugetlb_count;
+    if (shape.node != memory::kAnyNode) snapshot->node_bytes[shape.node] += shape.size;
   }
 }
 

@@ -80,6 +80,7 @@ PoolView ViewPool(const Tables& tables) {
                             .job = condition == PoolCondition::kClosing ? JobId{} : id,
                             .size = entry.shape.size,
                             .place = entry.shape.place,
+                            .node = entry.shape.node,
                             .used_pages = entry.pages});
   });
   return view;

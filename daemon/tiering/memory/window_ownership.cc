@@ -117,7 +117,8 @@ void TakeWindow(Tables& tables, const memory::WindowEvent& event) {
 }  // namespace
 
 bool StartWindow(Tables& tables, JobState& job, WindowKind kind, uint64_t size_bytes) {
-  const Result<memory::StartedWindow> window = tables.ports.windows.StartCreate(job.record.owner, kind, size_bytes);
+  const Result<memory::StartedWindow> window =
+      tables.ports.windows.StartCreate(job.record.owner, kind, size_bytes, job.windows.node());
   if (!window) return false;
   TIER_CHECK(window->size <= size_bytes, "a window of {} for one of {}", window->size, size_bytes);
   WindowEntry& entry = tables.windows.Edit(window->index);

@@ -103,6 +103,7 @@ Reserved Reserve(Tables& tables, const Ask& ask, bool may_be_scattered) {
   const Need need = NeedOf(tables, ask);
   if (need.pages() != 0) {
     tables.jobs.NeedMaintenance(job);
+    job.windows.SetNode(ask.session->numa_node);
     const bool covered = Grow(tables, job, need);
     // What windows under way will hold is waited for; beyond that, cold pieces make room.
     const bool may_evict = !covered || !job.windows.makes_any();

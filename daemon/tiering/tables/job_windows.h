@@ -8,6 +8,7 @@
 
 #include "daemon/base/check.h"
 #include "daemon/base/time.h"
+#include "daemon/memory/window_source.h"
 #include "daemon/tiering/tables/tensor.h"
 #include "proto/units.h"
 #include "proto/window_kind.h"
@@ -59,6 +60,10 @@ class JobWindows {
   bool has_ahead() const { return has_ahead_; }
   void SetHasAhead(bool has) { has_ahead_ = has; }
 
+  // Where its next windows should come from: the node of the session that last needed room.
+  int node() const { return node_; }
+  void SetNode(int node) { node_ = node; }
+
   // A slot takes a whole block where it finds no other room: the last slot window that was needed could not be had, and
   // no memory has come since. `gain`: WindowLedger::memory_gain now.
   bool slots_take_blocks(uint64_t gain) const { return slots_take_blocks_since_ == gain; }
@@ -73,6 +78,7 @@ class JobWindows {
   uint64_t peak_pages_ = 0;
   base::TimePoint rose_at_;
   bool has_ahead_ = false;
+  int node_ = memory::kAnyNode;
 };
 
 }  // namespace tier::tiering

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "daemon/memory/window_source.h"
 #include "daemon/tiering/api/request.h"
 #include "daemon/tiering/tables/metadata_charge.h"
 #include "daemon/tiering/tables/session_parts.h"
@@ -29,6 +30,7 @@ class SessionState {
   const SessionId id;
   const uint16_t index;
   JobState* const job;
+  int numa_node = memory::kAnyNode;  // That memory for its client should come from.
 
   SessionRequests requests;
   SessionWindows windows;

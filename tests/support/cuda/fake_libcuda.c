@@ -260,6 +260,13 @@ static int cu_ctx_get_device(int* device) {
   return fake_leave(code);
 }
 
+static int cu_device_get_pci_bus_id(char* address, int size, int device) {
+  int code = fake_enter("cuDeviceGetPCIBusId", 1);
+  if (code == FAKE_SUCCESS && (device < 0 || device >= FAKE_DEVICES_MAX)) code = FAKE_INVALID_DEVICE;
+  if (code == FAKE_SUCCESS) (void)snprintf(address, (size_t)size, "0000:%02X:00.0", 0x3a + device);
+  return fake_leave(code);
+}
+
 #define ENTRY(name, function) {name, (any_function)(function)}
 static const struct {
   const char* name;
@@ -280,6 +287,7 @@ static const struct {
     ENTRY("cuCtxPushCurrent", cu_ctx_push),
     ENTRY("cuCtxPopCurrent", cu_ctx_pop),
     ENTRY("cuCtxGetDevice", cu_ctx_get_device),
+    ENTRY("cuDeviceGetPCIBusId", cu_device_get_pci_bus_id),
     ENTRY("cuMemAlloc", fake_cuMemAlloc),
     ENTRY("cuMemFree", fake_cuMemFree),
     ENTRY("cuMemHostRegister", fake_cuMemHostRegister),

@@ -76,6 +76,7 @@ class FakeEngine final : public tiering::EnginePort {
   // What happened.
   std::map<uint64_t, tiering::JobOptions> jobs;
   std::map<uint64_t, uint64_t> sessions;  // To their jobs.
+  std::map<uint64_t, int> nodes;          // Of sessions.
   std::vector<SubmittedRequest> submitted;
   std::vector<std::string> log;  // "end 3: reason" and so on.
   std::vector<std::pair<uint64_t, uint32_t>> windows_returned;
@@ -127,6 +128,7 @@ class FakeEngine final : public tiering::EnginePort {
       place = sessions.erase(place);
     }
   }
+  void SetNode(tiering::SessionId session, int node) override { nodes[static_cast<uint64_t>(session)] = node; }
   Status OpenSession(tiering::SessionId session, tiering::JobId job) override {
     if (!open_session_answer) return std::exchange(open_session_answer, Status{});
     TIER_CHECK(jobs.contains(static_cast<uint64_t>(job)), "job {}", static_cast<uint64_t>(job));

@@ -31,7 +31,7 @@ class FakeWindows final : public memory::WindowSource {
   uint64_t arena_max_bytes() const override { return 64 * kWindowSizeMin; }
   uint64_t arena_bytes() const override { return 0; }
   bool block_windows_take_slots() const override { return true; }
-  Result<memory::StartedWindow> StartCreate(memory::OwnerId, WindowKind, uint64_t) override {
+  Result<memory::StartedWindow> StartCreate(memory::OwnerId, WindowKind, uint64_t, int) override {
     return Fail(Code::kNoMemory, "no windows here");
   }
   void Retire(WindowIndex) override {}

@@ -44,7 +44,7 @@ FakeWindowSource::Addresses::~Addresses() { ::munmap(base_, bytes_); }
 
 FakeWindowSource::~FakeWindowSource() = default;
 
-Result<StartedWindow> FakeWindowSource::StartCreate(OwnerId owner, WindowKind kind, uint64_t size) {
+Result<StartedWindow> FakeWindowSource::StartCreate(OwnerId owner, WindowKind kind, uint64_t size, int node) {
   TIER_CHECK(std::has_single_bit(size) && size >= window_sizes(kind).least && size <= window_sizes(kind).most,
              "a window of {}", size);
   if (halved_ != 0 && size > window_sizes(kind).least) {
@@ -62,13 +62,17 @@ Result<StartedWindow> FakeWindowSource::StartCreate(OwnerId owner, WindowKind ki
   const std::optional<uint64_t> place = places_.TryTake(size);
   TIER_CHECK(place, "no place for {} bytes", size);
   const uint32_t page_size = kind == WindowKind::kBlock ? options_.page_size : static_cast<uint32_t>(kPageSize);
-  windows_[index] = {
-      .owner = owner,
-      .shape = {.index = WindowIndex{index}, .kind = kind, .page_size = page_size, .size = size, .place = *place},
-      .memory = nullptr,
-      .file = {},
-      .mapping = {},
-      .due_turn = turn_ + options_.delay_turns};
+  windows_[index] = {.owner = owner,
+                     .shape = {.index = WindowIndex{index},
+                               .kind = kind,
+                               .page_size = page_size,
+                               .size = size,
+                               .place = *place,
+                               .node = node},
+                     .memory = nullptr,
+                     .file = {},
+                     .mapping = {},
+                     .due_turn = turn_ + options_.delay_turns};
   return StartedWindow{.index = WindowIndex{index}, .size = size};
 }
 

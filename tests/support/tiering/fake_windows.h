@@ -46,7 +46,7 @@ class FakeWindowSource final : public WindowSource {
   uint64_t arena_max_bytes() const override { return options_.arena_max_bytes; }
   uint64_t arena_bytes() const override { return places_.taken_bytes(); }
   bool block_windows_take_slots() const override { return options_.page_size == kPageSize; }
-  Result<StartedWindow> StartCreate(OwnerId owner, WindowKind kind, uint64_t size_bytes) override;
+  Result<StartedWindow> StartCreate(OwnerId owner, WindowKind kind, uint64_t size_bytes, int node) override;
   void Retire(WindowIndex window) override;
   void NoteUnreturned(WindowIndex window, uint64_t session) override { unreturned_.emplace(Value(window), session); }
   bool TakeKept(std::vector<KeptWindow>* kept) override {

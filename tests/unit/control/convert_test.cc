@@ -85,6 +85,7 @@ TEST(Convert, PoolKeepsEveryFigureInBytes) {
                                     .condition = static_cast<tiering::PoolCondition>(condition),
                                     .size = 1 << 21,
                                     .place = 1 << 22,
+                                    .node = condition == 0 ? 1 : memory::kAnyNode,
                                     .used_pages = {512, 2, 3}},
                             .owner = 1});
   }
@@ -123,6 +124,8 @@ TEST(Convert, PoolKeepsEveryFigureInBytes) {
   EXPECT_EQ(window.block_bytes(), 512u * 4096);
   EXPECT_EQ(window.tail_bytes(), 2u * 4096);
   EXPECT_EQ(window.slot_bytes(), 3u * 4096);
+  EXPECT_EQ(window.numa_node(), 1u);
+  EXPECT_FALSE(message.windows(1).has_numa_node());
 }
 
 TEST(Convert, DeviceKeepsEveryFigureOfItsTraffic) {

@@ -17,6 +17,15 @@ TEST_F(Registration, WaitsForAContextAndMakesNone) {
   EXPECT_EQ(gpu->windows_registered(), 0u);
 }
 
+TEST_F(Registration, TheDevicesAddressIsThatOfTheContextInUse) {
+  EXPECT_EQ(gpu->PciAddress(), "") << "no context, and none is made";
+  trainer.UseDevice();
+  EXPECT_EQ(gpu->PciAddress(), "0000:3A:00.0");
+  std::string elsewhere;
+  std::thread([&] { elsewhere = gpu->PciAddress(); }).join();
+  EXPECT_EQ(elsewhere, "0000:3A:00.0") << "that of the device in use, where the thread has no context";
+}
+
 TEST_F(Registration, IsPortableAndCounted) {
   trainer.UseDevice();
   EXPECT_EQ(gpu->RegisterWindow(first(), kWindow).value(), RegisterOutcome::kRegistered);

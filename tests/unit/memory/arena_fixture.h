@@ -59,7 +59,7 @@ class ArenaTest : public testing::Test {
   // Block windows of the largest size, slot windows of the smallest.
   Result<WindowIndex> StartCreate(WindowKind kind = kBlock) {
     const WindowSizes sizes = arena_->window_sizes(kind);
-    const auto started = arena_->StartCreate(kOwner, kind, kind == kBlock ? sizes.most : sizes.least);
+    const auto started = arena_->StartCreate(kOwner, kind, kind == kBlock ? sizes.most : sizes.least, kAnyNode);
     if (!started) return std::unexpected(started.error());
     return started->index;
   }

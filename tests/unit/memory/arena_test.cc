@@ -116,6 +116,21 @@ TEST_F(ArenaTest, AWindowThatCannotBeMadeIsAnEventAndItsIndexIsFree) {
   (void)Await(1);
 }
 
+// Of two nodes by sysfs; the kernel of the test's host has the first at least.
+TEST_F(ArenaTest, OfSeveralNodesItSaysWhereAWindowCameFrom) {
+  host_.Write("sys/devices/system/node/has_memory", "0-1\n");
+  Start(Options(2));
+  ASSERT_TRUE(arena_->StartCreate(kOwner, kBlock, kWindow, 0));
+  EXPECT_EQ(Await(1).at(0).window.node, 0);
+}
+
+TEST_F(ArenaTest, OfOneNodeItSaysNothing) {
+  host_.Write("sys/devices/system/node/has_memory", "0\n");
+  Start(Options(2));
+  ASSERT_TRUE(arena_->StartCreate(kOwner, kBlock, kWindow, 0));
+  EXPECT_EQ(Await(1).at(0).window.node, kAnyNode);
+}
+
 TEST_F(ArenaTest, LargeWindowsArePopulatedWhole) {
   Start(Options(1, 32 * kMiB));
   const WindowEvent event = Create();
@@ -219,7 +234,7 @@ TEST_F(ArenaTest, ASlotWindowTakesTheRoomOfAPrefaultedOne) {
 TEST_F(ArenaTest, AWindowHasTheSizeAskedFor) {
   Start(Options(2, 16 * kMiB));
   for (const uint64_t size : {2 * kMiB, 8 * kMiB, 4 * kMiB, 16 * kMiB}) {
-    const auto started = arena_->StartCreate(kOwner, kBlock, size);
+    const auto started = arena_->StartCreate(kOwner, kBlock, size, kAnyNode);
     ASSERT_TRUE(started) << started.error().message;
     EXPECT_EQ(started->size, size);
     EXPECT_EQ(Await(1).at(0).window.size, size);
@@ -231,7 +246,7 @@ TEST_F(ArenaTest, ASmallBlockWindowTakesTheRoomOfAPrefaultedOne) {
   Start(Options(2, 8 * kMiB));
   ASSERT_TRUE(arena_->StartPrefault(16 * kMiB));
   AwaitQuiet();
-  ASSERT_TRUE(arena_->StartCreate(kOwner, kBlock, 4 * kMiB));
+  ASSERT_TRUE(arena_->StartCreate(kOwner, kBlock, 4 * kMiB, kAnyNode));
   EXPECT_EQ(Await(1).at(0).window.size, 4 * kMiB);
   EXPECT_EQ(arena_->snapshot().stock_bytes, 8 * kMiB);
   EXPECT_EQ(Create().window.size, 8 * kMiB) << "the other one is still there";
@@ -244,7 +259,7 @@ TEST_F(ArenaTest, LargerWindowsAreWishedForAsIndicesRunShort) {
   options.sizes.windows_max = 48;
   Start(std::move(options));
   EXPECT_EQ(arena_->smallest_wished(), kWindow);
-  const auto small = [&] { return arena_->StartCreate(kOwner, kBlock, kWindow).value().index; };
+  const auto small = [&] { return arena_->StartCreate(kOwner, kBlock, kWindow, kAnyNode).value().index; };
   std::vector<WindowIndex> started;
   for (int i = 0; i < 21; ++i) started.push_back(small());
   EXPECT_EQ(arena_->smallest_wished(), 8 * kMiB);

@@ -70,7 +70,7 @@ TEST_F(WindowMakerTest, ClosesWindowsAndSaysSo) {
 TEST_F(WindowMakerTest, AFailureCarriesItsReason) {
   Start(2);
   WindowOrder order = Order(1, kWindowSizeMin);
-  order.window.numa_node = 500;
+  order.window.node = {.node = 500, .only = true};
   maker_->StartMake(order);
   const auto made = Await(1);
   EXPECT_FALSE(made[0].window);

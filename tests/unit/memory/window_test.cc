@@ -1,11 +1,13 @@
 #include "daemon/memory/window.h"
 
 #include <fcntl.h>
+#include <numaif.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include <gtest/gtest.h>
@@ -101,15 +103,37 @@ TEST(Window, SurvivesAMoveWithItsGuard) {
 }
 
 TEST(Window, AnAbsentNumaNodeIsARefusal) {
-  const auto window = Window::Open({.size = kSize, .numa_node = 500});
+  const auto window = Window::Open({.size = kSize, .node = {.node = 500, .only = true}});
   ASSERT_FALSE(window);
   EXPECT_EQ(window.error().code, Code::kNoMemory);
   EXPECT_NE(window.error().message.find("NUMA node 500"), std::string::npos) << window.error().message;
 }
 
 TEST(Window, BindsToTheFirstNumaNode) {
-  const auto window = Window::Open({.size = kSize, .numa_node = 0});
+  const auto window = Window::Open({.size = kSize, .node = {.node = 0, .only = true}});
   if (!window) GTEST_SKIP() << "needs mbind: " << window.error().message;
+  EXPECT_TRUE(window->Populate(0, kSize));
+}
+
+// Where its pages are to come from, as the kernel has it.
+std::pair<int, unsigned long> PolicyOf(const Window& window) {
+  int mode = -1;
+  std::array<unsigned long, 16> nodes{};
+  EXPECT_EQ(::get_mempolicy(&mode, nodes.data(), nodes.size() * 64, window.address(), MPOL_F_ADDR), 0);
+  return {mode, nodes[0]};
+}
+
+TEST(Window, PrefersItsNodeAndTakesAnother) {
+  const auto window = Window::Open({.size = kSize, .node = {.node = 0}});
+  ASSERT_TRUE(window) << window.error().message;
+  EXPECT_EQ(PolicyOf(*window), (std::pair<int, unsigned long>{MPOL_PREFERRED, 1}));
+  ASSERT_TRUE(window->Populate(0, kSize));
+  EXPECT_GE(window->FirstNode(), 0);
+}
+
+TEST(Window, ANodeThatCannotBePreferredIsNoReasonToHaveNone) {
+  const auto window = Window::Open({.size = kSize, .node = {.node = 500}});
+  ASSERT_TRUE(window) << window.error().message;
   EXPECT_TRUE(window->Populate(0, kSize));
 }
 

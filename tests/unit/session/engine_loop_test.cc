@@ -49,6 +49,14 @@ TEST_F(EngineLoopTest, OnePassTakesRequestsTurnsAndAnswers) {
   EXPECT_FALSE(loop_.RunOnce());
 }
 
+TEST_F(EngineLoopTest, TheEngineLearnsWhereAClientIs) {
+  auto region = MakeSessionRegion(1, tiering::SessionId{7}).value();
+  AttachRequest request = MakeRequest(7, 1000, "train", std::move(region.mapping));
+  request.numa_node = 1;
+  ASSERT_TRUE(AttachNow(table_, std::move(request)));
+  EXPECT_EQ(engine_.nodes, (std::map<uint64_t, int>{{7, 1}}));
+}
+
 TEST_F(EngineLoopTest, OneUserLeavesAnEighthOfTheSessionsToOthers) {
   for (const bool one_user : {false, true}) {
     FakeEngine engine;

@@ -50,6 +50,7 @@ TEST(ParseHello, TakesEveryFieldOver) {
   hello.world_size = 8;
   hello.guarantee_bytes = 5;
   hello.limit_bytes = 9;
+  hello.numa_node = 3;
   std::memset(hello.token, 'a', 64);
   const auto parsed = ParseHello(Bytes(hello));
   ASSERT_TRUE(parsed) << parsed.error().message;
@@ -58,6 +59,7 @@ TEST(ParseHello, TakesEveryFieldOver) {
   EXPECT_EQ(parsed->open.mode, proto::OpenMode::kCreate);
   EXPECT_TRUE(parsed->open.named);
   EXPECT_EQ(parsed->open.rank, 2);
+  EXPECT_EQ(parsed->numa_node, 2);
   EXPECT_EQ(parsed->open.world_size, 8);
   EXPECT_EQ(parsed->open.guarantee_bytes, 5u);
   EXPECT_EQ(parsed->open.limit_bytes, 9u);
@@ -103,10 +105,10 @@ TEST(ParseHello, EachWrongFieldIsNamed) {
          h.version_min = 0;
        },
        Code::kVersion, "versions 0 to 0"},
-      {"versions upside down", [](Hello& h) { h.version_min = 4; }, Code::kVersion, "versions 4 to 3"},
+      {"versions upside down", [](Hello& h) { h.version_min = 5; }, Code::kVersion, "versions 5 to 4"},
       {"mode", [](Hello& h) { h.mode = 4; }, Code::kInvalid, "mode is 4"},
       {"named", [](Hello& h) { h.named = 2; }, Code::kInvalid, "named"},
-      {"reserved0", [](Hello& h) { h.reserved0 = 1; }, Code::kInvalid, "reserved"},
+      {"node", [](Hello& h) { h.numa_node = 1025; }, Code::kInvalid, "`numa_node` is 1025, at most 1024"},
       {"reserved1", [](Hello& h) { h.reserved1 = 1; }, Code::kInvalid, "reserved"},
       {"job without NUL", [](Hello& h) { std::memset(h.job, 'j', sizeof(h.job)); }, Code::kInvalid, "`job` has no NUL"},
       {"bytes behind job", [](Hello& h) { h.job[100] = 'x'; }, Code::kInvalid, "`job` holds bytes behind"},
@@ -134,6 +136,8 @@ TEST(ParseHello, EachWrongFieldIsNamed) {
     EXPECT_THAT(error.message, HasSubstr(c.message)) << c.what;
   }
 }
+
+TEST(ParseHello, AClientNeedNotSayWhereItIs) { EXPECT_EQ(ParseHello(Bytes(GoodHello()))->numa_node, memory::kAnyNode); }
 
 TEST(ParseHello, ClientOfANewerVersionThatStillSpeaksOursIsWelcome) {
   Hello hello = GoodHello();

@@ -59,6 +59,7 @@ TEST_F(ResumeAttach, IsAnsweredWhenTheJobIsOpen) {
   ASSERT_TRUE(attempt->answer.has_value() && attempt->answer->has_value());
   EXPECT_EQ((*attempt->answer)->job_name, "train");
   EXPECT_EQ(table_.size(), 1u);
+  EXPECT_TRUE(engine_.nodes.contains(1)) << "once it knows the session";
   ASSERT_TRUE(SendOne(*attempt->client));
   loop_.RunOnce();
   EXPECT_EQ(engine_.submitted.size(), 1u);

@@ -368,6 +368,7 @@ TEST_F(RingPortTest, SteadyStateAllocatesNothing) {
     Status SetJob(tiering::JobId, const tiering::TermsChange&) override { return {}; }
     void CloseJob(tiering::JobId, const std::string&, bool) override {}
     Status OpenSession(tiering::SessionId, tiering::JobId) override { return {}; }
+    void SetNode(tiering::SessionId, int) override {}
     void EndSession(tiering::SessionId, const std::string&, std::optional<tiering::JobId>) override {}
     void WindowReturned(tiering::SessionId, WindowIndex) override {}
     void TakenWindowReturned(tiering::SessionId) override {}

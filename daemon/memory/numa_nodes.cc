@@ -1,0 +1,34 @@
+#include "daemon/memory/numa_nodes.h"
+
+#include <algorithm>
+
+#include "daemon/memory/kernel_text.h"
+#include "proto/handshake.h"
+#include "proto/number_list.h"
+
+namespace tier::memory {
+
+std::vector<int> ReadMemoryNodes(const std::string& host_root) {
+  const auto text = ReadText(host_root + "/sys/devices/system/node/has_memory");
+  const auto numbers = text ? proto::ParseNumberList(*text) : std::nullopt;
+  std::vector<int> nodes;
+  for (const uint32_t number : numbers.value_or(std::vector<uint32_t>())) {
+    if (number < proto::kNumaNodesMax) nodes.push_back(static_cast<int>(number));
+  }
+  std::ranges::sort(nodes);
+  return nodes;
+}
+
+NodeChoice NumaNodes::For(int wished) const {
+  if (configured_ != kAnyNode) return {.node = configured_, .only = true};
+  // The kernel refuses to prefer a node that has no memory.
+  if (!several() || !std::ranges::binary_search(nodes_, wished)) return {};
+  return {.node = wished};
+}
+
+NodeChoice NumaNodes::ForStock() {
+  if (!several()) return For(kAnyNode);
+  return {.node = nodes_[next_++ % nodes_.size()]};
+}
+
+}  // namespace tier::memory
