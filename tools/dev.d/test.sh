@@ -17,6 +17,8 @@ TEXT
 }
 
 readonly REPORTS=build/reports
+PROCESSORS=$(nproc)
+readonly PROCESSORS
 
 dev_test() {
   local phases=() full=0
@@ -77,9 +79,10 @@ test_release() {
 
 test_python() {
   dev_build release
-  # A test that hangs must not take the whole run with it.
+  # A test that hangs must not take the whole run with it. Most of them wait for daemons and clients much of their time.
+  local processes=$((PROCESSORS < 4 ? PROCESSORS : 4))
   with_build_tree run timeout --foreground --kill-after=30 1800 \
-    .venv/bin/python -m pytest -q -ra --junitxml "$REPORTS/pytest.xml"
+    .venv/bin/python -m pytest -q -ra -n "$processes" --dist loadgroup --junitxml "$REPORTS/pytest.xml"
 }
 
 # Only the binaries that will run: the sanitizer builds are the slow ones.
