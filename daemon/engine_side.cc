@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
 #include "daemon/base/fault_guard.h"
@@ -121,6 +122,14 @@ Result<std::unique_ptr<EngineSide>> EngineSide::Make(const config::Config& confi
   return side;
 }
 
+// The kernel would refuse each window, in the middle of a training step. Where it does not tell, all may be there.
+static Status CheckNode(int64_t node) {
+  const std::vector<int> nodes = memory::ReadMemoryNodes("/");
+  if (node < 0 || nodes.empty() || std::ranges::find(nodes, node) != nodes.end()) return {};
+  return Fail(Code::kInvalid, fmt::format("arena.numa_node is {}, and this host has memory at {}: {}", node,
+                                          nodes.size() == 1 ? "node" : "nodes", fmt::join(nodes, ", ")));
+}
+
 Status EngineSide::OpenMemory(const config::Config& config) {
   const auto host = memory::ReadHost();
   if (!host) return std::unexpected(host.error());
@@ -136,6 +145,7 @@ Status EngineSide::OpenMemory(const config::Config& config) {
   options.huge_pages = HugePagesOf(config.arena.huge_pages);
   if (auto there = CheckHugePages(options.huge_pages, sizes->window_size_min, *host); !there) return there;
   options.collapse = config.arena.collapse == "never" ? memory::CollapsePolicy::kNever : memory::CollapsePolicy::kAuto;
+  if (auto there = CheckNode(config.arena.numa_node); !there) return there;
   options.numa_node = static_cast<int>(config.arena.numa_node);
   // An empty closure wakes the engine, which then polls. A full mailbox means that it is awake.
   const auto wake = [this] { (void)mailbox_.TryPost([] {}); };
@@ -250,6 +260,10 @@ void EngineSide::Refresh() {
     if (auto due = prefault_report_.Note(prefault.done_bytes, prefault.target_bytes)) {
       events_.Emit("prefault", nullptr, std::move(*due));
     }
+  }
+  if (const memory::ArenaSnapshot arena = arena_->snapshot(); arena.create_failures != create_failures_) {
+    create_failures_ = arena.create_failures;
+    events_.Emit("window_failed", nullptr, arena.last_failure);
   }
   // Known once a window has been registered, or could not be.
   if (const bool pinned = ssd_->pinned(); pinned != pinned_) {

@@ -100,6 +100,7 @@ class EngineSide {
   std::unique_ptr<storage::SsdTier> ssd_;
   session::EventLog events_;
   std::string quarantine_failure_;
+  uint64_t create_failures_ = 0;    // Of windows, as last told.
   std::string superblock_failure_;  // As last told. Engine thread, as the next.
   bool pinned_ = true;
   memory::PrefaultReport prefault_report_;

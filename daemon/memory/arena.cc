@@ -20,7 +20,7 @@ using base::FormatBytes;
 
 constexpr uint64_t kOtherDescriptors = 4096;  // Sockets, devices, rings of clients beside the windows.
 
-// Best effort: where the hard limit is lower too, StartCreate's answer says what to raise.
+// Best effort: where the hard limit is lower too, the failure of a window says what to raise.
 void RaiseDescriptorLimit(uint64_t wanted) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
@@ -38,9 +38,10 @@ Arena::Arena(ArenaOptions options, base::Workers* workers, base::Workers* closer
       max_now_bytes_(options_.sizes.max_bytes),
       clock_(options_.clock != nullptr ? *options_.clock : steady_clock_),
       sampler_(options_.host_root, closers != nullptr ? closers : workers, options_.on_event),
-      retired_(workers),
+      retired_(closers != nullptr ? closers : workers),
       maker_(workers, options_.on_event),
-      closer_(closers != nullptr ? closers : workers, options_.on_event) {
+      closer_(closers != nullptr ? closers : workers, options_.on_event),
+      stock_maker_(closers != nullptr && closers->threads() > workers->threads() ? closer_ : maker_) {
   const ArenaSizes& sizes = options_.sizes;
   TIER_CHECK(sizes.window_size_min >= kWindowSizeMin && sizes.window_size_min <= sizes.window_size_max &&
                  sizes.max_bytes % sizes.window_size_max == 0,
@@ -103,6 +104,7 @@ Result<Arena::Growth> Arena::AllowGrowth(WindowKind kind, uint64_t size) {
   if (!stock_.empty() && full() && of_use) TradeStock();
   if (full()) {
     ++refusals_at_maximum_;
+    if (stock_bytes_ > stock_.size() * stock_size()) room_lacked_ = true;  // More of it comes.
     return Fail(Code::kNoMemory,
                 fmt::format("the arena is at its maximum: {} in windows and {} more asked for, of {}{}; raise "
                             "arena.maximum or free tensors",
@@ -137,7 +139,7 @@ Result<StartedWindow> Arena::StartMake(State state, Making wanted) {
   const uint32_t number = unused_.FindAtOrAfter(0);
   if (number == base::FreeBlockMap::kNone) {
     ++refusals_at_maximum_;
-    index_lacked_ = true;
+    room_lacked_ = true;
     return Fail(Code::kNoMemory,
                 fmt::format("all {} window indices are in use, {} of windows are still being closed; try again",
                             windows_max(), FormatBytes(closing_bytes_)));
@@ -169,14 +171,72 @@ Result<StartedWindow> Arena::StartMake(State state, Making wanted) {
   order.may_fall_back = *growth == Growth::kHugeElseSmall;
   order.made_ahead = state == State::kMakingStock;
   order.collapse = options_.collapse == CollapsePolicy::kAuto;
-  maker_.StartMake(order);
+  (order.made_ahead ? stock_maker_ : maker_).StartMake(order);
   return StartedWindow{.index = index, .size = size};
+}
+
+Status Arena::StartPrefault(uint64_t bytes) {
+  const uint64_t windows = bytes / stock_size();
+  for (uint64_t i = 0; i < windows; ++i) {
+    const auto started = StartMake(State::kMakingStock, {.size = stock_size(), .node = nodes_.ForStock()});
+    if (!started) return std::unexpected(started.error());
+    stock_bytes_ += started->size;
+    prefault_target_bytes_ += started->size;
+  }
+  return {};
+}
+
+// One from this node, where there is one.
+StartedWindow Arena::HandOutStock(OwnerId owner, int node) {
+  const auto near = std::find_if(stock_.rbegin(), stock_.rend(),
+                                 [&](WindowIndex window) { return entries_[Value(window)].node == node; });
+  if (near != stock_.rend()) std::swap(*near, stock_.back());
+  const WindowIndex index = stock_.back();
+  stock_.pop_back();
+  Entry& entry = At(index);
+  TIER_CHECK(entry.state == State::kStock, "window {} state {}", Value(index), static_cast<int>(entry.state));
+  entry.owner = owner;
+  entry.state = State::kMaking;  // Until its event is polled.
+  stock_bytes_ -= entry.size;
+  owned_bytes_ += entry.size;
+  handed_out_.push_back(index);
+  if (options_.on_event) options_.on_event();
+  return {.index = index, .size = entry.size};
+}
+
+// Its pages are as good as free: a reading counts what is being closed as well.
+void Arena::TradeStock() {
+  const bool huge = At(stock_.back()).window.page_size() != kPageSize;
+  CloseStock();
+  (huge ? huge_credit_bytes_ : small_credit_bytes_) += stock_size();
+}
+
+// The one that would be handed out next.
+void Arena::CloseStock() {
+  const WindowIndex index = stock_.back();
+  stock_.pop_back();
+  NoteGivenBack(index);
+  stock_bytes_ -= At(index).size;
+  StartClose(index);
+}
+
+// As much as is missing should come back, stock first.
+void Arena::CloseStockBeyond(uint64_t bytes) {
+  max_now_bytes_ = std::min(max_now_bytes_, bytes);
+  const auto gains = [&] { return !stock_.empty() && At(stock_.back()).window.page_size() == kPageSize; };
+  while (gains() && owned_bytes_ + stock_bytes_ > bytes) CloseStock();
 }
 
 void Arena::NoteUnreturned(WindowIndex window, uint64_t session) {
   Entry& entry = At(window);
   TIER_CHECK(entry.state == State::kReady, "window {} state {}", Value(window), static_cast<int>(entry.state));
   entry.unreturned.push_back(session);
+}
+
+void Arena::NoteAsked(WindowIndex window, uint64_t session) {
+  Entry& entry = At(window);
+  TIER_CHECK(entry.state == State::kReady, "window {} state {}", Value(window), static_cast<int>(entry.state));
+  entry.asked.push_back(session);
 }
 
 void Arena::Retire(WindowIndex window) {
@@ -237,13 +297,14 @@ void Arena::OnClosed(MadeWindow closed) {
   if (closed.retired) {
     retired_.Add({.window = {.owner = entry.owner,
                              .sessions = std::move(entry.unreturned),
+                             .asked = std::move(entry.asked),
                              .since = clock_.Now(),
                              .bytes = entry.size},
                   .file = std::move(closed.retired)});
   }
   entry = {};
   unused_.MarkFree(Value(window));
-  if (std::exchange(index_lacked_, false)) index_freed_ = true;
+  NoteRoomFreed();
 }
 
 void Arena::OnMade(MadeWindow made, std::vector<WindowEvent>* events) {
@@ -262,6 +323,7 @@ void Arena::OnMade(MadeWindow made, std::vector<WindowEvent>* events) {
   if (for_stock) {
     prefault_done_bytes_ += entry.size;
     stock_.push_back(made.index);
+    NoteRoomFreed();
     return;
   }
   events->push_back(EventOf(made.index));
@@ -281,28 +343,13 @@ void Arena::OnFailed(MadeWindow made, std::vector<WindowEvent>* events) {
   --window_count_;
   entry = {};
   unused_.MarkFree(Value(made.index));
+  NoteRoomFreed();
+  last_failure_ = made.error.message;
   if (for_stock) return;
   events->push_back({.window = {.index = made.index, .kind = kind, .size = size},
                      .owner = owner,
                      .code = made.error.code,
                      .message = std::move(made.error.message)});
-}
-
-ArenaSnapshot Arena::snapshot() const {
-  return {.owned_bytes = owned_bytes_,
-          .stock_bytes = stock_bytes_,
-          .making_bytes = making_bytes_,
-          .closing_bytes = closing_bytes_,
-          .huge_page_bytes = HugePageBytes(),
-          .prefault_target_bytes = prefault_target_bytes_,
-          .prefault_done_bytes = prefault_done_bytes_,
-          .refusals_at_maximum = refusals_at_maximum_,
-          .refusals_by_host = refusals_by_host_,
-          .create_failures = create_failures_,
-          .given_back_bytes = given_back_bytes_,
-          .retired_windows = retired_.count(),
-          .made = maker_.counters(),
-          .host = host_};
 }
 
 // Where a limit is lowered while the daemon runs, a reserve that was derived from it goes with it.

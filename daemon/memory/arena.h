@@ -72,7 +72,8 @@ struct ArenaSnapshot {       // For metrics, doctor and log. Bytes of windows.
   uint64_t prefault_done_bytes = 0;
   uint64_t refusals_at_maximum = 0;
   uint64_t refusals_by_host = 0;  // Reserve, cgroup, pressure.
-  uint64_t create_failures = 0;   // The kernel would not.
+  uint64_t create_failures = 0;   // The kernel would not …
+  std::string last_failure;       // … and why, the last time.
   uint64_t given_back_bytes = 0;  // Windows closed since start because the host was short.
   uint64_t retired_windows = 0;   // Closed here and still open or mapped in another process.
   MakerCounters made;
@@ -102,10 +103,12 @@ class Arena final : public WindowSource {
   bool block_windows_take_slots() const override;
   Result<StartedWindow> StartCreate(OwnerId owner, WindowKind kind, uint64_t size_bytes, int node) override;
   void NoteUnreturned(WindowIndex window, uint64_t session) override;
+  void NoteAsked(WindowIndex window, uint64_t session) override;
+  void ClearUnreturned(WindowIndex window) override { At(window).unreturned.clear(); }
   bool TakeKept(std::vector<KeptWindow>* kept) override { return retired_.Poll(kept); }
   void Retire(WindowIndex window) override;
   void Poll(std::vector<WindowEvent>* events) override;
-  bool TakeIndexFreed() override { return std::exchange(index_freed_, false); }
+  bool TakeRoomFreed() override { return std::exchange(room_freed_, false); }
   std::shared_ptr<const proto::FileDescriptor> Descriptor(WindowIndex window) const override;
 
   // Makes block windows ahead of need, `bytes` of them in all, which StartCreate then hands out at once. NO_MEMORY as
@@ -146,7 +149,8 @@ class Arena final : public WindowSource {
     bool making_small = false;         // Being made in small pages, and surely so.
     bool closing_huge = false;         // Its huge pages are on their way back.
     uint64_t given_back = 0;           // Of it: for want of memory of the host.
-    std::vector<uint64_t> unreturned;  // Sessions: NoteUnreturned.
+    std::vector<uint64_t> unreturned;  // Sessions: NoteUnreturned …
+    std::vector<uint64_t> asked;       // … and NoteAsked.
     Window window;
   };
   enum class Growth : uint8_t { kSmall, kHuge, kHugeElseSmall };
@@ -168,6 +172,7 @@ class Arena final : public WindowSource {
   HostPressure::Arena PressedBy(uint64_t given) const;
   void NoteGivenBack(WindowIndex window);
   void ExtendCredit();
+  void NoteRoomFreed() { room_freed_ = std::exchange(room_lacked_, false) || room_freed_; }
   void CloseStock();
   void TradeStock();  // Closes one for the sake of another window.
   void StartClose(WindowIndex window);
@@ -187,8 +192,8 @@ class Arena final : public WindowSource {
   base::FreeBlockMap unused_;  // Of window indices; the lowest is taken first.
   PlaceAllocator places_;
   NumaNodes nodes_;
-  bool index_lacked_ = false;  // By a window that was refused.
-  bool index_freed_ = false;   // Since then; until it is told.
+  bool room_lacked_ = false;  // By a window that was refused: an index, or what is being made ahead.
+  bool room_freed_ = false;   // Some since then; until it is told.
   std::vector<WindowIndex> stock_;
   std::vector<WindowIndex> handed_out_;  // Out of stock since the last Poll.
   uint32_t window_count_ = 0;            // Owned, or stock.
@@ -215,13 +220,15 @@ class Arena final : public WindowSource {
   uint64_t refusals_at_maximum_ = 0;
   uint64_t refusals_by_host_ = 0;
   uint64_t create_failures_ = 0;
+  std::string last_failure_;
   std::vector<MadeWindow> made_;  // Poll's, kept for its room.
   base::SteadyClock steady_clock_;
   const base::Clock& clock_;
   HostSampler sampler_;
   RetiredWindows retired_;
-  WindowMaker maker_;   // Last, with the next: their tasks end first.
-  WindowMaker closer_;  // Makes none: closes, in threads that the kernel does not slow down for want of memory.
+  WindowMaker maker_;         // Last, with the next two: their tasks end first.
+  WindowMaker closer_;        // Closes, in threads that the kernel does not slow down for want of memory.
+  WindowMaker& stock_maker_;  // The one of them that has more threads: at the start nothing else is to be done.
 };
 
 }  // namespace tier::memory

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "daemon/base/check.h"
 #include "daemon/memory/kernel_text.h"
 #include "proto/handshake.h"
 #include "proto/number_list.h"
@@ -20,14 +21,15 @@ std::vector<int> ReadMemoryNodes(const std::string& host_root) {
 }
 
 NodeChoice NumaNodes::For(int wished) const {
+  TIER_CHECK(configured_ >= kAnyNode && configured_ < proto::kNumaNodesMax, "node {}", configured_);
   if (configured_ != kAnyNode) return {.node = configured_, .only = true};
   // The kernel refuses to prefer a node that has no memory.
-  if (!several() || !std::ranges::binary_search(nodes_, wished)) return {};
+  if (!chosen() || !std::ranges::binary_search(nodes_, wished)) return {};
   return {.node = wished};
 }
 
 NodeChoice NumaNodes::ForStock() {
-  if (!several()) return For(kAnyNode);
+  if (!chosen()) return For(kAnyNode);
   return {.node = nodes_[next_++ % nodes_.size()]};
 }
 

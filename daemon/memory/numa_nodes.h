@@ -29,10 +29,12 @@ class NumaNodes {
   NodeChoice For(int wished) const;
   // For the next window that is made ahead of need.
   NodeChoice ForStock();
-  // A choice among nodes is to be made at all.
-  bool several() const { return configured_ == kAnyNode && nodes_.size() > 1; }
+  // The host has several: where a window lies is worth telling.
+  bool several() const { return nodes_.size() > 1; }
 
  private:
+  bool chosen() const { return configured_ == kAnyNode && several(); }  // For each window.
+
   int configured_;
   std::vector<int> nodes_;
   size_t next_ = 0;  // In nodes_, for what is made ahead.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -28,6 +29,23 @@ bool Look(RetiredFile& retired) {
   // Best effort: the next look tries again.
   (void)::fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, status.st_size);
   return true;
+}
+
+// Lets the oldest go, those of the jobs that have most: one job alone does not make the files of others go.
+void Limit(std::vector<RetiredFile>* files) {
+  if (files->size() <= RetiredWindows::kFilesMax) return;
+  std::map<OwnerId, size_t> counts;
+  for (const RetiredFile& file : *files) ++counts[file.window.owner];
+  std::map<OwnerId, size_t> go;
+  for (size_t excess = files->size() - RetiredWindows::kFilesMax; excess != 0; --excess) {
+    const auto most = std::ranges::max_element(counts, {}, &std::pair<const OwnerId, size_t>::second);
+    --most->second;
+    ++go[most->first];
+  }
+  std::erase_if(*files, [&](const RetiredFile& file) {
+    const auto owner = go.find(file.window.owner);
+    return owner != go.end() && owner->second != 0 && owner->second-- != 0;
+  });
 }
 
 }  // namespace
@@ -57,8 +75,8 @@ RetiredWindows::RetiredWindows(base::Workers* workers) : workers_(workers), shar
 RetiredWindows::~RetiredWindows() = default;
 
 void RetiredWindows::Add(RetiredFile file) {
-  if (files_.size() == kFilesMax) files_.erase(files_.begin());
   files_.push_back(std::move(file));
+  Limit(&files_);
   count_ = std::min(count_ + 1, kFilesMax);
 }
 
@@ -87,7 +105,7 @@ bool RetiredWindows::Poll(std::vector<KeptWindow>* kept) {
   kept->clear();
   for (const RetiredFile& retired : looked) kept->push_back(retired.window);
   looked.insert(looked.end(), std::make_move_iterator(files_.begin()), std::make_move_iterator(files_.end()));
-  if (looked.size() > kFilesMax) looked.erase(looked.begin(), looked.end() - kFilesMax);
+  Limit(&looked);
   files_ = std::move(looked);
   count_ = files_.size();
   return true;

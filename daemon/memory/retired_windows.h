@@ -11,7 +11,7 @@
 // make room for others.
 //
 // Engine thread only; what the worker's task shares lies behind one mutex that is never held across a system call.
-// At most kFilesMax files; beyond that the oldest is let go.
+// At most kFilesMax files; beyond that the oldest one of the job that has most is let go.
 #pragma once
 
 #include <cstddef>

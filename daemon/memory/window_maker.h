@@ -41,6 +41,11 @@ struct MakerCounters {  // Since start.
   uint64_t huge_fallbacks = 0;  // Windows in small pages for want of huge ones.
   uint64_t collapsed_bytes = 0;
   uint64_t collapse_refused = 0;  // Steps whose pages were to be collapsed and stayed small.
+
+  MakerCounters operator+(const MakerCounters& other) const {
+    return {populated_bytes + other.populated_bytes, huge_fallbacks + other.huge_fallbacks,
+            collapsed_bytes + other.collapsed_bytes, collapse_refused + other.collapse_refused};
+  }
 };
 
 class WindowMaker {

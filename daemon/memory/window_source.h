@@ -54,6 +54,7 @@ struct WindowEvent {
 struct KeptWindow {
   OwnerId owner{};
   std::vector<uint64_t> sessions;  // NoteUnreturned.
+  std::vector<uint64_t> asked;     // NoteAsked.
   base::TimePoint since;           // When it was retired.
   uint64_t bytes = 0;              // Of the window. Of these the process may have some pinned: nothing tells.
   uint64_t refilled_bytes = 0;     // Found in it again in the last look, and punched out.
@@ -87,13 +88,18 @@ class WindowSource {
   virtual void Retire(WindowIndex window) = 0;
   // A session has not returned this window, which is going to be retired all the same. REQUIRES: ready.
   virtual void NoteUnreturned(WindowIndex, uint64_t) {}
+  // A session that maps it was asked for it. REQUIRES: ready.
+  virtual void NoteAsked(WindowIndex, uint64_t) {}
+  // Others map the window now: who does not return it is not known any more. REQUIRES: ready.
+  virtual void ClearUnreturned(WindowIndex) {}
   // All retired windows that other processes still have, by a look that ended since the last call. False: none did. A
   // source whose windows no client maps has none.
   virtual bool TakeKept(std::vector<KeptWindow>*) { return false; }
   // Appends what has finished since the last call; never blocks.
   virtual void Poll(std::vector<WindowEvent>* events) = 0;
-  // True once: StartCreate had no index left, and Poll has freed one since.
-  virtual bool TakeIndexFreed() { return false; }
+  // True once: StartCreate was refused for want of an index, or while windows were made ahead of need, and Poll has
+  // freed or brought one since.
+  virtual bool TakeRoomFreed() { return false; }
   // The memfd to hand to clients: shared with the packets that carry it, so that handing it over needs no further
   // descriptor and cannot fail. Null in simulations.
   virtual std::shared_ptr<const proto::FileDescriptor> Descriptor(WindowIndex window) const = 0;

@@ -348,7 +348,9 @@ void Engine::WindowReturned(SessionId id, WindowIndex window) {
 
 void Engine::TakenWindowReturned(SessionId id) {
   SessionState* session = state_->tables.sessions.Find(id);
-  if (session != nullptr) session->windows.SetSilent(false);
+  if (session == nullptr) return;
+  session->windows.SetSilent(false);
+  session->windows.AnswerTaken();
 }
 
 void Engine::Submit(SessionId id, const Request& request) {

@@ -14,7 +14,7 @@ namespace tier::client {
 
 class ForkGuard {
  public:
-  static constexpr uint32_t kDescriptorsMax = 4096;  // Two for each client of this process.
+  static constexpr uint32_t kDescriptorsMax = 8192;  // Of each client of this process two, and those of StitchCache.
 
   // Forks between this process and the one that started: equal values mean the same process.
   static uint32_t Generation() { return generation_.load(std::memory_order_relaxed); }

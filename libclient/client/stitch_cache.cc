@@ -1,12 +1,17 @@
 #include "libclient/client/stitch_cache.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/select.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <string>
+
+#include "libclient/client/fork_guard.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -20,6 +25,18 @@ uint64_t BytesOf(std::span<const Run> runs) {
   uint64_t bytes = 0;
   for (const Run& run : runs) bytes += run.length;
   return bytes;
+}
+
+// The same file under a number beyond those that select() can wait for, which the program may need. Empty: the limit of
+// open files allows none.
+proto::FileDescriptor MovedHigh(proto::FileDescriptor fd) {
+  constexpr rlim_t kWanted = FD_SETSIZE + StitchCache::kDescriptorsMax;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < kWanted) {
+    limit.rlim_cur = std::min(kWanted, limit.rlim_max);
+    (void)::setrlimit(RLIMIT_NOFILE, &limit);  // Else what is there is enough, or the next call fails.
+  }
+  return proto::FileDescriptor(::fcntl(fd.get(), F_DUPFD_CLOEXEC, FD_SETSIZE));
 }
 
 }  // namespace
@@ -159,14 +176,26 @@ Status StitchCache::MapRun(const Run& run, std::byte* target, uint64_t page) con
   return {};
 }
 
+void StitchCache::DropDescriptor(uint32_t window) {
+  const auto kept = descriptors_.find(window);
+  if (kept == descriptors_.end()) return;
+  ForkGuard::Release(kept->second.get());
+  descriptors_.erase(kept);
+}
+
 void StitchCache::KeepDescriptor(uint32_t window, proto::FileDescriptor fd) {
   const MutexLock lock(mutex_);
-  if (descriptors_.size() < kDescriptorsMax) descriptors_[window] = std::move(fd);
+  if (descriptors_.size() >= kDescriptorsMax) return;
+  if (descriptors_.size() >= kLowDescriptorsMax) fd = MovedHigh(std::move(fd));
+  if (!fd) return;
+  DropDescriptor(window);
+  ForkGuard::CloseInChild(fd.get());
+  descriptors_[window] = std::move(fd);
 }
 
 void StitchCache::DropWindow(uint32_t window) {
   const MutexLock lock(mutex_);
-  descriptors_.erase(window);
+  DropDescriptor(window);
   for (auto view = views_.begin(); view != views_.end();) {
     const bool touches = std::ranges::any_of(view->runs, [&](const Run& run) { return run.window == window; });
     view = touches && view->users == 0 ? Erase(view) : std::next(view);
@@ -185,7 +214,7 @@ void StitchCache::DropAll() {
     ++view;
   }
   index_.clear();
-  descriptors_.clear();
+  while (!descriptors_.empty()) DropDescriptor(descriptors_.begin()->first);
 }
 
 uint64_t StitchCache::view_count() const {

@@ -58,8 +58,11 @@ class StitchCache {
   void Release(View* view);
 
   // Huge pages cannot be mapped a second time from the first mapping (EINVAL in every kernel), so the descriptors of
-  // their windows are kept, at most kDescriptorsMax of them; leases in later windows are not stitched.
-  static constexpr size_t kDescriptorsMax = 256;
+  // their windows are kept, at most kDescriptorsMax of them; leases in later windows are not stitched. A forked child
+  // does not keep them: the daemon would wait for it when a window is to go to another job.
+  // The first kLowDescriptorsMax have numbers as they come; the others lie above those that select() can wait for.
+  static constexpr size_t kDescriptorsMax = 4096;
+  static constexpr size_t kLowDescriptorsMax = 256;
   void KeepDescriptor(uint32_t window, proto::FileDescriptor fd);
   // The window goes back to the daemon: drops every view of it. REQUIRES: none of them is in use.
   void DropWindow(uint32_t window);
@@ -76,6 +79,7 @@ class StitchCache {
   Result<View> Make(std::span<const Run> runs) const TIER_REQUIRES(mutex_);
   Status MapRun(const Run& run, std::byte* target, uint64_t page) const TIER_REQUIRES(mutex_);
   bool MakeRoom(uint64_t vmas, uint64_t bytes) TIER_REQUIRES(mutex_);
+  void DropDescriptor(uint32_t window) TIER_REQUIRES(mutex_);
   Order::iterator Erase(Order::iterator view) TIER_REQUIRES(mutex_);
 
   const WindowMap& windows_;

@@ -11,16 +11,16 @@ from tierd.daemon import Daemon
 
 
 class BareWindows:
-    """So many bytes of windows, of the size and the kind of pages of this daemon's, by as many threads as it has
-    workers, in a process of their own. The daemon is to have made some windows, and not in pages of the kernel's pool
-    (``arena.huge_pages = "never"``)."""
+    """So many bytes of windows, of the size and the kind of pages of this daemon's, in a process of their own: by so
+    many threads, or by as many as it has workers. The daemon is to have made some windows, and not in pages of the
+    kernel's pool (``arena.huge_pages = "never"``)."""
 
-    def __init__(self, process: Daemon, total: int) -> None:
+    def __init__(self, process: Daemon, total: int, threads: int = 0) -> None:
         with control.connect(str(process.directory / "tierd.sock")) as channel:
             status = channel.status()
         self.size = int(status.window_size_max)
         self.collapsed = status.huge_page_mode == "thp"
-        self.threads = workers(process.process.pid)
+        self.threads = threads or workers(process.process.pid)
         words = [str(BUILD / "tools/bench/tier_bench"), "bare-windows"]
         words += ["--bytes", str(self.size), "--total", str(total), "--threads", str(self.threads)]
         self.shell = Shell(words + (["--collapse"] if self.collapsed else []))

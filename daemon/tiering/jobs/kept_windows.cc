@@ -39,8 +39,11 @@ void Charge(Tables& tables, const std::vector<KeptWindow>& windows) {
   }
   tables.forced_returns.SetKept(bytes, refilled);
   for (const Keeper& keeper : keepers) {
-    const JobState* job = tables.jobs.Find(keeper.job);
-    if (job != nullptr) tables.ledger.SetKept(job->entitlement, keeper.bytes);
+    JobState* job = tables.jobs.Find(keeper.job);
+    if (job == nullptr) continue;
+    const bool less = keeper.bytes < tables.ledger.KeptBy(job->entitlement);
+    tables.ledger.SetKept(job->entitlement, keeper.bytes);
+    if (less) tables.waits.OnRoom(*job);  // It may hold more again.
   }
   std::erase_if(keepers, [](const Keeper& keeper) { return keeper.bytes == 0; });
 }
@@ -57,30 +60,49 @@ void Tell(Tables& tables) {
   }
 }
 
-void EndRefilling(Tables& tables, const KeptWindow& window) {
+// Who has it, of those that did not return it. A session that has not answered since has it for certain; one that has
+// answered for all that was taken from it has none that is known. Of a process whose session has ended nothing more
+// will be heard: it is not blamed for what another has for certain.
+std::vector<SessionId> KeepersOf(const Tables& tables, const KeptWindow& window) {
+  std::vector<SessionId> certain;
+  std::vector<SessionId> ended;
   for (const uint64_t id : window.sessions) {
-    SessionState* const session = tables.sessions.Find(SessionId{id});
-    if (session == nullptr) continue;
-    tables.forced_returns.Count(ForcedReturnKind::kRefill);
-    EndSession(tables, *session,
-               {Code::kRevoked,
-                fmt::format("{} were found in an empty window that this session was asked to return and did not, "
-                            "again after they had been taken out: unmap it when it is asked for, as libtier does",
-                            FormatBytes(window.refilled_bytes))});
+    const SessionState* const session = tables.sessions.Find(SessionId{id});
+    if (session == nullptr) ended.push_back(SessionId{id});
+    if (session != nullptr && session->windows.taken() != 0) certain.push_back(SessionId{id});
   }
+  return certain.empty() ? ended : certain;
+}
+
+void EndRefilling(Tables& tables, SessionId id, const KeptWindow& window) {
+  SessionState* const session = tables.sessions.Find(id);
+  if (session == nullptr) return;
+  tables.forced_returns.Count(ForcedReturnKind::kRefill);
+  EndSession(tables, *session,
+             {Code::kRevoked,
+              fmt::format("{} were found in an empty window that this session was asked to return, again after they "
+                          "had been taken out: unmap it when it is asked for, as libtier does",
+                          FormatBytes(window.refilled_bytes))});
+}
+
+// Where all have returned it, one of them has mapped it twice, and only they know which.
+void EndRefilling(Tables& tables, const KeptWindow& window) {
+  const std::vector<SessionId> keepers = KeepersOf(tables, window);
+  for (const SessionId id : keepers) EndRefilling(tables, id, window);
+  if (!keepers.empty()) return;
+  for (const uint64_t id : window.asked) EndRefilling(tables, SessionId{id}, window);
 }
 
 void Kill(Tables& tables, const KeptWindow& window) {
-  for (const uint64_t id : window.sessions) {
-    if (!tables.forced_returns.NoteKilled(SessionId{id})) continue;
+  for (const SessionId id : KeepersOf(tables, window)) {
+    if (!tables.forced_returns.NoteKilled(id)) continue;
     tables.forced_returns.Count(ForcedReturnKind::kProcess);
     tables.replies.EndProcess(
-        SessionId{id},
-        fmt::format(
-            "it has kept {} of a window for {:.1f} s since that was taken from it (jobs.on_unreturned is \"kill\", "
-            "jobs.reclaim_deadline {:.1f} s)",
-            FormatBytes(window.bytes), Seconds(tables.turn.now() - window.since),
-            Seconds(tables.options.reclaim_deadline)));
+        id, fmt::format(
+                "it has kept {} of a window for {:.1f} s since that was taken from it (jobs.on_unreturned is \"kill\", "
+                "jobs.reclaim_deadline {:.1f} s)",
+                FormatBytes(window.bytes), Seconds(tables.turn.now() - window.since),
+                Seconds(tables.options.reclaim_deadline)));
   }
 }
 

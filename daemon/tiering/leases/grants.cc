@@ -62,6 +62,7 @@ void AddSpan(Tables& tables, SessionState& session, const Piece& piece, proto::S
   }
   if (!session.windows.maps(window)) {
     session.windows.Announce(window);
+    tables.ports.windows.ClearUnreturned(window);
     tables.replies.Window(session.id, tables.windows[window].shape);
   }
   tables.replies.AddSpan(span);

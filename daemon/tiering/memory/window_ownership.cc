@@ -102,7 +102,8 @@ void TakeWindow(Tables& tables, const memory::WindowEvent& event) {
   if (event.code != Code::kOk) {
     tables.ledger.SubtractHeld(job->entitlement, entry.shape.size);
     tables.windows.Clear(window);
-    tables.waits.OnRoom(*job);
+    NoteHost(tables);
+    OnMemory(tables);  // Its memory and its index are room for others too.
     return;
   }
   tables.windows.Put(event.window, event.address);
@@ -145,7 +146,7 @@ bool TakeWindows(Tables& tables) {
   tables.ports.windows.Poll(&tables.scratch.events);
   for (const memory::WindowEvent& event : tables.scratch.events) TakeWindow(tables, event);
   // A window that is being closed has its index till the end: its memory alone was of no use to those that wait.
-  const bool freed = tables.ports.windows.TakeIndexFreed();
+  const bool freed = tables.ports.windows.TakeRoomFreed();
   if (freed) OnMemory(tables);
   return removed || freed || !tables.scratch.events.empty();
 }
@@ -165,9 +166,11 @@ void ReturnWindow(Tables& tables, WindowIndex window) {
   for (SessionState* session : job.sessions) {
     if (!session->windows.maps(window)) continue;
     tables.replies.WindowReturn(session->id, window);
+    tables.ports.windows.NoteAsked(window, static_cast<uint64_t>(session->id));
     if (session->windows.silent()) {
       tables.ports.windows.NoteUnreturned(window, static_cast<uint64_t>(session->id));
       tables.replies.WindowTaken(session->id, window);
+      session->windows.NoteTaken();
       session->windows.Return(window, false);
       forced = true;
     } else {
@@ -214,6 +217,7 @@ void TakeUnreturned(Tables& tables) {
       if (!session->windows.silent()) NoteSilent(tables, *session, asked.at);
       tables.ports.windows.NoteUnreturned(asked.window, static_cast<uint64_t>(session->id));
       tables.replies.WindowTaken(session->id, asked.window);
+      session->windows.NoteTaken();
       OnWindowReturned(tables, *session, asked.window);
       session->windows.SetSilent(true);
     }

@@ -44,6 +44,7 @@ Made MakeRuns(Tables& tables, JobState& job, const Ask& ask) {
     return made.last == Compacted::kStarted;
   });
   for (const base::PageRun run : held) job.pool.Free(run);
+  tables.work.Charge(static_cast<uint32_t>(held.size()));
   return made;
 }
 

@@ -55,6 +55,10 @@ class SessionWindows {
   // Windows were taken without its answer, and it has not answered since: it is not waited for.
   bool silent() const { return silent_; }
   void SetSilent(bool silent) { silent_ = silent; }
+  // Windows that were taken without its answer, which has not come since.
+  uint32_t taken() const { return taken_; }
+  void NoteTaken() { ++taken_; }
+  void AnswerTaken() { taken_ -= taken_ == 0 ? 0 : 1; }
 
   void Announce(WindowIndex window) {
     TIER_CHECK(!maps(window), "window {} is announced twice", tier::Value(window));
@@ -78,6 +82,7 @@ class SessionWindows {
  private:
   WindowSet mapped_;
   uint32_t overdue_ = 0;
+  uint32_t taken_ = 0;
   bool silent_ = false;
 };
 

@@ -240,6 +240,18 @@ TEST(Daemon, HugePagesAlwaysIsRefusedAtTheStartWhereThereAreNone) {
   EXPECT_THAT(outcome.output, AllOf(HasSubstr("arena.huge_pages"), HasSubstr("vm.nr_hugepages")));
 }
 
+TEST(Daemon, ANumaNodeWithoutMemoryIsRefusedAtTheStart) {
+  if (!std::filesystem::exists("/sys/devices/system/node/has_memory")) {
+    GTEST_SKIP() << "needs NUMA nodes in sysfs";
+  }
+  ScratchDirectory scratch;
+  auto arguments = SmallDaemon(scratch);
+  arguments.insert(arguments.end(), {"--set", "arena.numa_node=500"});
+  const auto outcome = RunTierd(scratch, arguments);
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.output, HasSubstr("arena.numa_node is 500, and this host has memory at node"));
+}
+
 TEST(Daemon, PrivateOneListensOnNoPortKeepsNoFileAndEndsWithItsStarter) {
   ScratchDirectory scratch;
   // A starter that is gone already: with no session attached the daemon ends 30 s later, with one that has left

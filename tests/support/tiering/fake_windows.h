@@ -54,7 +54,7 @@ class FakeWindowSource final : public WindowSource {
     return std::exchange(looked_, false);
   }
   void Poll(std::vector<WindowEvent>* events) override;
-  bool TakeIndexFreed() override { return HasIndex() && std::exchange(index_lacked_, false); }
+  bool TakeRoomFreed() override { return HasIndex() && std::exchange(index_lacked_, false); }
   std::shared_ptr<const proto::FileDescriptor> Descriptor(WindowIndex window) const override;
 
   // The script.

@@ -64,6 +64,15 @@ TEST(Convert, JobCarriesCountersAndRanks) {
   EXPECT_DOUBLE_EQ(message.stall_seconds_total(), 1.5);
 }
 
+TEST(Convert, AWindowsNodeIsToldWhereTheHostHasSeveral) {
+  session::PoolDescription pool;
+  pool.windows = {{.now = {.node = 1}, .owner = 0}, {.now = {}, .owner = 0}};
+  v1::GetPoolMapResponse message;
+  ToMessage(pool, &message);
+  EXPECT_EQ(message.windows(0).numa_node(), 1u);
+  EXPECT_FALSE(message.windows(1).has_numa_node());
+}
+
 TEST(Convert, PoolKeepsEveryFigureInBytes) {
   session::PoolDescription pool;
   pool.arena_bytes = 1;
@@ -85,7 +94,6 @@ TEST(Convert, PoolKeepsEveryFigureInBytes) {
                                     .condition = static_cast<tiering::PoolCondition>(condition),
                                     .size = 1 << 21,
                                     .place = 1 << 22,
-                                    .node = condition == 0 ? 1 : memory::kAnyNode,
                                     .used_pages = {512, 2, 3}},
                             .owner = 1});
   }
@@ -124,8 +132,6 @@ TEST(Convert, PoolKeepsEveryFigureInBytes) {
   EXPECT_EQ(window.block_bytes(), 512u * 4096);
   EXPECT_EQ(window.tail_bytes(), 2u * 4096);
   EXPECT_EQ(window.slot_bytes(), 3u * 4096);
-  EXPECT_EQ(window.numa_node(), 1u);
-  EXPECT_FALSE(message.windows(1).has_numa_node());
 }
 
 TEST(Convert, DeviceKeepsEveryFigureOfItsTraffic) {

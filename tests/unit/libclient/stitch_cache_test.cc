@@ -1,9 +1,12 @@
 #include "libclient/client/stitch_cache.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 #include <sys/mman.h>
+#include <sys/select.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <span>
 
@@ -185,6 +188,33 @@ TEST_F(StitchCacheTest, HugePagesAreStitchedThroughTheirDescriptors) {
   EXPECT_EQ((*view)->data[0], std::byte{1});
   EXPECT_EQ((*view)->data[kBlockSize], std::byte{2});
   cache.Release(*view);
+}
+
+TEST_F(StitchCacheTest, AForkedChildHasNoDescriptorOfAWindow) {
+  StitchCache cache(*map_, 12);
+  proto::FileDescriptor file(::memfd_create("window", MFD_CLOEXEC));
+  const int number = file.get();
+  cache.KeepDescriptor(0, std::move(file));
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(::fcntl(number, F_GETFD) == -1 ? 0 : 1);
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << "it is closed in the child";
+  EXPECT_NE(::fcntl(number, F_GETFD), -1);
+  cache.DropWindow(0);
+  EXPECT_EQ(::fcntl(number, F_GETFD), -1);
+}
+
+TEST_F(StitchCacheTest, ManyDescriptorsLeaveTheLowNumbersToTheProgram) {
+  StitchCache cache(*map_, 12);
+  for (uint32_t window = 0; window < StitchCache::kLowDescriptorsMax + 8; ++window) {
+    cache.KeepDescriptor(window, proto::FileDescriptor(::memfd_create("window", MFD_CLOEXEC)));
+  }
+  const proto::FileDescriptor next(::memfd_create("next", MFD_CLOEXEC));
+  EXPECT_LT(next.get(), static_cast<int>(StitchCache::kLowDescriptorsMax) + 64);
+  EXPECT_NE(::fcntl(FD_SETSIZE, F_GETFD), -1) << "they are kept";
+  for (uint32_t window = 0; window < StitchCache::kLowDescriptorsMax + 8; ++window) cache.DropWindow(window);
+  EXPECT_EQ(::fcntl(FD_SETSIZE, F_GETFD), -1);
 }
 
 RC_GTEST_FIXTURE_PROP(StitchCacheTest, EveryViewShowsItsPages, ()) {

@@ -82,11 +82,11 @@ TEST_F(ArenaTest, TellsOnceThatAnIndexIsFreeThatAWindowLacked) {
   options.sizes.windows_max = 2;
   Start(options);
   for (const WindowEvent& each : {Create(), Create()}) arena_->Retire(each.window.index);
-  EXPECT_FALSE(arena_->TakeIndexFreed());
+  EXPECT_FALSE(arena_->TakeRoomFreed());
   EXPECT_THAT(Refusal(), HasSubstr("all 2 window indices are in use, 4 MiB of windows are still being closed"));
   AwaitQuiet();
-  EXPECT_TRUE(arena_->TakeIndexFreed());
-  EXPECT_FALSE(arena_->TakeIndexFreed());
+  EXPECT_TRUE(arena_->TakeRoomFreed());
+  EXPECT_FALSE(arena_->TakeRoomFreed());
   EXPECT_TRUE(StartCreate());
 }
 
@@ -112,6 +112,7 @@ TEST_F(ArenaTest, AWindowThatCannotBeMadeIsAnEventAndItsIndexIsFree) {
   EXPECT_THAT(event.message, HasSubstr("NUMA node 500"));
   EXPECT_EQ(arena_->arena_bytes(), 0U);
   EXPECT_EQ(arena_->snapshot().create_failures, 1U);
+  EXPECT_EQ(arena_->snapshot().last_failure, event.message);
   EXPECT_EQ(*StartCreate(), *index);
   (void)Await(1);
 }
@@ -129,6 +130,17 @@ TEST_F(ArenaTest, OfOneNodeItSaysNothing) {
   Start(Options(2));
   ASSERT_TRUE(arena_->StartCreate(kOwner, kBlock, kWindow, 0));
   EXPECT_EQ(Await(1).at(0).window.node, kAnyNode);
+}
+
+TEST_F(ArenaTest, TellsThatAWindowMadeAheadHasComeThatAnotherLacked) {
+  Start(Options(2));
+  ASSERT_TRUE(arena_->StartPrefault(2 * kWindow));
+  EXPECT_THAT(Refusal(), HasSubstr("the arena is at its maximum")) << "all of it is being made";
+  EXPECT_FALSE(arena_->TakeRoomFreed());
+  AwaitQuiet();
+  EXPECT_TRUE(arena_->TakeRoomFreed());
+  EXPECT_TRUE(StartCreate());
+  (void)Await(1);
 }
 
 TEST_F(ArenaTest, LargeWindowsArePopulatedWhole) {

@@ -39,7 +39,6 @@ TEST(NumaNodes, ANodeWithoutMemoryIsNotPreferred) {
 
 TEST(NumaNodes, TheConfiguredNodeIsTheOnlyOne) {
   NumaNodes nodes(1, {0, 1});
-  EXPECT_FALSE(nodes.several());
   for (const NodeChoice choice : {nodes.For(0), nodes.For(kAnyNode), nodes.ForStock()}) {
     EXPECT_EQ(choice.node, 1);
     EXPECT_TRUE(choice.only);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <semaphore>
 #include <string>
@@ -120,6 +121,22 @@ TEST_F(RetiredWindowsTest, ThereIsAMaximumOfFiles) {
   }
   Look();
   EXPECT_EQ(retired_.count(), RetiredWindows::kFilesMax);
+}
+
+TEST_F(RetiredWindowsTest, ManyOfOneJobDoNotLetTheFilesOfAnotherGo) {
+  const auto file = window_.descriptor();
+  const std::string path = "/proc/self/fd/" + std::to_string(file->get());
+  const proto::FileDescriptor reader(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  ASSERT_TRUE(reader);
+  const auto add = [&](uint32_t owner) {
+    retired_.Add({.window = {.owner = OwnerId{owner}, .sessions = {}, .asked = {}},
+                  .file = proto::FileDescriptor(::dup(file->get()))});
+  };
+  add(1);
+  for (size_t i = 0; i < RetiredWindows::kFilesMax + 3; ++i) add(2);
+  const std::vector<KeptWindow> kept = Look();
+  EXPECT_EQ(kept.size(), RetiredWindows::kFilesMax);
+  EXPECT_EQ(std::ranges::count(kept, OwnerId{1}, &KeptWindow::owner), 1);
 }
 
 TEST_F(ArenaTest, AWindowThatAClientKeepsIsWatchedUntilTheClientLetsGo) {

@@ -41,9 +41,9 @@ class KeptWindows : public ::testing::Test {
   // How many blocks the job can hold under leases. They stay leased.
   uint64_t Fill() {
     for (;; ++filled_) {
-      const uint64_t asked = world_.Send(session_, Op::kCreate, {{filled_ + 1, 0, 0, kWindow}});
-      world_.TurnsReturning(session_, asked, 20, seconds(0));
-      const auto answer = world_.Answered(session_, asked);
+      waiting_ = world_.Send(session_, Op::kCreate, {{filled_ + 1, 0, 0, kWindow}});
+      world_.TurnsReturning(session_, waiting_, 20, seconds(0));
+      const auto answer = world_.Answered(session_, waiting_);
       if (!answer || answer->code != Code::kOk) return filled_;
     }
   }
@@ -54,6 +54,7 @@ class KeptWindows : public ::testing::Test {
   SessionId session_ = world_.OpenSession(job_);
   base::TimePoint taken_at_ = world_.now;
   uint64_t filled_ = 0;
+  uint64_t waiting_ = 0;  // The last request of Fill.
 };
 
 TEST_F(KeptWindows, CountAsHeldByTheirJobUntilTheyAreLetGo) {
@@ -62,9 +63,12 @@ TEST_F(KeptWindows, CountAsHeldByTheirJobUntilTheyAreLetGo) {
   EXPECT_EQ(world_.Job(job_).kept_bytes, 5 * kWindow);
   EXPECT_EQ(world_.engine->Snapshot().kept_bytes, 5 * kWindow);
   EXPECT_EQ(Fill(), 11U);
+  EXPECT_FALSE(world_.Answered(session_, waiting_)) << "it waits for room";
   kept.resize(2);
   Look(kept);
   EXPECT_EQ(world_.Job(job_).kept_bytes, 2 * kWindow);
+  world_.Turns(3);
+  EXPECT_EQ(world_.Answered(session_, waiting_)->code, Code::kOk) << "the job may hold more again";
   Look({});
   EXPECT_EQ(world_.Job(job_).kept_bytes, 0U);
   EXPECT_EQ(world_.engine->Snapshot().kept_bytes, 0U);
@@ -105,6 +109,33 @@ TEST_F(KillingKeptWindows, AProcessThatKeepsOneForAnotherDeadlineIsKilledOnce) {
   Look({kept});
   EXPECT_THAT(world_.sink.killed, ElementsAre(42));
   EXPECT_EQ(world_.engine->Snapshot().forced_returns[static_cast<size_t>(ForcedReturnKind::kProcess)], 1U);
+}
+
+TEST_F(KillingKeptWindows, AProcessThatHasAnsweredSinceLives) {
+  const KeptWindow kept = Kept(static_cast<uint64_t>(session_));  // It has returned all that was taken from it.
+  KeptWindow of_both = kept;
+  of_both.sessions.push_back(42);
+  Look({of_both});
+  world_.Advance(kDeadline);
+  Look({kept});
+  EXPECT_TRUE(world_.sink.killed.empty());
+  Look({of_both});
+  EXPECT_THAT(world_.sink.killed, ElementsAre(42)) << "the one that ended has not returned it";
+}
+
+// All have returned it, and it is filled again and again.
+TEST_F(KeptWindows, WhoReturnsAWindowAndFillsItIsEnded) {
+  KeptWindow kept = Kept(0);
+  kept.sessions.clear();
+  kept.asked = {static_cast<uint64_t>(session_)};
+  kept.refilled_bytes = kPageSize;
+  kept.refills = kRefillsMax - 1;
+  Look({kept});
+  EXPECT_TRUE(world_.sink.ended.empty());
+  kept.refills = kRefillsMax;
+  Look({kept});
+  ASSERT_EQ(world_.sink.ended.size(), 1U);
+  EXPECT_EQ(world_.engine->Snapshot().forced_returns[static_cast<size_t>(ForcedReturnKind::kRefill)], 1U);
 }
 
 // Its windows are watched when they are taken: its process goes on.

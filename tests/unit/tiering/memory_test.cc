@@ -380,6 +380,21 @@ TEST(Memory, SmallTensorsWorkInWindowsThatHoldOnlyWholeBlocks) {
   EXPECT_EQ(world.CheckEach(session, 1, 11), Code::kOk);
 }
 
+TEST(Memory, AWindowThatFailsIsRoomForAnotherJob) {
+  World world({.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 8 * kMiB, .delay_turns = 4}});
+  const SessionId gone = world.Open();
+  const SessionId waits = world.Open();
+  world.windows.FailNext(1);
+  (void)world.Send(gone, Op::kCreate, {{1, 0, 0, kBlockSize}});
+  world.Turn();
+  const uint64_t asked = world.Send(waits, Op::kCreate, {{1, 0, 0, kBlockSize}});
+  world.Turn();
+  world.engine->EndSession(gone, "gone", std::nullopt);
+  world.Turns(12);
+  ASSERT_TRUE(world.Answered(waits, asked));
+  EXPECT_EQ(world.Answered(waits, asked)->code, Code::kOk);
+}
+
 TEST(Memory, ScatteredSlotsDoNotKeepARequestForBlocksFromGrowing) {
   // Room for five windows of two blocks; above three quarters none is made ahead.
   World world({.windows = {.window_size = 4 * kMiB, .arena_max_bytes = 20 * kMiB}});
