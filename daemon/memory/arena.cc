@@ -113,6 +113,10 @@ Result<Arena::Growth> Arena::AllowGrowth(WindowKind kind, uint64_t size) {
                                 ? ""
                                 : fmt::format(" that {} of the daemon's own memory leave", FormatBytes(own_bytes()))));
   }
+  if (failing_) {
+    room_lacked_ = true;
+    return Fail(Code::kNoMemory, last_failure_);
+  }
   const bool always_huge = kind == WindowKind::kBlock && options_.huge_pages == HugePagePolicy::kAlways;
   if (!host_read_) RefreshHost();
   if ((always_huge ? HugeCredit(kind) : SmallCredit(kind)) < size) {
@@ -227,18 +231,6 @@ void Arena::CloseStockBeyond(uint64_t bytes) {
   while (gains() && owned_bytes_ + stock_bytes_ > bytes) CloseStock();
 }
 
-void Arena::NoteUnreturned(WindowIndex window, uint64_t session) {
-  Entry& entry = At(window);
-  TIER_CHECK(entry.state == State::kReady, "window {} state {}", Value(window), static_cast<int>(entry.state));
-  entry.unreturned.push_back(session);
-}
-
-void Arena::NoteAsked(WindowIndex window, uint64_t session) {
-  Entry& entry = At(window);
-  TIER_CHECK(entry.state == State::kReady, "window {} state {}", Value(window), static_cast<int>(entry.state));
-  entry.asked.push_back(session);
-}
-
 void Arena::Retire(WindowIndex window) {
   const Entry& entry = At(window);
   TIER_CHECK(entry.state == State::kReady, "window {} state {}", Value(window), static_cast<int>(entry.state));
@@ -345,6 +337,7 @@ void Arena::OnFailed(MadeWindow made, std::vector<WindowEvent>* events) {
   unused_.MarkFree(Value(made.index));
   NoteRoomFreed();
   last_failure_ = made.error.message;
+  failing_ = true;
   if (for_stock) return;
   events->push_back({.window = {.index = made.index, .kind = kind, .size = size},
                      .owner = owner,
@@ -439,6 +432,7 @@ HostPressure::Arena Arena::PressedBy(uint64_t given) const {
 void Arena::SetHost(const HostReading& host, uint64_t making_when_asked, uint64_t closed_when_asked) {
   host_ = host;
   host_read_ = true;
+  if (std::exchange(failing_, false)) NoteRoomFreed();
   // Windows in the making are not in the reading yet, those being closed still are.
   const uint64_t making = std::max(making_bytes_, making_when_asked);
   const uint64_t taken = reserve_bytes() + making;

@@ -102,9 +102,9 @@ class Arena final : public WindowSource {
   uint64_t arena_bytes() const override { return owned_bytes_; }
   bool block_windows_take_slots() const override;
   Result<StartedWindow> StartCreate(OwnerId owner, WindowKind kind, uint64_t size_bytes, int node) override;
-  void NoteUnreturned(WindowIndex window, uint64_t session) override;
-  void NoteAsked(WindowIndex window, uint64_t session) override;
-  void ClearUnreturned(WindowIndex window) override { At(window).unreturned.clear(); }
+  void NoteUnreturned(WindowIndex window, uint64_t session) override { Ready(window).unreturned.push_back(session); }
+  void NoteAsked(WindowIndex window, uint64_t session) override { Ready(window).asked.push_back(session); }
+  void ClearUnreturned(WindowIndex window) override { Ready(window).unreturned.clear(); }
   bool TakeKept(std::vector<KeptWindow>* kept) override { return retired_.Poll(kept); }
   void Retire(WindowIndex window) override;
   void Poll(std::vector<WindowEvent>* events) override;
@@ -158,6 +158,11 @@ class Arena final : public WindowSource {
   Entry& At(WindowIndex window) {
     TIER_CHECK(Value(window) < entries_.size(), "window {} of {}", Value(window), entries_.size());
     return entries_[Value(window)];
+  }
+  Entry& Ready(WindowIndex window) {
+    Entry& entry = At(window);
+    TIER_CHECK(entry.state == State::kReady, "window {} state {}", Value(window), static_cast<int>(entry.state));
+    return entry;
   }
   uint64_t stock_size() const { return options_.sizes.window_size_max; }  // Of one window.
   uint64_t HugeCredit(WindowKind kind) const;
@@ -221,6 +226,7 @@ class Arena final : public WindowSource {
   uint64_t refusals_by_host_ = 0;
   uint64_t create_failures_ = 0;
   std::string last_failure_;
+  bool failing_ = false;          // A window could not be made: none is tried before the next reading of the host.
   std::vector<MadeWindow> made_;  // Poll's, kept for its room.
   base::SteadyClock steady_clock_;
   const base::Clock& clock_;

@@ -55,6 +55,7 @@ class BareWindows {
       : size_(options.bytes),
         threads_(options.threads),
         collapse_(options.collapse),
+        flags_(MFD_CLOEXEC | (options.pool ? MFD_HUGETLB | HUGETLB_FLAG_ENCODE_2MB : 0U)),
         files_(options.total / options.bytes, -1) {
     Require(size_ != 0 && size_ % kHugePage == 0 && !files_.empty() ? TIER_OK : TIER_INVALID, "--bytes, --total");
     const uint64_t reserved = size_ * files_.size() + kHugePage;
@@ -106,7 +107,7 @@ class BareWindows {
 
   void Open(size_t window) {
     int& file = files_[window];
-    file = ::memfd_create("tier-bench-window", MFD_CLOEXEC);
+    file = ::memfd_create("tier-bench-window", flags_);
     RequireSystem(file >= 0 && ::ftruncate(file, static_cast<off_t>(size_)) == 0, "make a memfd");
     std::byte* const place = base_ + window * size_;
     const int access = PROT_READ | PROT_WRITE;
@@ -131,6 +132,7 @@ class BareWindows {
   const uint64_t size_;
   const uint32_t threads_;
   const bool collapse_;
+  const unsigned flags_;
   std::vector<int> files_;
   std::byte* base_ = nullptr;
 };

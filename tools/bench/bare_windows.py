@@ -12,21 +12,20 @@ from tierd.daemon import Daemon
 
 class BareWindows:
     """So many bytes of windows, of the size and the kind of pages of this daemon's, in a process of their own: by so
-    many threads, or by as many as it has workers. The daemon is to have made some windows, and not in pages of the
-    kernel's pool (``arena.huge_pages = "never"``)."""
+    many threads, or by as many as it has workers. The daemon is to have made some windows."""
 
     def __init__(self, process: Daemon, total: int, threads: int = 0) -> None:
         with control.connect(str(process.directory / "tierd.sock")) as channel:
             status = channel.status()
         self.size = int(status.window_size_max)
-        self.collapsed = status.huge_page_mode == "thp"
+        self.mode = str(status.huge_page_mode)
         self.threads = threads or workers(process.process.pid)
         words = [str(BUILD / "tools/bench/tier_bench"), "bare-windows"]
         words += ["--bytes", str(self.size), "--total", str(total), "--threads", str(self.threads)]
-        self.shell = Shell(words + (["--collapse"] if self.collapsed else []))
+        self.shell = Shell(words + {"thp": ["--collapse"], "hugetlb": ["--pool"]}.get(self.mode, []))
 
     def __str__(self) -> str:
-        pages = "collapsed" if self.collapsed else "in 4 KiB pages"
+        pages = {"thp": "collapsed", "hugetlb": "in pages of the kernel's pool"}.get(self.mode, "in 4 KiB pages")
         return f"{self.threads} threads, windows of {self.size >> 20} MiB {pages}"
 
     def populate(self) -> float:

@@ -44,6 +44,7 @@ int main(int argc, char** argv) {
   app.add_option("--quantile", options.quantile, "Which quantile of the times (lease-shell)");
   app.add_option("--threads", options.threads, "Threads that make and punch windows (bare-windows)");
   app.add_flag("--collapse", options.collapse, "Huge pages for these windows, by MADV_COLLAPSE");
+  app.add_flag("--pool", options.pool, "Huge pages for these windows, of the kernel's pool");
   app.add_option("--spin", spin, "How the client waits")->check(CLI::IsMember({"auto", "always", "never"}));
   CLI11_PARSE(app, argc, argv);
   options.spin = spin == "always" ? 1 : spin == "never" ? 2 : 0;

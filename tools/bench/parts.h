@@ -22,7 +22,8 @@ struct PartOptions {
   uint64_t guarantee = 0;
   double quantile = 0.99;  // Of the leases' times (lease-shell).
   uint32_t threads = 1;    // That make and punch windows (bare-windows) …
-  bool collapse = false;   // … which are to be of huge pages.
+  bool collapse = false;   // … which are to be of huge pages, by MADV_COLLAPSE …
+  bool pool = false;       // … or of the kernel's pool.
 };
 
 void SwapInRam(const PartOptions& options);     // swap_out, swap_in, memcpy of the same bytes.

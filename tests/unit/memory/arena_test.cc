@@ -113,6 +113,10 @@ TEST_F(ArenaTest, AWindowThatCannotBeMadeIsAnEventAndItsIndexIsFree) {
   EXPECT_EQ(arena_->arena_bytes(), 0U);
   EXPECT_EQ(arena_->snapshot().create_failures, 1U);
   EXPECT_EQ(arena_->snapshot().last_failure, event.message);
+  EXPECT_THAT(Refusal(), HasSubstr("NUMA node 500")) << "it is not tried again and again";
+  EXPECT_FALSE(arena_->TakeRoomFreed());
+  arena_->RefreshHost();
+  EXPECT_TRUE(arena_->TakeRoomFreed());
   EXPECT_EQ(*StartCreate(), *index);
   (void)Await(1);
 }
