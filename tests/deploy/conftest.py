@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import pathlib
 import shutil
 import subprocess
@@ -18,7 +20,16 @@ def deb() -> pathlib.Path:
     if not (BUILD / "daemon/tierd").exists():
         pytest.skip(f"needs a build: {BUILD} has no tierd")
     find_tool("dpkg-shlibdeps", "apt-get install dpkg-dev")
-    subprocess.run([ROOT / "tools/dev", "package", "deb"], cwd=ROOT, check=True)
+    # Once in a run, however many processes it has: to build it again would take it from under the tests of another.
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    (ROOT / ".cache").mkdir(exist_ok=True)
+    with (ROOT / ".cache/deb.run").open("a+") as built:
+        fcntl.flock(built, fcntl.LOCK_EX)
+        built.seek(0)
+        if built.read() != run:
+            subprocess.run([ROOT / "tools/dev", "package", "deb"], cwd=ROOT, check=True)
+            built.truncate(0)
+            built.write(run)
     packages = list((ROOT / "dist").glob("tierd_*.deb"))
     assert len(packages) == 1
     return packages[0]

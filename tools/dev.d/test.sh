@@ -82,7 +82,7 @@ test_python() {
   # A test that hangs must not take the whole run with it. Most of them wait for daemons and clients much of their time.
   local processes=$((PROCESSORS < 4 ? PROCESSORS : 4))
   with_build_tree run timeout --foreground --kill-after=30 1800 \
-    .venv/bin/python -m pytest -q -ra -n "$processes" --dist loadgroup --junitxml "$REPORTS/pytest.xml"
+    .venv/bin/python -m pytest -q -ra -n "$processes" --dist loadfile --junitxml "$REPORTS/pytest.xml"
 }
 
 # Only the binaries that will run: the sanitizer builds are the slow ones.
