@@ -49,7 +49,8 @@ int ParseArguments(int argc, char** argv, Arguments* arguments) {
   app.add_option("--set", arguments->overrides, "One option, over the configuration; may be repeated")
       ->type_name("OPTION=VALUE");
   app.add_flag("--private", arguments->is_private, "The same as --set daemon.private=true");
-  app.add_flag("--check-config", arguments->check_config, "Check the configuration and end");
+  app.add_flag("--check-config", arguments->check_config,
+               "Check names and values of the configuration, not whether this host can carry it out, and end");
   app.add_flag("--print-default-config", arguments->print_default_config,
                "Print every option with its default and end");
   try {
@@ -117,7 +118,7 @@ int Run(int argc, char** argv) {
   const auto paths = tier::ChoosePaths(config->daemon, tier::DaemonEnvironment::OfProcess());
   if (!paths) return RefuseStart(paths.error(), named_file);
   if (arguments.check_config) {
-    fmt::print("{}: no mistake found\n", arguments.config.empty() ? "the default configuration" : arguments.config);
+    fmt::print("{}: no mistake found\n", arguments.config.empty() ? "the options" : arguments.config);
     return 0;
   }
   PrepareProcess();

@@ -40,7 +40,7 @@ struct ArenaConfig {
   SizeOrShare host_reserve;  // Of the machine's memory.
   std::string huge_pages;    // auto, always, never
   std::string collapse;      // auto, never
-  int64_t numa_node = 0;     // -1: any.
+  int64_t numa_node = 0;     // -1: each client's.
   friend bool operator==(const ArenaConfig&, const ArenaConfig&) = default;
 };
 

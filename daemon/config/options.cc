@@ -60,7 +60,9 @@ constexpr auto kOptions = std::to_array<Option>({
      "Whether windows without pages of the pool are made of transparent huge pages (MADV_COLLAPSE).", 0, UINT64_MAX,
      "auto|never"},
     {"arena.numa_node", Kind::kInteger, TIER_FIELD(arena.numa_node), "-1",
-     "NUMA node of all memory; -1: each client's own.", static_cast<uint64_t>(int64_t{-1}), 1023},
+     "NUMA node that all memory comes from, and no other has to give any. -1: rather the node of the client's GPU, or\n"
+     "of its processors where all are on one; else any.",
+     static_cast<uint64_t>(int64_t{-1}), 1023},
     {"ssd.devices", Kind::kPaths, TIER_FIELD(ssd.devices), "[]",
      "Block devices or files of the SSD tier; foreign content is refused, never overwritten.\n"
      "Empty: one file, tier.ssd, in daemon.data_directory. [\"none\"]: no SSD tier."},
@@ -119,8 +121,9 @@ constexpr auto kOptions = std::to_array<Option>({
      0, 1024 * kTiB},
     {"jobs.reclaim_deadline", Kind::kDuration, TIER_FIELD(jobs.reclaim_deadline), "\"60s\"",
      "How long a job waits for memory that it is promised while others lease more than they are promised. Then the\n"
-     "session that leases most beyond its part is closed (REVOKED), and so on until the job has what it is promised.\n"
-     "Empty windows that a process is asked for and does not return for so long are taken without its answer.",
+     "session that leases most beyond its part is closed (REVOKED), and so on until the job has what it is promised;\n"
+     "an unnamed job whose last session that was ends with its tensors. Empty windows that a process is asked for and\n"
+     "does not return for so long are taken without its answer: it loses nothing.",
      kSecond, 24 * kHour},
     {"jobs.on_unreturned", Kind::kChoice, TIER_FIELD(jobs.on_unreturned), "\"charge\"",
      "What becomes of a process that keeps windows which were taken from it. charge: they count as held by its\n"

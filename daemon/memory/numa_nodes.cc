@@ -30,6 +30,7 @@ NodeChoice NumaNodes::For(int wished) const {
 
 NodeChoice NumaNodes::ForStock() {
   if (!chosen()) return For(kAnyNode);
+  TIER_CHECK(std::ranges::is_sorted(nodes_), "the first of {} nodes is {}", nodes_.size(), nodes_.front());
   return {.node = nodes_[next_++ % nodes_.size()]};
 }
 

@@ -21,6 +21,8 @@
 namespace tier::tierctl {
 namespace {
 
+constexpr const char* kJobHelp = "Name of the job; UID/NAME, where several users have one of that name";
+
 // Everything the options of all verbs fill in.
 struct Arguments {
   DaemonOptions daemon;
@@ -136,7 +138,7 @@ class CommandLine {
                          [this] { return WithChange([this](const JobChange& c) { return ChangeJob(c); }); });
     CLI::App* remove = Verb(noun, "remove", "End a job's sessions and free its tensors",
                             [this] { return RemoveJob(args_.daemon, args_.job, args_.purge); });
-    for (CLI::App* verb : {show, open, set, remove}) verb->add_option("job", args_.job, "Name of the job")->required();
+    for (CLI::App* verb : {show, open, set, remove}) verb->add_option("job", args_.job, kJobHelp)->required();
     for (CLI::App* verb : {open, set}) {
       verb->add_option("--guarantee", args_.guarantee, "RAM that it always gets, such as 16GiB")->type_name("SIZE");
       verb->add_option("--limit", args_.limit, "RAM that it may never exceed; 0: none")->type_name("SIZE");
@@ -155,11 +157,11 @@ class CommandLine {
                           [this] { return ListTensors(args_.daemon, args_.job, args_.max); });
     CLI::App* show = Verb(noun, "show", "One tensor, by key or id",
                           [this] { return ShowTensor(args_.daemon, args_.job, args_.tensor); });
-    list->add_option("job", args_.job, "Name of the job")->required();
+    list->add_option("job", args_.job, kJobHelp)->required();
     list->add_option("--max", args_.max, "At most this many, 1 to 100000")
         ->type_name("COUNT")
         ->check(Within(1, 100'000));
-    show->add_option("job", args_.job, "Name of the job")->required();
+    show->add_option("job", args_.job, kJobHelp)->required();
     show->add_option("tensor", args_.tensor, "Key, number or 0x…")->required();
   }
 
