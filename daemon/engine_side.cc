@@ -47,6 +47,14 @@ Status CheckHugePages(memory::HugePagePolicy policy, uint64_t window_bytes, cons
                           base::FormatBytes(free), base::FormatBytes(window_bytes)));
 }
 
+// The kernel would refuse each window, in the middle of a training step. Where it does not tell, all may be there.
+Status CheckNode(int64_t node) {
+  const std::vector<int> nodes = memory::ReadMemoryNodes("/");
+  if (node < 0 || nodes.empty() || std::ranges::find(nodes, node) != nodes.end()) return {};
+  return Fail(Code::kInvalid, fmt::format("arena.numa_node is {}, and this host has memory at {}: {}", node,
+                                          nodes.size() == 1 ? "node" : "nodes", fmt::join(nodes, ", ")));
+}
+
 storage::IoChoice IoChoiceOf(const std::string& text) {
   if (text == "io_uring") return storage::IoChoice::kUring;
   return text == "threads" ? storage::IoChoice::kThreads : storage::IoChoice::kAuto;
@@ -120,14 +128,6 @@ Result<std::unique_ptr<EngineSide>> EngineSide::Make(const config::Config& confi
     return std::unexpected(std::move(ok.error()));
   if (auto ok = side->MakeEngine(config, paths, incarnation.epoch); !ok) return std::unexpected(std::move(ok.error()));
   return side;
-}
-
-// The kernel would refuse each window, in the middle of a training step. Where it does not tell, all may be there.
-static Status CheckNode(int64_t node) {
-  const std::vector<int> nodes = memory::ReadMemoryNodes("/");
-  if (node < 0 || nodes.empty() || std::ranges::find(nodes, node) != nodes.end()) return {};
-  return Fail(Code::kInvalid, fmt::format("arena.numa_node is {}, and this host has memory at {}: {}", node,
-                                          nodes.size() == 1 ? "node" : "nodes", fmt::join(nodes, ", ")));
 }
 
 Status EngineSide::OpenMemory(const config::Config& config) {
@@ -261,9 +261,9 @@ void EngineSide::Refresh() {
       events_.Emit("prefault", nullptr, std::move(*due));
     }
   }
-  if (const memory::ArenaSnapshot arena = arena_->snapshot(); arena.create_failures != create_failures_) {
-    create_failures_ = arena.create_failures;
-    events_.Emit("window_failed", nullptr, arena.last_failure);
+  if (const uint64_t failures = arena_->create_failures(); failures != create_failures_) {
+    create_failures_ = failures;
+    events_.Emit("window_failed", nullptr, arena_->last_failure());
   }
   // Known once a window has been registered, or could not be.
   if (const bool pinned = ssd_->pinned(); pinned != pinned_) {

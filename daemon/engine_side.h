@@ -100,9 +100,9 @@ class EngineSide {
   std::unique_ptr<storage::SsdTier> ssd_;
   session::EventLog events_;
   std::string quarantine_failure_;
-  uint64_t create_failures_ = 0;    // Of windows, as last told.
   std::string superblock_failure_;  // As last told. Engine thread, as the next.
   bool pinned_ = true;
+  uint64_t create_failures_ = 0;  // Of windows.
   memory::PrefaultReport prefault_report_;
   memory::PressureReport pressure_report_;
   std::string unreadable_;  // A file of a control group, as last told.

@@ -29,6 +29,13 @@ constexpr uint64_t kPromptSliceNs = 100'000;
 constexpr uint64_t kBulkSliceNs = 100'000'000;
 constexpr int kNiceMax = 19;
 
+// Of the calling thread, on processors.
+std::chrono::nanoseconds RunTime() {
+  timespec used{};
+  (void)::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);  // It cannot fail.
+  return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
+}
+
 }  // namespace
 
 void SetUrgency(Urgency urgency) {
@@ -41,13 +48,6 @@ void SetUrgency(Urgency urgency) {
                           .nice = bulk ? std::min(now.nice + kBulkNice, kNiceMax) : now.nice,
                           .runtime_ns = bulk ? kBulkSliceNs : kPromptSliceNs};
   (void)::syscall(SYS_sched_setattr, 0, &wanted, 0);  // Best effort: it is no less right without.
-}
-
-// Of the calling thread, on processors.
-static std::chrono::nanoseconds RunTime() {
-  timespec used{};
-  (void)::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);  // It cannot fail.
-  return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
 }
 
 // The timer slack makes it 50 µs. Pauses of 5 µs let no thread in, nor does sched_yield (measured

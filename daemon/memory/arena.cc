@@ -217,6 +217,8 @@ void Arena::TradeStock() {
 
 // The one that would be handed out next.
 void Arena::CloseStock() {
+  TIER_CHECK(!stock_.empty() && stock_bytes_ >= stock_size(), "{} bytes of stock in {} windows", stock_bytes_,
+             stock_.size());
   const WindowIndex index = stock_.back();
   stock_.pop_back();
   NoteGivenBack(index);
@@ -232,8 +234,7 @@ void Arena::CloseStockBeyond(uint64_t bytes) {
 }
 
 void Arena::Retire(WindowIndex window) {
-  const Entry& entry = At(window);
-  TIER_CHECK(entry.state == State::kReady, "window {} state {}", Value(window), static_cast<int>(entry.state));
+  const Entry& entry = Ready(window);
   TIER_CHECK(entry.window && owned_bytes_ >= entry.size, "window {} owned {}", Value(window), owned_bytes_);
   NoteGivenBack(window);
   owned_bytes_ -= entry.size;

@@ -72,8 +72,7 @@ struct ArenaSnapshot {       // For metrics, doctor and log. Bytes of windows.
   uint64_t prefault_done_bytes = 0;
   uint64_t refusals_at_maximum = 0;
   uint64_t refusals_by_host = 0;  // Reserve, cgroup, pressure.
-  uint64_t create_failures = 0;   // The kernel would not …
-  std::string last_failure;       // … and why, the last time.
+  uint64_t create_failures = 0;   // The kernel would not.
   uint64_t given_back_bytes = 0;  // Windows closed since start because the host was short.
   uint64_t retired_windows = 0;   // Closed here and still open or mapped in another process.
   MakerCounters made;
@@ -129,7 +128,9 @@ class Arena final : public WindowSource {
   // What keeps the arena low, in words: "memory.high of /a leaves 3 MiB, the host reserve is 64 MiB".
   std::string PressureText() const { return DescribePressure(pressure_, host_, reserve_bytes(), own_bytes()); }
   uint64_t given_back_bytes() const { return given_back_bytes_; }
-  const HostReading& host() const { return host_; }  // The last one.
+  uint64_t create_failures() const { return create_failures_; }
+  const std::string& last_failure() const { return last_failure_; }  // Why the last of them could not be made.
+  const HostReading& host() const { return host_; }                  // The last one.
 
  private:
   enum class State : uint8_t { kUnused, kMaking, kMakingStock, kStock, kReady, kClosing };

@@ -14,7 +14,6 @@ ArenaSnapshot Arena::snapshot() const {
           .refusals_at_maximum = refusals_at_maximum_,
           .refusals_by_host = refusals_by_host_,
           .create_failures = create_failures_,
-          .last_failure = last_failure_,
           .given_back_bytes = given_back_bytes_,
           .retired_windows = retired_.count(),
           .made = maker_.counters() + closer_.counters(),

@@ -1,6 +1,7 @@
 #include "daemon/memory/numa_nodes.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "daemon/base/check.h"
 #include "daemon/memory/kernel_text.h"
@@ -20,8 +21,13 @@ std::vector<int> ReadMemoryNodes(const std::string& host_root) {
   return nodes;
 }
 
-NodeChoice NumaNodes::For(int wished) const {
+NumaNodes::NumaNodes(int configured, std::vector<int> with_memory)
+    : configured_(configured), nodes_(std::move(with_memory)) {
   TIER_CHECK(configured_ >= kAnyNode && configured_ < proto::kNumaNodesMax, "node {}", configured_);
+  TIER_CHECK(std::ranges::is_sorted(nodes_), "the first of {} nodes is {}", nodes_.size(), nodes_.front());
+}
+
+NodeChoice NumaNodes::For(int wished) const {
   if (configured_ != kAnyNode) return {.node = configured_, .only = true};
   // The kernel refuses to prefer a node that has no memory.
   if (!chosen() || !std::ranges::binary_search(nodes_, wished)) return {};
@@ -30,7 +36,6 @@ NodeChoice NumaNodes::For(int wished) const {
 
 NodeChoice NumaNodes::ForStock() {
   if (!chosen()) return For(kAnyNode);
-  TIER_CHECK(std::ranges::is_sorted(nodes_), "the first of {} nodes is {}", nodes_.size(), nodes_.front());
   return {.node = nodes_[next_++ % nodes_.size()]};
 }
 

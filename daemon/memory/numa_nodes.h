@@ -22,8 +22,8 @@ std::vector<int> ReadMemoryNodes(const std::string& host_root);
 
 class NumaNodes {
  public:
-  // `configured`: the node for all windows, or kAnyNode.
-  NumaNodes(int configured, std::vector<int> with_memory) : configured_(configured), nodes_(std::move(with_memory)) {}
+  // `configured`: the node for all windows, or kAnyNode. `with_memory`: ascending.
+  NumaNodes(int configured, std::vector<int> with_memory);
 
   // For a window of a client near to `wished`, which is any number.
   NodeChoice For(int wished) const;

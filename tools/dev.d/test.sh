@@ -17,8 +17,6 @@ TEXT
 }
 
 readonly REPORTS=build/reports
-PROCESSORS=$(nproc)
-readonly PROCESSORS
 
 dev_test() {
   local phases=() full=0
@@ -80,7 +78,9 @@ test_release() {
 test_python() {
   dev_build release
   # A test that hangs must not take the whole run with it. Most of them wait for daemons and clients much of their time.
-  local processes=$((PROCESSORS < 4 ? PROCESSORS : 4))
+  local processes
+  processes=$(nproc)
+  processes=$((processes < 4 ? processes : 4))
   with_build_tree run timeout --foreground --kill-after=30 1800 \
     .venv/bin/python -m pytest -q -ra -n "$processes" --dist loadfile --junitxml "$REPORTS/pytest.xml"
 }

@@ -203,8 +203,8 @@ struct EngineSnapshot {
   uint64_t window_count = 0;          // Of both kinds.
   uint64_t slot_window_count = 0;     // Windows for small tensors and tails.
   uint64_t window_hugetlb_count = 0;  // In 2 MiB pages: all are block windows.
-  std::map<int, uint64_t>
-      node_bytes;  // Of ready windows, by the NUMA nodes of their first pages, where there are several.
+  // Of ready windows, by the NUMA nodes of their first pages, where there are several.
+  std::map<int, uint64_t> node_bytes;
   std::array<uint64_t, kPoolConditions> windows_by_condition{};
   uint64_t session_count = 0;
   uint64_t tensor_count = 0;

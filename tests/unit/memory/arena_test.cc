@@ -112,7 +112,7 @@ TEST_F(ArenaTest, AWindowThatCannotBeMadeIsAnEventAndItsIndexIsFree) {
   EXPECT_THAT(event.message, HasSubstr("NUMA node 500"));
   EXPECT_EQ(arena_->arena_bytes(), 0U);
   EXPECT_EQ(arena_->snapshot().create_failures, 1U);
-  EXPECT_EQ(arena_->snapshot().last_failure, event.message);
+  EXPECT_EQ(arena_->last_failure(), event.message);
   EXPECT_THAT(Refusal(), HasSubstr("NUMA node 500")) << "it is not tried again and again";
   EXPECT_FALSE(arena_->TakeRoomFreed());
   arena_->RefreshHost();
