@@ -248,6 +248,9 @@ void GrowByOne(Tables& tables, JobState& job, const Need& need) {
   if (job.windows.makes_any()) return;
   const bool for_blocks = need.slot_pages == 0 || need.blocks > job.pool.free_block_count();
   if (for_blocks ? StartForBlocks(tables, job, need) : StartForSlots(tables, job, need)) return;
+  // Where all that it lacks is claimed (Grow), that claim stands: with one window at a time each would take an interval
+  // of hand-over.
+  if (tables.ledger.ClaimedBy(job.entitlement) != 0) return;
   tables.ledger.Claim(job.entitlement, tables.windows.grain(), tables.turn.now());
 }
 

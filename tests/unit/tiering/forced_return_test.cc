@@ -59,12 +59,12 @@ TEST_F(ForcedReturn, EndsTheSessionThatLeasesWhatAnotherJobIsPromised) {
   const uint64_t asked = Ask(late, 12 * kMiB);
   Run(kReclaimDeadline - kPace, late, asked);
   EXPECT_FALSE(Ended(hog)) << "it has until the deadline";
-  EXPECT_EQ(world_.engine->Snapshot().owed_bytes, kWindow) << "it asks for one window after the other";
+  EXPECT_EQ(world_.engine->Snapshot().owed_bytes, 8 * kMiB) << "all that it lacks";
   Run(milliseconds(200), late, asked);
   ASSERT_TRUE(Ended(hog));
   const auto& [code, reason] = world_.sink.ended.at(static_cast<uint64_t>(hog));
   EXPECT_EQ(code, Code::kRevoked);
-  EXPECT_THAT(reason, HasSubstr("job 2/late has been owed 2 MiB for 10.0 s (jobs.reclaim_deadline is 10.0 s): it is "
+  EXPECT_THAT(reason, HasSubstr("job 2/late has been owed 8 MiB for 10.0 s (jobs.reclaim_deadline is 10.0 s): it is "
                                 "promised 15 MiB and holds 4 MiB; job 1/hog leases 28 MiB and is promised 15 MiB"));
   ASSERT_TRUE(world_.Answered(late, asked).has_value());
   EXPECT_EQ(world_.Answered(late, asked)->code, Code::kOk);
@@ -210,7 +210,7 @@ TEST_F(StoppedClient, EmptyWindowsAreTakenFromItAtTheDeadlineAndItLosesNothing) 
   EXPECT_EQ(ForcedWindows(), 3u);
   EXPECT_THAT(
       world_.sink.forced,
-      ::testing::ElementsAre(HasSubstr("of job 1/stopped has not answered for 10.0 s: 2 MiB in empty windows")));
+      ::testing::ElementsAre(HasSubstr("of job 1/stopped has not answered for 10.0 s: 6 MiB in empty windows")));
   EXPECT_EQ(ForcedSessions(), 0u);
   EXPECT_FALSE(Ended(stopped_));
   Continue();

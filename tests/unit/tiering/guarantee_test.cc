@@ -63,6 +63,22 @@ TEST(Guarantee, AnUnusedGuaranteeIsLentAndComesBack) {
   EXPECT_EQ(world.Answered(other, asked)->code, Code::kOk) << world.Answered(other, asked)->detail;
 }
 
+// One at a time would take an interval of hand-over for each.
+TEST(Guarantee, AllWindowsThatARequestLacksAreAskedForTogether) {
+  World world(WithArena(64 * kMiB));
+  const SessionId session = world.Open();
+  world.PutEach(session, 1, 32, kPiece);
+  ASSERT_EQ(world.Ask(session, Op::kFlush, {}).code, Code::kOk);
+  ASSERT_EQ(world.windows.arena_bytes(), 64 * kMiB);
+  const SessionId owner = world.Open({.guarantee_bytes = 24 * kMiB});
+  world.Send(owner, Op::kCreate, {{1, 0, 0, 24 * kMiB}});
+  for (uint32_t turn = 0; turn < 100 && world.sink.returns.empty(); ++turn) {
+    world.Turn();
+    world.Advance(kHandOverInterval);
+  }
+  EXPECT_EQ(world.sink.returns.size(), 3u);
+}
+
 // A client that is killed while its job grows leaves windows that nobody has asked to be made for another.
 TEST(Guarantee, ComesFromWindowsThatWereBeingMadeForAJobThatHasGone) {
   World world(WithArena(64 * kMiB));

@@ -128,6 +128,8 @@ TEST_F(HandOverTest, TheWindowsWithLeastInThemGoFirst) {
   ASSERT_GE(gone, 4U);
   for (uint64_t i = 0; i < sparse; ++i) {
     const uint64_t pages = 1 + (i * 7) % 30;
+    // The order is exact up to 16 pages, and to within an eighth from there on.
+    if (pages > std::min<uint64_t>(gone, 16) && pages <= gone + gone / 8 + 1) continue;
     EXPECT_EQ(WindowOf(100 + i) != before[i], pages <= gone) << "tensor of " << pages << " pages";
   }
   CheckSparse();
