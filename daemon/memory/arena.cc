@@ -66,7 +66,7 @@ std::shared_ptr<const proto::FileDescriptor> Arena::Descriptor(WindowIndex windo
 
 bool Arena::block_windows_take_slots() const {
   if (!stock_.empty()) return entries_[Value(stock_.back())].window.page_size() == kPageSize;
-  return HugeCredit(WindowKind::kBlock) < options_.sizes.window_size_min;
+  return HugeCredit(WindowKind::kBlock) < options_.sizes.window_size_min && !block_windows_come();
 }
 
 uint64_t Arena::smallest_wished() const {
@@ -85,15 +85,6 @@ Result<StartedWindow> Arena::StartCreate(OwnerId owner, WindowKind kind, uint64_
   TIER_CHECK(owned_bytes_ + stock_bytes_ <= sizes.max_bytes, "owned {} stock {} maximum {}", owned_bytes_, stock_bytes_,
              sizes.max_bytes);
   return started;
-}
-
-// Growth that the last reading of the host still covers, in pages that a window of this kind may have.
-uint64_t Arena::HugeCredit(WindowKind kind) const {
-  return kind == WindowKind::kBlock && options_.huge_pages != HugePagePolicy::kNever ? huge_credit_bytes_ : 0;
-}
-
-uint64_t Arena::SmallCredit(WindowKind kind) const {
-  return kind == WindowKind::kSlot || options_.huge_pages != HugePagePolicy::kAlways ? small_credit_bytes_ : 0;
 }
 
 Result<Arena::Growth> Arena::AllowGrowth(WindowKind kind, uint64_t size) {
@@ -130,6 +121,11 @@ Result<Arena::Growth> Arena::AllowFromHost(WindowKind kind, uint64_t size) {
   const bool huge = HugeCredit(kind) >= size;
   const bool small = SmallCredit(kind) >= size;
   if (huge) return small ? Growth::kHugeElseSmall : Growth::kHuge;
+  if (HugePagesComeFor(kind, size)) {
+    room_lacked_ = true;
+    return Fail(Code::kNoMemory, fmt::format("{} of windows in huge pages are still being closed; try again",
+                                             FormatBytes(huge_pages_.closing_bytes())));
+  }
   if (small) return Growth::kSmall;
   ++refusals_by_host_;
   return HostRefusal(kind, size);
@@ -163,9 +159,11 @@ Result<StartedWindow> Arena::StartMake(State state, Making wanted) {
   entry.place = *place;
   making_bytes_ += size;
   entry.making_small = *growth == Growth::kSmall;
-  if (entry.making_small) making_small_bytes_ += size;
-  uint64_t& credit = *growth == Growth::kSmall ? small_credit_bytes_ : huge_credit_bytes_;
-  credit -= std::min(credit, size);
+  if (entry.making_small) {
+    small_credit_bytes_ -= std::min(small_credit_bytes_, size);
+  } else {
+    huge_pages_.StartMaking(size);
+  }
 
   WindowOrder order;
   order.window = {.index = index,
@@ -208,11 +206,11 @@ StartedWindow Arena::HandOutStock(OwnerId owner, int node) {
   return {.index = index, .size = entry.size};
 }
 
-// Its pages are as good as free: a reading counts what is being closed as well.
+// Its small pages are as good as free: a reading counts what is being closed as well.
 void Arena::TradeStock() {
   const bool huge = At(stock_.back()).window.page_size() != kPageSize;
   CloseStock();
-  (huge ? huge_credit_bytes_ : small_credit_bytes_) += stock_size();
+  if (!huge) small_credit_bytes_ += stock_size();
 }
 
 // The one that would be handed out next.
@@ -282,7 +280,7 @@ void Arena::OnClosed(MadeWindow closed) {
              static_cast<int>(entry.state));
   closing_bytes_ -= entry.size;
   if (entry.closing_huge) {
-    closing_huge_bytes_ -= entry.size;
+    huge_pages_.EndClosing(entry.size);
   } else {
     closed_bytes_ += entry.size;
   }
@@ -307,7 +305,7 @@ void Arena::OnMade(MadeWindow made, std::vector<WindowEvent>* events) {
              static_cast<int>(entry.state));
   TIER_CHECK(making_bytes_ >= entry.size, "making {}", making_bytes_);
   making_bytes_ -= entry.size;
-  if (entry.making_small) making_small_bytes_ -= entry.size;
+  if (!entry.making_small) huge_pages_.EndMaking(entry.size);
   if (!made.window) return OnFailed(std::move(made), events);
   TIER_CHECK(made.window.size() == entry.size, "size {} of {}", made.window.size(), entry.size);
   entry.window = std::move(made.window);
@@ -403,6 +401,7 @@ void Arena::StartSample() {
   if (!sampler_.under_way()) {
     sampled_making_bytes_ = making_bytes_;
     sampled_closed_bytes_ = closed_bytes_;
+    huge_pages_.StartReading();
   }
   sampler_.Start();
 }
@@ -413,6 +412,7 @@ void Arena::StartRefresh() {
 }
 
 void Arena::RefreshHost() {
+  huge_pages_.StartReading();
   const Result<HostReading> host = ReadHost(options_.host_root);
   SetHost(host ? *host : HostReading{}, 0, closed_bytes_);  // Unreadable: nothing may be had, the refusal says so.
 }
@@ -421,7 +421,7 @@ void Arena::RefreshHost() {
 HostPressure::Arena Arena::PressedBy(uint64_t given) const {
   const uint64_t bytes = owned_bytes_ + stock_bytes_;
   const uint64_t bound = bound_bytes();
-  const uint64_t taken = reserve_bytes() + making_small_bytes_ + host_.cgroup.excess;
+  const uint64_t taken = reserve_bytes() + (making_bytes_ - huge_pages_.making_bytes()) + host_.cgroup.excess;
   return {.bytes = bytes,
           .least_bytes = std::max(std::min(options_.sizes.min_bytes, bytes), HugePageBytes()),
           .step_bytes = options_.sizes.window_size_min,
@@ -437,7 +437,7 @@ void Arena::SetHost(const HostReading& host, uint64_t making_when_asked, uint64_
   // Windows in the making are not in the reading yet, those being closed still are.
   const uint64_t making = std::max(making_bytes_, making_when_asked);
   const uint64_t taken = reserve_bytes() + making;
-  const uint64_t closing = closing_bytes_ - closing_huge_bytes_;
+  const uint64_t closing = closing_bytes_ - huge_pages_.closing_bytes();
   const uint64_t given = host_.available() + closing;
   TIER_CHECK(closed_bytes_ >= closed_when_asked, "{} of {} bytes closed", closed_bytes_, closed_when_asked);
   const uint64_t closed_since = closed_bytes_ - closed_when_asked;  // The reading may still have them as used.
@@ -448,12 +448,11 @@ void Arena::SetHost(const HostReading& host, uint64_t making_when_asked, uint64_
   uint64_t room = given > taken ? given - taken : 0;
   const uint64_t bytes = owned_bytes_ + stock_bytes_;
   room = std::min(room, pressure_.ceiling() - std::min(bytes, pressure_.ceiling()));
-  uint64_t huge_room = HugePageBytesFree() + closing_huge_bytes_;
-  huge_room -= std::min(huge_room, making);
+  huge_pages_.TakeReading(HugePageBytesFree());
+  const uint64_t huge_room = huge_pages_.bytes() + huge_pages_.closing_bytes();
   small_credit_bytes_ = 0;
   small_rest_bytes_ = room;
   ExtendCredit();
-  huge_credit_bytes_ = huge_room;
 
   const uint64_t growth = (options_.huge_pages == HugePagePolicy::kAlways ? 0 : room) +
                           (options_.huge_pages == HugePagePolicy::kNever ? 0 : huge_room);
@@ -480,7 +479,7 @@ void Arena::StartClose(WindowIndex window) {
   places_.Free(entry.place);
   closing_bytes_ += entry.size;
   entry.closing_huge = entry.window.page_size() != kPageSize;
-  if (entry.closing_huge) closing_huge_bytes_ += entry.size;
+  if (entry.closing_huge) huge_pages_.StartClosing(entry.size);
   closer_.StartClose(window, std::exchange(entry.window, Window()));
 }
 

@@ -34,6 +34,7 @@
 #include "daemon/memory/host_memory.h"
 #include "daemon/memory/host_pressure.h"
 #include "daemon/memory/host_sampler.h"
+#include "daemon/memory/huge_page_credit.h"
 #include "daemon/memory/numa_nodes.h"
 #include "daemon/memory/place_allocator.h"
 #include "daemon/memory/retired_windows.h"
@@ -100,6 +101,9 @@ class Arena final : public WindowSource {
   uint64_t arena_max_bytes() const override { return max_now_bytes_; }
   uint64_t arena_bytes() const override { return owned_bytes_; }
   bool block_windows_take_slots() const override;
+  bool block_windows_come() const override {
+    return HugePagesComeFor(WindowKind::kBlock, options_.sizes.window_size_min);
+  }
   Result<StartedWindow> StartCreate(OwnerId owner, WindowKind kind, uint64_t size_bytes, int node) override;
   void NoteUnreturned(WindowIndex window, uint64_t session) override { Ready(window).unreturned.push_back(session); }
   void NoteAsked(WindowIndex window, uint64_t session) override { Ready(window).asked.push_back(session); }
@@ -166,8 +170,18 @@ class Arena final : public WindowSource {
     return entry;
   }
   uint64_t stock_size() const { return options_.sizes.window_size_max; }  // Of one window.
-  uint64_t HugeCredit(WindowKind kind) const;
-  uint64_t SmallCredit(WindowKind kind) const;
+  bool TakesHuge(WindowKind kind) const {
+    return kind == WindowKind::kBlock && options_.huge_pages != HugePagePolicy::kNever;
+  }
+  // Growth that is still covered, in pages that a window of this kind may have.
+  uint64_t HugeCredit(WindowKind kind) const { return TakesHuge(kind) ? huge_pages_.bytes() : 0; }
+  // There are none for a window of this size, and will be once what is being closed is closed.
+  bool HugePagesComeFor(WindowKind kind, uint64_t size) const {
+    return TakesHuge(kind) && huge_pages_.bytes() < size && huge_pages_.bytes() + huge_pages_.closing_bytes() >= size;
+  }
+  uint64_t SmallCredit(WindowKind kind) const {
+    return kind == WindowKind::kSlot || options_.huge_pages != HugePagePolicy::kAlways ? small_credit_bytes_ : 0;
+  }
   Result<Growth> AllowGrowth(WindowKind kind, uint64_t size);
   Result<Growth> AllowFromHost(WindowKind kind, uint64_t size);
   std::unexpected<Error> HostRefusal(WindowKind kind, uint64_t size);
@@ -206,9 +220,7 @@ class Arena final : public WindowSource {
   uint64_t owned_bytes_ = 0;
   uint64_t stock_bytes_ = 0;  // Made and being made.
   uint64_t making_bytes_ = 0;
-  uint64_t making_small_bytes_ = 0;
   uint64_t closing_bytes_ = 0;
-  uint64_t closing_huge_bytes_ = 0;  // Of them, in hugetlb windows.
   uint64_t max_now_bytes_ = 0;
   uint64_t metadata_bytes_ = 0;
   HostReading host_;
@@ -220,7 +232,7 @@ class Arena final : public WindowSource {
   bool host_read_ = false;
   uint64_t small_credit_bytes_ = 0;  // Growth in small pages that the last reading still covers …
   uint64_t small_rest_bytes_ = 0;    // … and what it has found beyond that.
-  uint64_t huge_credit_bytes_ = 0;
+  HugePageCredit huge_pages_;
   uint64_t prefault_target_bytes_ = 0;
   uint64_t prefault_done_bytes_ = 0;
   uint64_t refusals_at_maximum_ = 0;

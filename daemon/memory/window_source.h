@@ -79,6 +79,9 @@ class WindowSource {
   // Whether slots may lie in block windows that are started now, because these will have small pages. An expectation:
   // the window's page size says what came.
   virtual bool block_windows_take_slots() const = 0;
+  // Huge pages are on their way back: a block window that is refused now may be had when they have come
+  // (TakeRoomFreed).
+  virtual bool block_windows_come() const { return false; }
   // Starts making a window of so many bytes; the event comes by Poll. It may be smaller, where one is ready or there is
   // no place for a larger one. It comes from this NUMA node where that has memory left, else from another. NO_MEMORY
   // with figures at the arena's maximum or host reserve. REQUIRES: a power of two within window_sizes.
@@ -97,8 +100,8 @@ class WindowSource {
   virtual bool TakeKept(std::vector<KeptWindow>*) { return false; }
   // Appends what has finished since the last call; never blocks.
   virtual void Poll(std::vector<WindowEvent>* events) = 0;
-  // True once: StartCreate was refused for want of an index, or while windows were made ahead of need, and Poll has
-  // freed or brought one since.
+  // True once: StartCreate was refused for want of an index or of huge pages that were on their way back, or while
+  // windows were made ahead of need, and Poll has freed or brought some since.
   virtual bool TakeRoomFreed() { return false; }
   // The memfd to hand to clients: shared with the packets that carry it, so that handing it over needs no further
   // descriptor and cannot fail. Null in simulations.

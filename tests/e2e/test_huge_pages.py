@@ -47,3 +47,25 @@ def test_small_tensors_and_tails_do_not_take_huge_pages(socket_folder: pathlib.P
                     assert bytes(lease.memoryview()) == content.tobytes()
             for number, content in enumerate(small):
                 assert (client.get(f"small {number}") == content).all()
+
+
+@pytest.mark.skipif(free_huge_pages() < PAGES, reason=f"needs hugepages: {PAGES} free pages of 2 MiB (vm.nr_hugepages)")
+def test_what_goes_to_another_job_stays_in_huge_pages(socket_folder: pathlib.Path) -> None:
+    """The owner's windows are made in the pages that the borrower's leave, and not in small ones before these come."""
+    settings = {"arena": {"maximum": f"{2 * PAGES}MiB", "huge_pages": "auto"}, "ssd": {"file_size": "256MiB"}}
+    half = PAGES * MIB
+    with launcher.start(socket_folder, settings=settings) as daemon:
+        with tierd.connect(job="borrower", socket=daemon.socket) as borrower:
+            content = numpy.ones(2 * MIB, "u1")
+            for number in range(PAGES):
+                borrower.put(number, content)
+            borrower.flush()
+            with tierd.connect(job="owner", socket=daemon.socket, guarantee=half - 4 * MIB) as owner:
+                for _ in range(3):
+                    with owner.create("whole", half - 4 * MIB):
+                        pass
+                    held = launcher.metrics(daemon)
+                    assert held["tier_windows_hugetlb"] == held["tier_windows"]
+                    owner.delete("whole")
+                    for number in range(PAGES):
+                        assert (borrower.get(number) == content).all()

@@ -101,9 +101,10 @@ def taken_back(stopped: bool, huge_pages: str) -> Round:
             lease = owner.create("whole", ASKED)
             seconds = time.perf_counter() - asked
             used = sum(map(cpu_seconds, pids)) + time.process_time() - used
+            bare = BareWindows(process, ASKED)  # In the pages that the windows have now.
             lease.release()
-        bare = BareWindows(process, ASKED)
-    bare.populate()  # What is to be punched.
+    bare.populate()  # What is to be punched. It lies for as long as the borrower's has.
+    time.sleep(DEADLINE if stopped else 0)
     before = cpu_seconds(bare.shell.process.pid)
     punch, populate = bare.punch(), bare.populate()
     bare_used = cpu_seconds(bare.shell.process.pid) - before

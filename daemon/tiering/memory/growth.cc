@@ -217,6 +217,7 @@ uint64_t HeldIn(const Tables& tables, const JobState& job, WindowKind kind) {
 
 bool StartForBlocks(Tables& tables, JobState& job, const Need& need) {
   if (TryStart(tables, job, WindowKind::kBlock, need, Overshoot::kNo)) return true;
+  if (tables.ports.windows.block_windows_come()) return false;  // Not in small pages while huge ones lie idle.
   return TryStartSlotWindow(tables, job, need) || TryStart(tables, job, WindowKind::kBlock, need, Overshoot::kAllowed);
 }
 

@@ -51,9 +51,13 @@ Result<StartedWindow> FakeWindowSource::StartCreate(OwnerId owner, WindowKind ki
     --halved_;
     size /= 2;
   }
-  if (!HasIndex()) index_lacked_ = true;
+  if (!HasIndex()) room_lacked_ = true;
   if (arena_bytes() + size > options_.arena_max_bytes || !HasIndex()) {
     return Fail(Code::kNoMemory, fmt::format("the arena has {} of {} bytes", arena_bytes(), options_.arena_max_bytes));
+  }
+  if (kind == WindowKind::kBlock && huge_pages_closing_) {
+    room_lacked_ = true;
+    return Fail(Code::kNoMemory, "scripted: huge pages are on their way back");
   }
   if (kind == WindowKind::kSlot && refuses_slot_windows_) return Fail(Code::kNoMemory, "scripted: no slot windows");
   uint32_t index = lowest_unused_;

@@ -46,6 +46,7 @@ class FakeWindowSource final : public WindowSource {
   uint64_t arena_max_bytes() const override { return options_.arena_max_bytes; }
   uint64_t arena_bytes() const override { return places_.taken_bytes(); }
   bool block_windows_take_slots() const override { return options_.page_size == kPageSize; }
+  bool block_windows_come() const override { return huge_pages_closing_; }
   Result<StartedWindow> StartCreate(OwnerId owner, WindowKind kind, uint64_t size_bytes, int node) override;
   void Retire(WindowIndex window) override;
   void NoteUnreturned(WindowIndex window, uint64_t session) override { unreturned_.emplace(Value(window), session); }
@@ -54,7 +55,7 @@ class FakeWindowSource final : public WindowSource {
     return std::exchange(looked_, false);
   }
   void Poll(std::vector<WindowEvent>* events) override;
-  bool TakeRoomFreed() override { return HasIndex() && std::exchange(index_lacked_, false); }
+  bool TakeRoomFreed() override { return HasIndex() && !huge_pages_closing_ && std::exchange(room_lacked_, false); }
   std::shared_ptr<const proto::FileDescriptor> Descriptor(WindowIndex window) const override;
 
   // The script.
@@ -71,6 +72,8 @@ class FakeWindowSource final : public WindowSource {
   const std::multimap<uint32_t, uint64_t>& unreturned() const { return unreturned_; }
   // So many indices are those of windows that are still being closed.
   void SetIndicesClosing(uint32_t count) { indices_closing_ = count; }
+  // Block windows have to wait for pages that are on their way back.
+  void SetHugePagesClosing(bool closing) { huge_pages_closing_ = closing; }
   void RefuseSlotWindows(bool refuse) { refuses_slot_windows_ = refuse; }
   void SetSmallestWished(uint64_t bytes) { smallest_wished_ = bytes; }
   void HalveNext(uint32_t count) { halved_ += count; }  // The next windows have half of the size asked for.
@@ -115,7 +118,8 @@ class FakeWindowSource final : public WindowSource {
   std::optional<Addresses> addresses_;  // Of windows without memory.
   std::map<uint32_t, Window> windows_;
   uint32_t indices_closing_ = 0;
-  bool index_lacked_ = false;
+  bool room_lacked_ = false;
+  bool huge_pages_closing_ = false;
   uint32_t lowest_unused_ = 0;  // No index below it is unused.
   std::multimap<uint32_t, uint64_t> unreturned_;
   std::vector<KeptWindow> kept_;

@@ -310,5 +310,40 @@ TEST_F(ArenaHostTest, HugeWindowsHoldWholeBlocksOnlyAndComeBackZeroed) {
   }
 }
 
+// The pool has two pages, and all memory goes from one job to another: it is to stay in huge pages.
+TEST_F(ArenaHostTest, WindowsThatTakeTheRoomOfHugeOnesAreHuge) {
+  const auto probe = Window::Open({.size = 2 * kWindow, .pages = PageKind::kHuge});
+  if (!probe) GTEST_SKIP() << "needs huge pages: " << probe.error().message;
+  host_.SetMemory(64 * kGiB, 32 * kGiB, 2);
+  ArenaOptions options = Options(2);
+  options.huge_pages = HugePagePolicy::kAuto;
+  Start(std::move(options));
+  for (int round = 0; round < 4; ++round) {
+    const WindowEvent first = Create();
+    const WindowEvent second = Create();
+    ASSERT_EQ(first.window.page_size, kBlockSize) << "round " << round;
+    ASSERT_EQ(second.window.page_size, kBlockSize) << "round " << round;
+    host_.SetMemory(64 * kGiB, 32 * kGiB, 0);  // What a reading finds from now on.
+    arena_->Retire(first.window.index);
+    arena_->Retire(second.window.index);
+    EXPECT_THAT(Refusal(), HasSubstr("4 MiB of windows in huge pages are still being closed"));
+    EXPECT_FALSE(arena_->TakeRoomFreed());
+    arena_->RefreshHost();  // While they are being closed a reading says nothing.
+    AwaitQuiet();
+    EXPECT_TRUE(arena_->TakeRoomFreed()) << "the one that was refused is to ask again";
+  }
+}
+
+TEST_F(ArenaHostTest, AReadingOfThePoolIsBelievedWhileNothingIsUnderWay) {
+  host_.SetMemory(64 * kGiB, 32 * kGiB, 100);
+  ArenaOptions options = Options(8);
+  options.huge_pages = HugePagePolicy::kAlways;
+  Start(std::move(options));
+  arena_->RefreshHost();
+  host_.SetMemory(64 * kGiB, 32 * kGiB, 0);  // Others have taken it.
+  arena_->RefreshHost();
+  EXPECT_THAT(Refusal(), HasSubstr("vm.nr_hugepages"));
+}
+
 }  // namespace
 }  // namespace tier::memory

@@ -131,6 +131,21 @@ TEST(WindowKinds, WhereNoSlotWindowIsToBeHadASmallTensorTakesABlock) {
   EXPECT_EQ(world.CheckEach(session, 1, 200), Code::kOk);
 }
 
+TEST(WindowKinds, BlocksWaitForHugePagesThatAreOnTheirWayBack) {
+  World world(WithKinds(64 * kMiB));
+  world.windows.SetHugePagesClosing(true);
+  const SessionId session = world.Open();
+  const uint64_t asked = world.Send(session, Op::kCreate, {{1, 0, 0, kPiece}});
+  world.Turns(20);
+  EXPECT_FALSE(world.Answered(session, asked).has_value());
+  EXPECT_EQ(world.windows.window_count(), 0u) << "no slot window in their place";
+  world.windows.SetHugePagesClosing(false);
+  world.Turns(5);
+  ASSERT_TRUE(world.Answered(session, asked).has_value()) << "it is told when they have come";
+  EXPECT_EQ(world.Answered(session, asked)->code, Code::kOk);
+  EXPECT_EQ(SlotWindows(world), 0u);
+}
+
 TEST(WindowKinds, ALimitLeavesRoomForBothKinds) {
   World world(WithKinds(64 * kMiB));
   const SessionId session = world.OpenSession(world.OpenJob({.limit_bytes = kBlockWindow}));
