@@ -125,6 +125,24 @@ def test_a_step_of_which_a_part_is_done_is_not_saved_before_a_state_is_loaded(up
     optimizer.state_dict()
 
 
+def test_gradients_of_a_step_that_failed_between_two_parameters_stay() -> None:
+    ((ours, optimizer), (theirs, plain)), _ = arms(update="step")
+    for model, o in ((ours, optimizer), (theirs, plain)):
+        step_of(model, o, 0)
+    optimizer._updates.slice_bytes = 1  # Each parameter by itself.
+    for model in (ours, theirs):
+        model(rows(7)).pow(2).sum().backward()
+    with Full(optimizer, 4), pytest.raises(tierd.NoSpace):
+        optimizer.step()
+    for call in (optimizer.zero_grad, optimizer.state_dict, optimizer.light_state):
+        with pytest.raises(tierd.Invalid, match=r"call step\(\) again"):
+            call()
+    for o in (optimizer, plain):
+        o.step()
+        o.zero_grad()
+    assert_same(ours, theirs)
+
+
 @pytest.mark.parametrize("steps", [0, 1])
 def test_a_parameter_that_is_updated_in_part_is_named(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parameter_state, "BLOCK", 128)  # Slices of 32 elements.

@@ -81,10 +81,9 @@ class TieredOptimizer(OffloadableOptimizer):
         self._discarded = DiscardedUpdate()
         self._unused_numbers = 0  # Below those of the states.
         self._tiered: dict[torch.Tensor, ParameterState] = {}
-        keys: dict[str, int] = {}
-        self._keys = keys  # Every tensor of this optimizer that may exist in tierd, and its id.
-        self._updates = SliceUpdate(client, keys, byte_count(slice_bytes, "slice_bytes"))
-        weakref.finalize(self, free_all, client, keys).atexit = False
+        self._keys: dict[str, int] = {}  # Every tensor of this optimizer that may exist in tierd, and its id.
+        self._updates = SliceUpdate(client, self._keys, byte_count(slice_bytes, "slice_bytes"))
+        weakref.finalize(self, free_all, client, self._keys).atexit = False
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As torch's. ``Invalid``, and the group is not added, where its parameters cannot be updated by these
@@ -139,7 +138,7 @@ class TieredOptimizer(OffloadableOptimizer):
         uninterrupted(ended)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As torch's. ``Invalid`` while a parameter is half updated: its step needs the gradient."""
+        """As torch's. ``Invalid`` where the last step() has failed half-way: it needs the gradients to go on."""
         self._require_whole("zero_grad()")
         self._end_step()
         super().zero_grad(set_to_none)
@@ -161,8 +160,9 @@ class TieredOptimizer(OffloadableOptimizer):
         self._discarded.require_consistent(what)
 
     def _require_whole(self, what: str) -> None:
-        if any(tiered.done and not is_deferred(tiered) for tiered in self._tiered.values()):
-            raise Invalid(f"the last step() failed half-way in a parameter: call step() again before {what}")
+        states = [state for state in self._tiered.values() if not is_deferred(state)]
+        if any(state.done or (state.finished and self._under_way) for state in states):
+            raise Invalid(f"the last step() failed half-way: call step() again before {what}, or discard_update()")
 
     def _end_step(self, later: Sequence[DeferredUpdate] = ()) -> None:
         """By one call of C: an interrupt finds all of the step done, or none of its end."""
