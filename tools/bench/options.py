@@ -24,6 +24,7 @@ PART_NAMES = (
     "idle",
     "tensors",
     "reclaim",
+    "compaction",
     "hand-over",
     "guarantee",
     "neighbour",

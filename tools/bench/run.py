@@ -25,6 +25,7 @@ import footprint
 import pressure
 import reclaim
 from accumulation import accumulation
+from compact import compaction
 from contention import contention
 from devices import failing_device
 from full import full_devices
@@ -251,6 +252,7 @@ PARTS: dict[str, Callable[[Report, bool], None]] = dict(
             idle_daemon,
             many_tensors,
             killed_client,
+            compaction,
             sparse_borrower,
             guarantee_back,
             neighbour,
