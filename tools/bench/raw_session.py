@@ -10,14 +10,18 @@ import array
 import contextlib
 import mmap
 import os
+import pathlib
+import re
 import socket
 import struct
 import threading
 from collections.abc import Sequence
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 HEADER = struct.Struct("<QHHI")  # Of a packet: magic, kind, version, size.
 HELLO = struct.Struct("<QHHI HHHH iiiI QQ 128s65s63s512s")
-MAGIC, VERSION = 0x4F4C4C4548524554, 4
+MAGIC = 0x4F4C4C4548524554
+VERSION = int(re.findall(r"kProtocolVersion = (\d+);", (ROOT / "proto/handshake.h").read_text())[0])
 HELLO_KIND, WELCOME, WINDOW_RETURN, WINDOW_RETURNED, CHALLENGE, PROOF = 1, 2, 4, 5, 8, 9
 WELCOME_CODE, WELCOME_MESSAGE, WELCOME_TOKEN = 16, 24, 1232  # Offsets in Welcome.
 TOKEN_SIZE = 65
