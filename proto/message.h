@@ -57,7 +57,8 @@ inline constexpr uint32_t kFlagReplace = 1u << 7;    // Create of one tensor: re
 inline constexpr uint32_t kFlagUntouched = 1u << 8;  // Release: nothing was written. As if never granted.
 inline constexpr uint32_t kFlagMore = 1u << 9;      // Release: what it seals is part of a rewrite, and more is to come.
 inline constexpr uint32_t kFlagSharded = 1u << 10;  // Create, with kFlagShared: ranks divide it, each by its steps.
-inline constexpr uint32_t kFlagsKnown = (1u << 11) - 1;
+inline constexpr uint32_t kFlagContiguous = 1u << 11;  // Acquire: blocks move side by side first, where they can.
+inline constexpr uint32_t kFlagsKnown = (1u << 12) - 1;
 
 struct RequestItem {
   uint64_t tensor;

@@ -202,6 +202,25 @@ bool BlockPool::RegionEmpty(uint32_t first) const {
 
 bool BlockPool::IsClosed(uint32_t first) const { return state_->RegionAt(first)->second.closed; }
 
+std::optional<uint32_t> BlockPool::FindFreeRun(uint32_t blocks) const {
+  for (const RegionUse use : kForBlocks) {
+    const uint32_t first = state_->Of(use).FindRun(blocks);
+    if (first != kNone) return first;
+  }
+  return std::nullopt;
+}
+
+bool BlockPool::InOpenRegions(uint32_t first, uint32_t count) const {
+  for (uint32_t at = first; at < first + count;) {
+    const auto behind = state_->regions.upper_bound(at);
+    if (behind == state_->regions.begin()) return false;
+    const auto& [begin, region] = *std::prev(behind);
+    if (region.closed || at >= begin + region.count) return false;
+    at = begin + region.count;
+  }
+  return true;
+}
+
 // Members come and go as wholly free ranges: what is used of the region is marked so in the map that it comes to.
 void BlockPool::SetClosed(uint32_t first, bool closed) {
   State& s = *state_;
@@ -251,6 +270,17 @@ bool BlockPool::TryAllocate(uint32_t blocks, uint32_t tail_pages, std::vector<Pa
 PageRun BlockPool::TryAllocateRun(uint32_t pages, uint32_t near) {
   TIER_CHECK(pages != 0 && pages <= kPagesPerBlock, "pages {}", pages);
   return pages == kPagesPerBlock ? state_->TryTakeBlock(near) : state_->TryTakeSlot(pages, near);
+}
+
+bool BlockPool::TryAllocateSideBySide(uint32_t blocks, std::vector<PageRun>* runs) {
+  for (const RegionUse use : kForBlocks) {
+    FreeBlockMap& map = state_->Of(use);
+    const uint32_t first = map.FindRun(blocks);
+    if (first == kNone) continue;
+    state_->TakeRun(&map, first, blocks, runs);
+    return true;
+  }
+  return false;
 }
 
 PageRun BlockPool::TryAllocateBesideSlots(uint32_t pages) { return state_->slots.TryAllocate(pages); }

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -45,6 +46,9 @@ class BlockPool {
   // Closes a region, or opens it again. REQUIRES: it was added as one that begins at `first`. O(its blocks).
   void SetClosed(uint32_t first, bool closed);
   bool IsClosed(uint32_t first) const;
+  // The lowest run of so many free blocks of one use, in open regions: its first block. None: there is none.
+  std::optional<uint32_t> FindFreeRun(uint32_t blocks) const;
+  bool InOpenRegions(uint32_t first, uint32_t count) const;  // All of these blocks are.
 
   // Appends `blocks` whole blocks in ascending order (runs preferred), then one slot of `tail_pages` pages if that is
   // not 0 (right behind the run where that costs no whole block). All or nothing: false leaves everything as it was.
@@ -55,6 +59,8 @@ class BlockPool {
   [[nodiscard]] PageRun TryAllocateRun(uint32_t pages, uint32_t near = 0);
   // One run of 1 … 511 pages in a block that holds slots already. Empty: none of them has such a hole.
   [[nodiscard]] PageRun TryAllocateBesideSlots(uint32_t pages);
+  // Appends so many whole blocks, side by side. False: no free run is so long, and nothing is taken.
+  [[nodiscard]] bool TryAllocateSideBySide(uint32_t blocks, std::vector<PageRun>* runs);
   // The first pages of a free block, which holds slots from then on. Empty: no block where slots may lie is free.
   [[nodiscard]] PageRun TryAllocateInFreeBlock(uint32_t pages);
   // Marks a given run used, in a closed region too. False if any page is outside the regions or already used.

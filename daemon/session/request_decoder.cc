@@ -32,8 +32,12 @@ constexpr std::array<OpShape, proto::kOpCount> kShapes = [] {
                  .items_max = kMany,
                  .range = true,
                  .value = true};
-  at(kAcquire) = {
-      .name = "acquire", .flags = kGrants, .items_min = 1, .items_max = kMany, .range = true, .value = true};
+  at(kAcquire) = {.name = "acquire",
+                  .flags = kGrants | kFlagContiguous,
+                  .items_min = 1,
+                  .items_max = kMany,
+                  .range = true,
+                  .value = true};
   at(kRelease) = {.name = "release",
                   .flags = kFlagAbandon | kFlagUntouched | kFlagMore | kFlagFreeAfter | kFlagShared,
                   .items_min = 1,

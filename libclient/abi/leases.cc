@@ -61,7 +61,10 @@ void FillItems(Op op, const Grant& grant, std::span<proto::RequestItem> items) {
 }
 
 client::Submission SubmissionOf(Op op, const Grant& grant, std::span<const proto::RequestItem> items) {
-  return {.op = op, .flags = grant.flags & proto::kFlagsKnown, .timeout_ms = grant.timeout_ms, .items = items};
+  uint32_t flags = grant.flags & proto::kFlagsKnown;
+  const bool as_one_range = op == Op::kAcquire && (grant.flags & TIER_SCATTERED_OK) == 0;
+  if (as_one_range && grant.client->session->mappings_run_short()) flags |= proto::kFlagContiguous;
+  return {.op = op, .flags = flags, .timeout_ms = grant.timeout_ms, .items = items};
 }
 
 Status Acquire(Op op, const Grant& grant) {

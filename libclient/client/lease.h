@@ -27,6 +27,7 @@ struct Lease {
   std::atomic<bool> open{false};
   bool release_can_wait = false;  // A read lease that no other session may wait for (proto/ring.h).
   std::vector<Run> runs;          // Where the bytes lie; neighbours are joined.
+  size_t scattered_runs = 0;      // Of them, if they are no range of addresses and have no view yet.
   std::byte* address = nullptr;   // The contiguous bytes, once known; stitch_mutex_ of the session while null.
   StitchCache::View* view = nullptr;
 };

@@ -79,6 +79,12 @@ class Session {
   Status Release(std::span<Lease* const> leases, uint32_t flags, RewrittenRange rewrite = {});
   // The contiguous bytes of a lease, stitched if need be.
   Result<std::byte*> Data(Lease& lease);
+  // Views of all that is leased take half of the mappings that views may have, or would: what is leased from now on
+  // should lie side by side (kFlagContiguous).
+  bool mappings_run_short() const {
+    const uint64_t wanted = scattered_runs_.load(std::memory_order_relaxed) + stitches_->vmas_in_use();
+    return wanted >= stitches_->vmas_max() / 2;
+  }
 
   Channel& channel() { return *channel_; }
   WindowMap& windows() { return *windows_; }
@@ -124,6 +130,7 @@ class Session {
   std::unique_ptr<PinnedWindows> pinned_;
   std::unique_ptr<Channel> channel_;
   LeaseSlab slab_;
+  std::atomic<uint64_t> scattered_runs_{0};  // Lease::scattered_runs of all open leases.
   Mutex stitch_mutex_;  // Lease::address and ::view of this session's leases, while one is being stitched.
   SessionCounters counters_;
   std::thread service_;

@@ -1,5 +1,6 @@
 // Granting, stitching and ending leases.
 #include <array>
+#include <utility>
 
 #include "libclient/client/session.h"
 
@@ -97,7 +98,12 @@ Status Session::FillLease(Lease& lease, std::span<const SpanRecord> spans, uint6
     return Fail(Code::kDisconnected, "the daemon granted " + std::to_string(lease.length) + " bytes where " +
                                          std::to_string(length_asked) + " were asked");
   }
-  if (contiguous) lease.address = windows_->AddressOf(lease.runs.front().window, lease.runs.front().offset);
+  if (contiguous) {
+    lease.address = windows_->AddressOf(lease.runs.front().window, lease.runs.front().offset);
+  } else {
+    lease.scattered_runs = lease.runs.size();
+    scattered_runs_.fetch_add(lease.scattered_runs, std::memory_order_relaxed);
+  }
   return {};
 }
 
@@ -107,6 +113,7 @@ void Session::Detach(Lease& lease) {
   lease.view = nullptr;
   for (const Run& run : lease.runs) windows_->DropLease(run.window);
   lease.runs.clear();
+  scattered_runs_.fetch_sub(std::exchange(lease.scattered_runs, 0), std::memory_order_relaxed);
 }
 
 Status Session::Release(std::span<Lease* const> leases, uint32_t flags, RewrittenRange rewrite) {
@@ -149,6 +156,7 @@ Result<std::byte*> Session::Data(Lease& lease) {
   auto view = stitches_->Acquire(lease.runs);
   if (!view) return std::unexpected(view.error());
   lease.view = *view;
+  scattered_runs_.fetch_sub(std::exchange(lease.scattered_runs, 0), std::memory_order_relaxed);
   lease.address = (*view)->data;
   return lease.address;
 }

@@ -70,7 +70,7 @@ Result<StitchCache::View*> StitchCache::Acquire(std::span<const Run> runs) {
   for (auto entry = first; entry != last; ++entry) {
     View& view = *entry->second;
     if (!std::ranges::equal(view.runs, runs)) continue;
-    view.users++;
+    if (view.users++ == 0) vmas_in_use_ += runs.size();
     views_.splice(views_.begin(), views_, entry->second);
     return &view;
   }
@@ -87,14 +87,16 @@ Result<StitchCache::View*> StitchCache::Acquire(std::span<const Run> runs) {
   views_.front().users = 1;
   index_.emplace(hash, views_.begin());
   vmas_used_ += runs.size();
+  vmas_in_use_ += runs.size();
   bytes_used_ += bytes;
   return &views_.front();
 }
 
 void StitchCache::Release(View* view) {
   const MutexLock lock(mutex_);
-  view->users--;
-  if (view->users > 0 || view->reservation != nullptr) return;
+  if (--view->users > 0) return;
+  vmas_in_use_ -= view->runs.size();
+  if (view->reservation != nullptr) return;
   views_.remove_if([view](const View& candidate) { return &candidate == view; });  // What DropAll left behind.
 }
 

@@ -8,6 +8,7 @@
 // all views ≤ vmas_max; a view with users > 0 is never unmapped.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <list>
 #include <map>
@@ -69,6 +70,8 @@ class StitchCache {
   // Unmaps everything, views in use too (they stay listed until released): for the end of a session.
   void DropAll();
 
+  uint64_t vmas_max() const { return vmas_max_; }
+  uint64_t vmas_in_use() const { return vmas_in_use_.load(std::memory_order_relaxed); }  // Of views with users.
   uint64_t view_count() const;
   uint64_t vmas_used() const;
   uint64_t bytes_used() const;  // Mapped address range.
@@ -89,6 +92,7 @@ class StitchCache {
   std::unordered_multimap<uint64_t, Order::iterator> index_ TIER_GUARDED_BY(mutex_);  // Hash of the runs → view.
   std::map<uint32_t, proto::FileDescriptor> descriptors_ TIER_GUARDED_BY(mutex_);     // Windows of huge pages.
   uint64_t vmas_used_ TIER_GUARDED_BY(mutex_) = 0;
+  std::atomic<uint64_t> vmas_in_use_{0};
   uint64_t bytes_used_ TIER_GUARDED_BY(mutex_) = 0;
 };
 

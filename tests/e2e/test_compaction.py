@@ -70,3 +70,40 @@ def test_what_moves_can_be_read_all_the_time(socket_folder: pathlib.Path) -> Non
                 for page in range(BLOCKS):
                     with client.lease(f"page {page}", shared=True) as lease:
                         assert bytes(lease.memoryview()) == bytes([page]) * PAGE
+
+
+def mappings() -> int:
+    """Of this process."""
+    return pathlib.Path("/proc/self/maps").read_bytes().count(b"\n")
+
+
+def test_blocks_move_side_by_side_where_mappings_run_short(socket_folder: pathlib.Path) -> None:
+    """Linux allows a process so many mappings; a quarter of them may be for leases of scattered blocks."""
+    most = int(pathlib.Path("/proc/sys/vm/max_map_count").read_text()) // 4
+    if most > 20_000:
+        pytest.skip(f"needs a small vm.max_map_count: a quarter of it is {most}, and half of that would be made")
+    content = numpy.arange(6 * 2 * MIB // 8, dtype="u8")
+    with launcher.start(socket_folder, settings={"ssd": {"devices": ["none"]}}) as daemon:
+        with tierd.connect(job="mappings", socket=daemon.socket) as client:
+            for number in range(BLOCKS):
+                client.put(number, numpy.full(2 * MIB, number, "u1"))
+            for number in range(0, BLOCKS, 2):
+                client.delete(number)
+            for name in ("leased", "wanted"):  # Both in the gaps.
+                with client.create(name, content.shape, "u8") as lease:
+                    lease.numpy()[:] = content
+            for number in range(1, BLOCKS, 2):
+                client.delete(number)
+            before, views = mappings(), []
+            while mappings() - before < most * 3 // 4:  # With the reservations around them.
+                assert len(views) < most, "the tensor does not lie scattered"
+                for _ in range(64):  # Each view begins at another page, and is a mapping for each block.
+                    views.append(client.lease("leased", offset=len(views) * PAGE))
+                    assert len(views[-1].memoryview()) == content.nbytes - (len(views) - 1) * PAGE
+            assert moved(daemon)["run"] == 0
+            with client.lease("wanted") as lease:
+                assert (lease.numpy("u8") == content).all()
+            assert moved(daemon)["run"] >= 6
+            for view in views:
+                view.release()
+            assert (client.get("leased") == content).all()

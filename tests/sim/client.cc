@@ -160,6 +160,7 @@ void SimClient::Acquire(bool write) {
   if (write && world_.chance.OneIn(3)) request.flags |= proto::kFlagDiscard;
   if (world_.chance.OneIn(6)) request.flags |= proto::kFlagNoWaitOwn;
   if (world_.chance.OneIn(12)) request.flags |= proto::kFlagNoWait;
+  if (world_.chance.OneIn(4)) request.flags |= proto::kFlagContiguous;
   const uint64_t count = world_.chance.OneIn(3) ? world_.chance.Between(2, 4) : 1;
   for (uint64_t i = 0; i < count; ++i) {
     const TensorPtr tensor = i == 0 ? first : world_.model.Pick(job_, first->space, world_.chance.Any());

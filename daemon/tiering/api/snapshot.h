@@ -104,10 +104,11 @@ enum class CompactionCause : uint8_t {
   kBlock,   // A request needs a whole block.
   kSlot,    // A request needs pages side by side.
   kWindow,  // A window is emptied for another job.
+  kRun,     // A client has few mappings left, and wants blocks side by side.
 };
-inline constexpr size_t kCompactionCauses = 3;
+inline constexpr size_t kCompactionCauses = 4;
 constexpr const char* CompactionCauseName(CompactionCause cause) {
-  constexpr std::array<const char*, kCompactionCauses> kNames = {"block", "slot", "window"};
+  constexpr std::array<const char*, kCompactionCauses> kNames = {"block", "slot", "window", "run"};
   return kNames[static_cast<size_t>(cause)];
 }
 

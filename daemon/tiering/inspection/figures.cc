@@ -134,7 +134,8 @@ EngineSnapshot TakeSnapshot(const Tables& tables) {
   snapshot.waiting_count = tables.waits.size();
   snapshot.metadata = tables.metadata.figures();
   snapshot.metadata.held = HeldMetadata(tables);
-  for (const auto cause : {CompactionCause::kBlock, CompactionCause::kSlot, CompactionCause::kWindow}) {
+  for (const auto cause :
+       {CompactionCause::kBlock, CompactionCause::kSlot, CompactionCause::kWindow, CompactionCause::kRun}) {
     snapshot.compaction[static_cast<size_t>(cause)] = tables.ram_moves.figures(cause);
   }
   snapshot.hand_over = tables.hand_over.figures();

@@ -344,6 +344,13 @@ void CheckAsleep(const Tables& tables, const Waiter& waiter, std::span<const Wai
                conflict->at.item);
     return;
   }
+  const auto* lease = std::get_if<LeaseWait>(&waiter.kind);
+  if (lease != nullptr && lease->awaits_runs) {
+    const JobMoves& moves = waiter.job->moves;
+    TIER_CHECK(moves.any() || moves.wanted() || !tables.ram_moves.empty(),
+               "request {} waits for moves, and none are to come", waiter.number);
+    return;
+  }
   TIER_CHECK(CheckConflicts(tables, ask).outcome != ConflictOutcome::kReady || !LeasesFit(tables, ask),
              "request {} sleeps, and could be granted", waiter.number);
 }

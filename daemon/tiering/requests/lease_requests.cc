@@ -19,6 +19,7 @@
 #include "daemon/tiering/requests/replace.h"
 #include "daemon/tiering/requests/reserve.h"
 #include "daemon/tiering/requests/resolve.h"
+#include "daemon/tiering/requests/scattered_room.h"
 #include "daemon/tiering/requests/waiting.h"
 
 namespace tier::tiering {
@@ -359,7 +360,7 @@ void SubmitAcquire(Tables& tables, SessionState& session, const Request& request
     }
   }
   const std::optional<ConflictCheck> found = CheckWithinBudget(tables, ask);
-  if (found && found->outcome == ConflictOutcome::kReady && LeasesFit(tables, ask)) {
+  if (found && found->outcome == ConflictOutcome::kReady && LeasesFit(tables, ask) && !WantsRuns(tables, ask)) {
     tables.jobs.Edit(*session.job).counters.acquire_hits += tables.scratch.items.size();
     Grant(tables, ask);
   } else if (found && found->outcome == ConflictOutcome::kRefused) {

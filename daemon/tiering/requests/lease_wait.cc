@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "daemon/tiering/leases/conflicts.h"
+#include "daemon/tiering/memory/gathering.h"
 #include "daemon/tiering/memory/room.h"
 #include "daemon/tiering/requests/holds.h"
 #include "daemon/tiering/requests/need.h"
@@ -154,6 +155,17 @@ Outcome OnLeaseLimit(Tables& tables, Waiter& waiter, LeaseWait* wait, LeaseFit f
   return Refused(OwnLeasesRefusal(tables, *ask.session, 0), 0);
 }
 
+// It could be granted, and its blocks move side by side first.
+Outcome AwaitRuns(Tables& tables, Waiter& waiter) {
+  const bool leaseless = tables.AskerOf(waiter).record.lease_count == 0;
+  tables.waits.WaitForRoom(waiter.number, {.may_pass = true, .leaseless = leaseless});
+  WantRun(tables, waiter);
+  LeaseWait& wait = std::get<LeaseWait>(waiter.kind);
+  wait.awaits_runs = true;
+  ++wait.gathers;
+  return Waits();
+}
+
 // Another request is to be given room first.
 Outcome WaitBehind(Tables& tables, Waiter& waiter, LeaseWait* wait) {
   UnpinAll(tables, waiter);
@@ -193,6 +205,7 @@ Outcome TryReserve(Tables& tables, Waiter& waiter, LeaseWait* wait) {
 
 Outcome AdvanceLease(Tables& tables, Waiter& waiter, const ConflictCheck* known) {
   LeaseWait* const wait = &std::get<LeaseWait>(waiter.kind);
+  wait->awaits_runs = false;
   if (StillBlocked(tables, waiter, &wait->conflict)) return Waits();
   const Ask ask = AskOf(tables, waiter);
   AddPieces(tables, ask);
@@ -205,7 +218,10 @@ Outcome AdvanceLease(Tables& tables, Waiter& waiter, const ConflictCheck* known)
   if (found.outcome == ConflictOutcome::kBlocked) return OnLeaseConflict(tables, waiter, wait, found);
   const LeaseFit fit = FitOfLeases(tables, ask);
   const bool fits = fit == LeaseFit::kFits;
-  if (fits && found.outcome == ConflictOutcome::kReady) return Ready();
+  if (fits && found.outcome == ConflictOutcome::kReady) {
+    const bool gathers = !wait->as_it_is && wait->gathers < GathersMax(ask.items) && WantsRuns(tables, ask);
+    return gathers ? AwaitRuns(tables, waiter) : Ready();
+  }
   Outcome outcome = fits ? TryReserve(tables, waiter, wait) : OnLeaseLimit(tables, waiter, wait, fit);
   if (outcome.progress != Progress::kWaits || !Has(ask, proto::kFlagNoWait)) return outcome;
   tables.work.Charge(kRefusalCost);

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "daemon/tiering/leases/conflicts.h"
 #include "daemon/tiering/memory/compaction.h"
+#include "daemon/tiering/memory/gathering.h"
 #include "daemon/tiering/requests/need.h"
 
 namespace tier::tiering {
@@ -48,23 +48,44 @@ Made MakeRuns(Tables& tables, JobState& job, const Ask& ask) {
   return made;
 }
 
+void GiveUp(Tables& tables, const Waiter& waiter) {
+  tables.waits.ContinueNextTurn(waiter.number);
+  tables.turn.NoteProgress();
+}
+
+// As MakeRunsFor, for a request that could be granted as it is.
+bool GatherFor(Tables& tables, JobState& job, Waiter& waiter, const Ask& ask) {
+  const Compacted outcome = GatherBlocks(tables, job, ask.items);
+  if (outcome == Compacted::kNo) {
+    std::get<LeaseWait>(waiter.kind).as_it_is = true;
+    GiveUp(tables, waiter);
+  }
+  return outcome != Compacted::kNextTurn;
+}
+
 // False: it is to be tried again in the next turn.
 bool MakeRunsFor(Tables& tables, JobState& job, Waiter& waiter) {
   const Ask ask = AskOf(tables, waiter);
   const bool alive = std::ranges::all_of(ask.items, [&](const WaitItem& item) { return tables.Alive(item.tensor); });
   if (!alive || job.moves.any()) return true;  // It is woken by what happened to them, or when the moves end.
+  if (std::get<LeaseWait>(waiter.kind).awaits_runs) return GatherFor(tables, job, waiter, ask);
   Made made = MakeRuns(tables, job, ask);
   if (made.started) return true;
   if (made.last == Compacted::kNo) made.last = CompactIntoFreeBlock(tables, job, made.pages);
   const bool there_is_room = made.pages == 0;  // Something came free since.
   if (made.last != Compacted::kNo && !there_is_room) return made.last != Compacted::kNextTurn;
   std::get<LeaseWait>(waiter.kind).not_scattered = true;
-  tables.waits.ContinueNextTurn(waiter.number);
-  tables.turn.NoteProgress();
+  GiveUp(tables, waiter);
   return true;
 }
 
 }  // namespace
+
+bool WantsRuns(const Tables& tables, const Ask& ask) {
+  const bool asked = ask.op == proto::Op::kAcquire && (ask.flags & proto::kFlagContiguous) != 0;
+  const bool may_move = (ask.flags & proto::kFlagNoWait) == 0 && tables.ports.copier != nullptr;
+  return asked && may_move && LieScattered(tables, ask.items);
+}
 
 void WantRun(Tables& tables, Waiter& waiter) {
   waiter.job->moves.Want();

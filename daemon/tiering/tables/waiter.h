@@ -70,6 +70,9 @@ struct LeaseWait {
   bool missed = false;          // It counts as a miss (acquire_misses).
   bool starved = false;         // It got no room at the last attempt.
   bool not_scattered = false;   // No moves in RAM would make room for it, as of the last attempt.
+  bool awaits_runs = false;     // It can be granted, and waits for moves that bring its blocks side by side.
+  bool as_it_is = false;        // No moves do.
+  uint32_t gathers = 0;         // How often it has waited for that (memory/gathering.h).
   uint64_t needed_pages = 0;    // Pages without room at the last attempt.
   uint64_t write_failures = 0;  // Of the job when it came.
 };

@@ -59,7 +59,7 @@ void EndCompaction(Tables& tables, CompactionIndex index) {
   job.moves.EndCompaction(goal.pages);
   if (goal.cause == CompactionCause::kWindow) {
     tables.hand_over.EndMoves(goal.window);
-  } else {
+  } else if (goal.cause != CompactionCause::kRun) {
     job.moves.NoteOutcome(compaction.cancelled != 0);
   }
   for (const base::PageRun run : tables.ram_moves.RemoveCompaction(index)) GiveBack(tables, job, run);

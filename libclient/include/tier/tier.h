@@ -162,7 +162,10 @@ TIER_API int tier_create_batch(tier_client* client, const tier_range* ranges, si
                                uint32_t timeout_ms, tier_lease** leases);
 TIER_API int tier_acquire_batch(tier_client* client, const tier_range* ranges, size_t count, uint32_t flags,
                                 uint32_t timeout_ms, tier_lease** leases);
-/* The leased bytes as one contiguous range, valid until release. The first call maps scattered blocks together. */
+/* The leased bytes as one contiguous range, valid until release. The first call maps scattered blocks together. Linux
+ * allows a process vm.max_map_count mappings; a quarter of them may be for this. Where what is leased takes half of
+ * that, acquires have blocks moved side by side before they are granted, unless they say TIER_SCATTERED_OK. NO_MEMORY
+ * where that was not enough. */
 TIER_API int tier_lease_data(tier_lease* lease, void** address, uint64_t* length);
 /* The leased bytes where they lie: writes up to `max` segments; *count becomes the number of all segments. */
 TIER_API int tier_lease_segments(tier_lease* lease, tier_segment* segments, size_t max, size_t* count);

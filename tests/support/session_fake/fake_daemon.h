@@ -42,8 +42,9 @@ struct FakeOptions {
 // What a test may want to know of what clients did.
 struct FakeCounters {
   std::atomic<uint64_t> requests[proto::kOpCount] = {};
-  std::atomic<uint64_t> abandoned{0};  // Write leases given up …
-  std::atomic<uint64_t> untouched{0};  // … of which under these nothing was written.
+  std::atomic<uint64_t> abandoned{0};   // Write leases given up …
+  std::atomic<uint64_t> untouched{0};   // … of which under these nothing was written.
+  std::atomic<uint64_t> contiguous{0};  // Acquires that want blocks side by side.
   std::atomic<uint64_t> goodbyes{0};
   std::atomic<uint64_t> windows_returned{0};
   std::atomic<uint64_t> descriptors{0};  // Packets that carried some.

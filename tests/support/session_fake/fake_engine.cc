@@ -50,7 +50,10 @@ FakeDaemon::Answer FakeDaemon::Execute(const Request& request) {
   const auto missing = [](uint64_t id) { return Answer{Code::kNotFound, 0, {}, "no tensor " + std::to_string(id)}; };
   switch (static_cast<Op>(request.header.op)) {
     case Op::kCreate: return Grant(request, true);
-    case Op::kAcquire: RewriteIfDue(); return Grant(request, false);
+    case Op::kAcquire:
+      if ((request.header.flags & proto::kFlagContiguous) != 0) counters_.contiguous++;
+      RewriteIfDue();
+      return Grant(request, false);
     case Op::kRelease: return Release(request);
     case Op::kFree: return Free(request);
     case Op::kTear: {

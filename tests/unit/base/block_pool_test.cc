@@ -277,6 +277,35 @@ TEST(BlockPool, TheLongestFreeRunIsThatOfTheBestUse) {
   EXPECT_EQ(pool.block_count(RegionUse::kSlotsFirst), 4U) << "one of them holds a slot";
 }
 
+TEST(BlockPool, BlocksSideBySideOrNone) {
+  BlockPool pool;
+  pool.AddRegion(0, 8, RegionUse::kBlocksFirst);
+  ASSERT_TRUE(pool.TryTake({3, 0, kWhole}));
+  std::vector<PageRun> runs;
+  EXPECT_FALSE(pool.TryAllocateSideBySide(5, &runs)) << "seven are free, and no five of them lie together";
+  EXPECT_TRUE(runs.empty());
+  EXPECT_EQ(pool.FindFreeRun(5), std::nullopt);
+  EXPECT_EQ(pool.FindFreeRun(4), 4U);
+  EXPECT_EQ(pool.FindFreeRun(3), 0U);
+  ASSERT_TRUE(pool.TryAllocateSideBySide(4, &runs));
+  for (uint32_t i = 0; i < 4; ++i) EXPECT_EQ(runs[i], (PageRun{4 + i, 0, kWhole}));
+  pool.CheckInvariants();
+}
+
+TEST(BlockPool, OpenRegionsMayFollowEachOther) {
+  BlockPool pool;
+  pool.AddRegion(10, 4, RegionUse::kBlocksFirst);
+  pool.AddRegion(14, 4, RegionUse::kSlotsFirst);
+  EXPECT_TRUE(pool.InOpenRegions(10, 8));
+  EXPECT_TRUE(pool.InOpenRegions(13, 2));
+  EXPECT_FALSE(pool.InOpenRegions(9, 2));
+  EXPECT_FALSE(pool.InOpenRegions(17, 2));
+  EXPECT_FALSE(pool.InOpenRegions(0, 1));
+  pool.SetClosed(14, true);
+  EXPECT_TRUE(pool.InOpenRegions(10, 4));
+  EXPECT_FALSE(pool.InOpenRegions(13, 2));
+}
+
 TEST(BlockPoolDeathTest, RefusesWhatOnlyABugCouldAsk) {
   BlockPool pool;
   pool.AddRegion(0, 4, RegionUse::kSlotsFirst);

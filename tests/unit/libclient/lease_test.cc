@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "libclient/client/stitch_cache.h"
 #include "tests/unit/libclient/client_fixture.h"
 
 namespace tier::session_fake {
@@ -68,6 +69,29 @@ TEST_F(LeaseTest, ScatteredBlocksAreStitchedOnce) {
     tier_release(read, 0);
   }
   EXPECT_EQ(Stats().stitched_mappings, 1u);
+}
+
+// Its kernel allows a process so many mappings only.
+TEST_F(LeaseTest, WhereScatteredLeasesTakeManyMappingsTheNextAreWantedSideBySide) {
+  constexpr uint64_t kBlocks = 64;
+  Start({.windows = kBlocks / 2, .scatter = true});
+  EXPECT_TIER_OK(tier_seal(Create(1, kBlocks * kBlockSize)));
+  std::vector<tier_lease*> leases;
+  const uint64_t enough = client::StitchCache::DefaultVmasMax() / 2 / kBlocks + 1;
+  for (uint64_t i = 0; i < enough + 10; ++i) {
+    leases.push_back(Acquire(1));
+    EXPECT_EQ(Bytes(leases.back()).size(), kBlocks * kBlockSize);
+  }
+  EXPECT_EQ(daemon_->counters().contiguous, 0U) << "all of them have one view";
+  for (uint64_t i = 1; i < enough; ++i) leases.push_back(Acquire(1));
+  EXPECT_EQ(daemon_->counters().contiguous, 0U);
+  leases.push_back(Acquire(1));
+  EXPECT_EQ(daemon_->counters().contiguous, 1U);
+  leases.push_back(Acquire(1, TIER_SCATTERED_OK));
+  EXPECT_EQ(daemon_->counters().contiguous, 1U) << "it needs no view";
+  for (tier_lease* lease : leases) EXPECT_TIER_OK(tier_release(lease, 0));
+  EXPECT_TIER_OK(tier_release(Acquire(1), 0));
+  EXPECT_EQ(daemon_->counters().contiguous, 1U) << "there are mappings again";
 }
 
 TEST_F(LeaseTest, AnOffsetInsideABlockIsStitchedToo) {

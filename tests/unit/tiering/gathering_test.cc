@@ -1,0 +1,229 @@
+// Gathering: blocks of a tensor that a client wants side by side, as it has few mappings left.
+#include <gtest/gtest.h>
+
+#include "daemon/tiering/memory/gathering.h"
+#include "tests/support/tiering/world.h"
+
+namespace tier::tiering::testing {
+namespace {
+
+using proto::Op;
+constexpr uint64_t kPiece = kBlockSize;
+
+// One window of so many blocks, which is all that the job may have.
+class Gathering : public ::testing::Test {
+ protected:
+  static WorldOptions ThreeWindows(uint64_t blocks, uint16_t devices) {
+    return {.windows = {.window_size = blocks * kPiece, .arena_max_bytes = 3 * blocks * kPiece},
+            .transfers = {.device_count = devices},
+            .device_blocks = 256};
+  }
+  explicit Gathering(uint64_t blocks = 64, uint16_t devices = 0)
+      : world(ThreeWindows(blocks, devices)), session(world.Open({.limit_bytes = blocks * kPiece})) {}
+
+  // Tensors 1 to `blocks`, one block each, of which every second is then freed.
+  void LeaveEverySecondBlock(uint64_t blocks) {
+    world.PutEach(session, 1, blocks, kPiece);
+    for (uint64_t id = 1; id <= blocks; id += 2) EXPECT_EQ(world.Free(session, id).code, Code::kOk);
+    kept = blocks;
+  }
+  void CheckKept() {
+    for (uint64_t id = 2; id <= kept; id += 2) EXPECT_EQ(world.Check(session, id, id), Code::kOk) << id;
+  }
+  Answer AcquireAsOne(uint64_t tensor, uint32_t flags = 0) {
+    return world.Acquire(session, tensor, flags | proto::kFlagContiguous);
+  }
+  // Mappings that a client needs for one range of addresses.
+  static uint32_t RunsOf(const Answer& answer) {
+    uint32_t runs = 0;
+    const proto::SpanRecord* before = nullptr;
+    for (const proto::SpanRecord& span : answer.spans) {
+      const bool follows =
+          before != nullptr && before->window == span.window && before->offset + before->length == span.offset;
+      if (!follows) ++runs;
+      before = &span;
+    }
+    return runs;
+  }
+  CompactionFigures Figures() {
+    return world.engine->Snapshot().compaction[static_cast<size_t>(CompactionCause::kRun)];
+  }
+
+  static constexpr uint64_t kTensor = 1000;
+  World world;
+  SessionId session;
+  uint64_t kept = 0;
+};
+
+TEST_F(Gathering, ScatteredBlocksMoveIntoARunThatIsFree) {
+  LeaveEverySecondBlock(32);
+  world.Put(session, 500, 30 * kPiece, 500);  // The run of free blocks.
+  world.Put(session, kTensor, 8 * kPiece, 7);
+  EXPECT_EQ(world.Free(session, 500).code, Code::kOk);
+  const Answer before = world.Acquire(session, kTensor);
+  EXPECT_GT(RunsOf(before), 4U);
+  world.Release(session, World::LeaseOf(before));
+  const Answer after = AcquireAsOne(kTensor);
+  ASSERT_EQ(after.code, Code::kOk);
+  EXPECT_EQ(RunsOf(after), 1U);
+  EXPECT_TRUE(world.Matches(after.spans, kTensor, 7));
+  EXPECT_EQ(Figures().moves, 8U) << "nothing else had to move";
+  world.Release(session, World::LeaseOf(after));
+  EXPECT_EQ(RunsOf(world.Acquire(session, kTensor)), 1U) << "it stays so";
+  CheckKept();
+}
+
+TEST_F(Gathering, WithoutTheWishNothingMoves) {
+  LeaveEverySecondBlock(64);
+  world.Put(session, kTensor, 8 * kPiece, 7);
+  EXPECT_EQ(RunsOf(world.Acquire(session, kTensor)), 8U);
+  EXPECT_EQ(Figures().moves, 0U);
+}
+
+TEST_F(Gathering, ARunIsClearedWhereNoneIsFree) {
+  LeaveEverySecondBlock(64);
+  world.Put(session, kTensor, 8 * kPiece, 7);
+  const Answer granted = AcquireAsOne(kTensor);
+  ASSERT_EQ(granted.code, Code::kOk);
+  EXPECT_EQ(RunsOf(granted), 1U);
+  EXPECT_TRUE(world.Matches(granted.spans, kTensor, 7));
+  CheckKept();
+}
+
+TEST_F(Gathering, SlotsLeaveTheRunToo) {
+  for (uint64_t i = 0; i < 64; ++i) {
+    world.Put(session, 2000 + i, kPageSize, 2000 + i);
+    world.Put(session, 3000 + i, kPiece - kPageSize, 3000 + i);
+  }
+  for (uint64_t i = 0; i < 64; ++i) {
+    if (i % 2 == 0) {
+      EXPECT_EQ(world.Free(session, 2000 + i).code, Code::kOk);
+    }
+    EXPECT_EQ(world.Free(session, 3000 + i).code, Code::kOk);
+  }
+  world.Put(session, kTensor, 16 * kPiece, 7);
+  const Answer granted = AcquireAsOne(kTensor);
+  ASSERT_EQ(granted.code, Code::kOk);
+  EXPECT_EQ(RunsOf(granted), 1U);
+  for (uint64_t i = 1; i < 64; i += 2) EXPECT_EQ(world.Check(session, 2000 + i, 2000 + i), Code::kOk) << i;
+}
+
+TEST_F(Gathering, ATailStaysWhereItIs) {
+  LeaveEverySecondBlock(32);
+  world.Put(session, kTensor, 6 * kPiece + 5000, 7);
+  const Answer granted = AcquireAsOne(kTensor);
+  ASSERT_EQ(granted.code, Code::kOk);
+  EXPECT_LE(RunsOf(granted), 2U);
+  EXPECT_TRUE(world.Matches(granted.spans, kTensor, 7));
+}
+
+TEST_F(Gathering, WhatAnotherLeasesIsGrantedAsItLies) {
+  LeaveEverySecondBlock(64);
+  world.Put(session, kTensor, 8 * kPiece, 7);
+  const Answer first = world.Acquire(session, kTensor);
+  const base::TimePoint before = world.now;
+  const Answer second = AcquireAsOne(kTensor);
+  ASSERT_EQ(second.code, Code::kOk);
+  EXPECT_LT(world.now - before, std::chrono::seconds(1));
+  EXPECT_EQ(RunsOf(second), 8U);
+  EXPECT_EQ(Figures().moves, 0U);
+}
+
+// Windows are large: there may be a lease in each.
+TEST_F(Gathering, ALeaseBesideItKeepsOnlyItsOwnBlock) {
+  LeaveEverySecondBlock(64);
+  world.Put(session, kTensor, 8 * kPiece, 7);
+  const Answer beside = world.Acquire(session, 32);
+  ASSERT_EQ(beside.code, Code::kOk);
+  const Answer granted = AcquireAsOne(kTensor);
+  ASSERT_EQ(granted.code, Code::kOk);
+  EXPECT_EQ(RunsOf(granted), 1U);
+  EXPECT_TRUE(world.Matches(beside.spans, 32, 32));
+  CheckKept();
+}
+
+TEST_F(Gathering, WhereThereIsNoRoomItIsGrantedAsItLies) {
+  LeaveEverySecondBlock(64);
+  world.Put(session, kTensor, 32 * kPiece, 7);
+  const Answer granted = AcquireAsOne(kTensor);
+  ASSERT_EQ(granted.code, Code::kOk);
+  EXPECT_TRUE(world.Matches(granted.spans, kTensor, 7));
+}
+
+TEST_F(Gathering, OneThatDoesNotWaitIsGrantedAsItLies) {
+  LeaveEverySecondBlock(64);
+  world.Put(session, kTensor, 8 * kPiece, 7);
+  const Answer granted = AcquireAsOne(kTensor, proto::kFlagNoWait);
+  ASSERT_EQ(granted.code, Code::kOk);
+  EXPECT_EQ(RunsOf(granted), 8U);
+}
+
+// What is leased while it moves is not moved, and is granted at once.
+TEST_F(Gathering, ALeaseInBetweenIsGrantedAtOnceAndTheWishSoonAfter) {
+  LeaveEverySecondBlock(64);
+  world.Put(session, kTensor, 8 * kPiece, 7);
+  world.copier.SetDelay(3, 3);
+  const uint64_t asked = world.Send(session, Op::kAcquire, {{kTensor, 0, 0, 0}}, proto::kFlagContiguous);
+  world.Turns(2);
+  ASSERT_NE(world.copier.inflight(), 0U);
+  EXPECT_FALSE(world.Answered(session, asked).has_value());
+  const uint64_t other = world.Send(session, Op::kAcquire, {{kTensor, 0, 0, 0}});
+  world.Turn();
+  ASSERT_TRUE(world.Answered(session, other).has_value());
+  const Answer granted = world.Wait(session, asked);
+  EXPECT_EQ(granted.code, Code::kOk);
+  EXPECT_TRUE(world.Matches(granted.spans, kTensor, 7));
+  CheckKept();
+}
+
+TEST_F(Gathering, AJobThatEndsMeanwhileLeavesNothing) {
+  LeaveEverySecondBlock(64);
+  world.Put(session, kTensor, 8 * kPiece, 7);
+  world.copier.SetDelay(3, 3);
+  world.Send(session, Op::kAcquire, {{kTensor, 0, 0, 0}}, proto::kFlagContiguous);
+  world.Turns(2);
+  ASSERT_NE(world.copier.inflight(), 0U);
+  world.EndSession(session);
+  world.Turns(20);
+  EXPECT_EQ(world.windows.arena_bytes(), 0U);
+}
+
+class LargeGathering : public Gathering {
+ protected:
+  LargeGathering() : Gathering(128) {}
+};
+
+TEST_F(LargeGathering, ALargeTensorBecomesOneRunForEachGroup) {
+  LeaveEverySecondBlock(128);
+  const uint64_t blocks = kGroupBlocks + 8;
+  world.Put(session, kTensor, blocks * kPiece, 7);
+  const Answer before = world.Acquire(session, kTensor);
+  ASSERT_EQ(before.code, Code::kOk);
+  ASSERT_EQ(RunsOf(before), blocks);
+  world.Release(session, World::LeaseOf(before));
+  for (uint64_t id = 2; id <= 128; id += 2) EXPECT_EQ(world.Free(session, id).code, Code::kOk);
+  const Answer granted = AcquireAsOne(kTensor);
+  ASSERT_EQ(granted.code, Code::kOk);
+  EXPECT_LE(RunsOf(granted), 2U);
+  EXPECT_TRUE(world.Matches(granted.spans, kTensor, 7));
+}
+
+class GatheringFromSsd : public Gathering {
+ protected:
+  GatheringFromSsd() : Gathering(64, 1) {}
+};
+
+// It is read to where there is room, and gathered then.
+TEST_F(GatheringFromSsd, WhatHasToBeReadFirstIsGatheredToo) {
+  world.PutOnSsd(session, kTensor, 8 * kPiece, 7);
+  LeaveEverySecondBlock(64);
+  ASSERT_EQ(world.Ask(session, Op::kFlush, {}).code, Code::kOk);  // What is being written does not move.
+  const Answer granted = AcquireAsOne(kTensor);
+  ASSERT_EQ(granted.code, Code::kOk);
+  EXPECT_EQ(RunsOf(granted), 1U);
+  EXPECT_TRUE(world.Matches(granted.spans, kTensor, 7));
+  CheckKept();
+}
+
+}  // namespace
+}  // namespace tier::tiering::testing
