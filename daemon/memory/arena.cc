@@ -127,6 +127,7 @@ Result<Arena::Growth> Arena::AllowFromHost(WindowKind kind, uint64_t size) {
                                              FormatBytes(huge_pages_.closing_bytes())));
   }
   if (small) return Growth::kSmall;
+  if (kind == WindowKind::kBlock && block_windows_come()) room_lacked_ = true;  // Of a smaller window.
   ++refusals_by_host_;
   return HostRefusal(kind, size);
 }

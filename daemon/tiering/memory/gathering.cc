@@ -49,15 +49,32 @@ void ForEachGroup(const Tables& tables, std::span<const WaitItem> items, Visit v
   }
 }
 
-// What lies in `count` blocks from `first` on. Empty: not all of it can move, or the turn has no work left.
-std::vector<BlockContent> LookAtSpan(Tables& tables, const JobState& job, uint32_t first, uint32_t count) {
-  std::vector<BlockContent> span;
-  span.reserve(count);
-  for (uint32_t block = first; block < first + count; ++block) {
+// Some blocks side by side, and what lies in them.
+struct Span {
+  std::vector<BlockContent> blocks;
+  bool usable = false;     // All of it can move, and is no other group of the tensor.
+  bool exhausted = false;  // The turn has no work left to look at it.
+};
+
+bool IsOfOtherGroup(const Tables& tables, const BlockContent& block, const Group& group) {
+  return std::ranges::any_of(block.parts, [&](const BlockContent::Part& part) {
+    const Piece& piece = tables.pieces[part.piece];
+    return &tables.tensors[piece.tensor] == group.tensor && piece.number / kGroupBlocks != group.first / kGroupBlocks;
+  });
+}
+
+Span LookAtSpan(Tables& tables, const JobState& job, uint32_t first, const Group& group) {
+  Span span;
+  span.blocks.reserve(group.count);
+  for (uint32_t block = first; block < first + group.count; ++block) {
     std::optional<BlockContent> content = ContentOf(tables, job, block);
-    if (!content || !content->all_movable()) return {};
-    span.push_back(*std::move(content));
+    span.exhausted = !content;
+    if (!content) return span;
+    tables.work.Refund(static_cast<uint32_t>(content->parts.size()) * kMoveCost);  // Paid for when they are started.
+    if (!content->all_movable() || IsOfOtherGroup(tables, *content, group)) return span;
+    span.blocks.push_back(*std::move(content));
   }
+  span.usable = true;
   return span;
 }
 
@@ -106,20 +123,25 @@ void ForEachPlace(const Tables& tables, const JobState& job, uint32_t count, Vis
   }
 }
 
-Compacted ClearRun(Tables& tables, JobState& job, uint32_t count) {
+// Makes a run of free blocks for the group.
+Compacted ClearRun(Tables& tables, JobState& job, const Group& group) {
   Compacted outcome = Compacted::kNo;
   uint32_t tried = 0;
-  ForEachPlace(tables, job, count, [&](uint32_t first) {
-    if (tried == kPlacesTried || !tables.work.TrySpend()) return false;
-    if (!job.pool.InOpenRegions(first, count)) return true;
+  ForEachPlace(tables, job, group.count, [&](uint32_t first) {
+    if (tried == kPlacesTried) return false;
+    if (!job.pool.InOpenRegions(first, group.count)) return tables.work.TrySpend();
+    const Span span = LookAtSpan(tables, job, first, group);
+    // In the next turn it begins with the same places: so it gives up where some were no good.
+    if (span.exhausted && tried == 0) outcome = Compacted::kNextTurn;
+    if (span.exhausted) return false;
     ++tried;
-    const std::vector<BlockContent> span = LookAtSpan(tables, job, first, count);
-    if (span.empty()) return true;
-    MovePlan plan = PlanSpan(job, span);
+    if (!span.usable) return true;
+    MovePlan plan = PlanSpan(job, span.blocks);
     if (plan.steps.empty()) {
       UndoPlan(job, &plan);
       return true;
     }
+    tables.work.Charge(static_cast<uint32_t>(plan.steps.size()) * kMoveCost);
     StartMoves(tables, job, {.cause = CompactionCause::kRun}, plan);
     outcome = Compacted::kStarted;
     return false;
@@ -138,7 +160,7 @@ Compacted Gather(Tables& tables, JobState& job, const Group& group) {
   if (!AllMovable(tables, group)) return Compacted::kNo;
   if (!tables.work.TrySpend(group.count * (kLookUpCost + kMoveCost))) return Compacted::kNextTurn;
   std::vector<base::PageRun> runs;
-  if (!job.pool.TryAllocateSideBySide(group.count, &runs)) return ClearRun(tables, job, group.count);
+  if (!job.pool.TryAllocateSideBySide(group.count, &runs)) return ClearRun(tables, job, group);
   MovePlan plan;
   for (uint32_t i = 0; i < group.count; ++i) {
     plan.steps.push_back({tables.tensors.PieceOf(*group.tensor, group.first + i), runs[i]});

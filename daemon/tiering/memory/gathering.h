@@ -22,8 +22,7 @@ inline constexpr uint32_t kGroupBlocks = 32;
 
 // Some group of blocks of these ranges lies scattered, in RAM.
 bool LieScattered(const Tables& tables, std::span<const WaitItem> items);
-// How often a request for them may wait for moves: for those of each group, and some more as others' moves may be under
-// way.
+// How often moves may be started for them: for each group, and some more as others may come in between.
 uint32_t GathersMax(std::span<const WaitItem> items);
 // Starts moves for the first group that can be gathered. REQUIRES: all tensors are alive.
 Compacted GatherBlocks(Tables& tables, JobState& job, std::span<const WaitItem> items);

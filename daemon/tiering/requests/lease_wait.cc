@@ -156,13 +156,11 @@ Outcome OnLeaseLimit(Tables& tables, Waiter& waiter, LeaseWait* wait, LeaseFit f
 }
 
 // It could be granted, and its blocks move side by side first.
-Outcome AwaitRuns(Tables& tables, Waiter& waiter) {
-  const bool leaseless = tables.AskerOf(waiter).record.lease_count == 0;
-  tables.waits.WaitForRoom(waiter.number, {.may_pass = true, .leaseless = leaseless});
+Outcome AwaitRuns(Tables& tables, Waiter& waiter, LeaseWait* wait) {
+  tables.waits.WaitAtTensor(waiter.number, waiter.items.front().tensor.index);  // If it is freed meanwhile.
   WantRun(tables, waiter);
-  LeaseWait& wait = std::get<LeaseWait>(waiter.kind);
-  wait.awaits_runs = true;
-  ++wait.gathers;
+  wait->awaits_runs = true;
+  wait->starved = false;
   return Waits();
 }
 
@@ -220,7 +218,7 @@ Outcome AdvanceLease(Tables& tables, Waiter& waiter, const ConflictCheck* known)
   const bool fits = fit == LeaseFit::kFits;
   if (fits && found.outcome == ConflictOutcome::kReady) {
     const bool gathers = !wait->as_it_is && wait->gathers < GathersMax(ask.items) && WantsRuns(tables, ask);
-    return gathers ? AwaitRuns(tables, waiter) : Ready();
+    return gathers ? AwaitRuns(tables, waiter, wait) : Ready();
   }
   Outcome outcome = fits ? TryReserve(tables, waiter, wait) : OnLeaseLimit(tables, waiter, wait, fit);
   if (outcome.progress != Progress::kWaits || !Has(ask, proto::kFlagNoWait)) return outcome;

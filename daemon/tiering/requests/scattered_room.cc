@@ -53,22 +53,29 @@ void GiveUp(Tables& tables, const Waiter& waiter) {
   tables.turn.NoteProgress();
 }
 
-// As MakeRunsFor, for a request that could be granted as it is.
+// As MakeRunsFor, for a request that could be granted as it is. It is looked at again when moves have ended.
 bool GatherFor(Tables& tables, JobState& job, Waiter& waiter, const Ask& ask) {
-  const Compacted outcome = GatherBlocks(tables, job, ask.items);
+  if (!tables.work.TrySpend(waiter.work_cost)) return false;
+  LeaseWait& wait = std::get<LeaseWait>(waiter.kind);
+  const Compacted outcome = job.moves.any() ? Compacted::kLater : GatherBlocks(tables, job, ask.items);
+  if (outcome == Compacted::kNextTurn) return false;
+  if (outcome == Compacted::kStarted) ++wait.gathers;
   if (outcome == Compacted::kNo) {
-    std::get<LeaseWait>(waiter.kind).as_it_is = true;
+    wait.as_it_is = true;
     GiveUp(tables, waiter);
+  } else {
+    tables.ram_moves.AwaitEnd({.job = job.id, .waiter = waiter.number});
   }
-  return outcome != Compacted::kNextTurn;
+  return true;
 }
 
 // False: it is to be tried again in the next turn.
 bool MakeRunsFor(Tables& tables, JobState& job, Waiter& waiter) {
   const Ask ask = AskOf(tables, waiter);
   const bool alive = std::ranges::all_of(ask.items, [&](const WaitItem& item) { return tables.Alive(item.tensor); });
-  if (!alive || job.moves.any()) return true;  // It is woken by what happened to them, or when the moves end.
+  if (!alive) return true;  // It is woken by what happened to them.
   if (std::get<LeaseWait>(waiter.kind).awaits_runs) return GatherFor(tables, job, waiter, ask);
+  if (job.moves.any()) return true;  // It is woken when they end.
   Made made = MakeRuns(tables, job, ask);
   if (made.started) return true;
   if (made.last == Compacted::kNo) made.last = CompactIntoFreeBlock(tables, job, made.pages);

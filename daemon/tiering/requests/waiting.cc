@@ -131,6 +131,19 @@ void Advance(Tables& tables, Waiter& waiter) {
   End(tables, waiter, std::visit(advance, waiter.kind));
 }
 
+// A request that could be granted, and waits for moves only, does not wait for them beyond its deadline. False: it is
+// no such request, or something else has come in its way.
+bool GrantAsItIs(Tables& tables, const Waiter& waiter) {
+  const uint64_t number = waiter.number;
+  const auto* lease = std::get_if<LeaseWait>(&waiter.kind);
+  if (lease == nullptr || !lease->awaits_runs) return false;
+  if (!tables.waits.ready(number)) tables.waits.ContinueNextTurn(number);
+  Waiter& running = tables.waits.Take(number);
+  std::get<LeaseWait>(running.kind).as_it_is = true;
+  Advance(tables, running);
+  return tables.waits.Find(number) == nullptr;
+}
+
 // The item that a refusal at the deadline is about.
 uint64_t ItemAtDeadline(const Waiter& waiter) {
   if (const Conflict* conflict = ConflictOf(waiter.kind)) return conflict->at.item;
@@ -245,6 +258,7 @@ void ExpireWaiters(Tables& tables) {
       tables.turn.NoteProgress();
       return;
     }
+    if (GrantAsItIs(tables, waiter)) continue;
     const uint64_t before = tables.updates.visits();
     RefuseWaiter(tables, waiter, DeadlineRefusal(tables, waiter), ItemAtDeadline(waiter));
     tables.work.Charge(static_cast<uint32_t>(tables.updates.visits() - before));

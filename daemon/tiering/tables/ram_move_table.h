@@ -91,6 +91,9 @@ class RamMoveTable {
   void Want(Wanted wanted) { wanted_.push_back(wanted); }
   bool any_wanted() const { return !wanted_.empty(); }
   std::vector<Wanted> TakeWanted() { return std::exchange(wanted_, {}); }
+  // Requests that are looked at again when copies have ended.
+  void AwaitEnd(Wanted request) { for_end_.push_back(request); }
+  std::vector<Wanted> TakeForEnd() { return std::exchange(for_end_, {}); }
   // Jobs for which others' copies must end first.
   void WaitForCopies(JobId job) { for_copies_.push_back(job); }
   std::vector<JobId> TakeForCopies() { return std::exchange(for_copies_, {}); }
@@ -117,6 +120,7 @@ class RamMoveTable {
   std::vector<Compaction> compactions_;
   std::vector<uint32_t> free_compactions_;
   std::vector<Wanted> wanted_;
+  std::vector<Wanted> for_end_;
   std::vector<JobId> for_copies_;
   uint64_t pages_ = 0;
   std::array<CompactionFigures, kCompactionCauses> figures_{};

@@ -72,7 +72,7 @@ struct LeaseWait {
   bool not_scattered = false;   // No moves in RAM would make room for it, as of the last attempt.
   bool awaits_runs = false;     // It can be granted, and waits for moves that bring its blocks side by side.
   bool as_it_is = false;        // No moves do.
-  uint32_t gathers = 0;         // How often it has waited for that (memory/gathering.h).
+  uint32_t gathers = 0;         // Moves that were started to do that (memory/gathering.h).
   uint64_t needed_pages = 0;    // Pages without room at the last attempt.
   uint64_t write_failures = 0;  // Of the job when it came.
 };

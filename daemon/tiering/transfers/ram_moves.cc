@@ -113,6 +113,15 @@ bool TakeRamMoves(Tables& tables) {
   for (const JobId id : tables.ram_moves.TakeForCopies()) {
     if (const JobState* job = tables.jobs.Find(id)) tables.waits.OnRoom(*job);
   }
+  for (const RamMoveTable::Wanted& request : tables.ram_moves.TakeForEnd()) {
+    const JobState* const job = tables.jobs.Find(request.job);
+    if (job == nullptr || tables.waits.Find(request.waiter) == nullptr) continue;
+    if (job->moves.any()) {
+      tables.ram_moves.AwaitEnd(request);
+    } else if (!tables.waits.ready(request.waiter)) {
+      tables.waits.ContinueNextTurn(request.waiter);
+    }
+  }
   return true;
 }
 

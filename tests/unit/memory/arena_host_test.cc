@@ -334,6 +334,28 @@ TEST_F(ArenaHostTest, WindowsThatTakeTheRoomOfHugeOnesAreHuge) {
   }
 }
 
+// It may have a smaller one then, or one in small pages.
+TEST_F(ArenaHostTest, WhoWantsMoreThanComesBackIsToldToo) {
+  const auto probe = Window::Open({.size = 2 * kWindow, .pages = PageKind::kHuge});
+  if (!probe) GTEST_SKIP() << "needs huge pages: " << probe.error().message;
+  host_.SetMemory(64 * kGiB, 32 * kGiB, 2);
+  ArenaOptions options = Options(2, 4 * kWindow);
+  options.huge_pages = HugePagePolicy::kAuto;
+  Start(std::move(options));
+  std::vector<WindowIndex> small;
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(arena_->StartCreate(kOwner, kBlock, kWindow, kAnyNode));
+    small.push_back(Await(1).at(0).window.index);
+  }
+  host_.SetMemory(64 * kGiB, 0, 0);
+  arena_->RefreshHost();
+  for (const WindowIndex window : small) arena_->Retire(window);
+  EXPECT_TRUE(arena_->block_windows_come());
+  EXPECT_FALSE(arena_->StartCreate(kOwner, kBlock, 4 * kWindow, kAnyNode));
+  AwaitQuiet();
+  EXPECT_TRUE(arena_->TakeRoomFreed());
+}
+
 TEST_F(ArenaHostTest, AReadingOfThePoolIsBelievedWhileNothingIsUnderWay) {
   host_.SetMemory(64 * kGiB, 32 * kGiB, 100);
   ArenaOptions options = Options(8);

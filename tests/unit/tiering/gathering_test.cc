@@ -176,6 +176,37 @@ TEST_F(Gathering, ALeaseInBetweenIsGrantedAtOnceAndTheWishSoonAfter) {
   CheckKept();
 }
 
+TEST_F(Gathering, AtItsDeadlineItIsGrantedAsItLies) {
+  LeaveEverySecondBlock(64);
+  world.Put(session, kTensor, 8 * kPiece, 7);
+  world.copier.SetDelay(100'000, 100'000);
+  const uint64_t asked = world.Send(session, Op::kAcquire, {{kTensor, 0, 0, 0}}, proto::kFlagContiguous);
+  world.Turns(2);
+  ASSERT_NE(world.copier.inflight(), 0U);
+  world.Advance(world.options.engine.deadline_default + std::chrono::seconds(1));
+  world.Turns(2);
+  ASSERT_TRUE(world.Answered(session, asked).has_value());
+  EXPECT_EQ(world.Answered(session, asked)->code, Code::kOk) << world.Answered(session, asked)->detail;
+  EXPECT_TRUE(world.Matches(world.Answered(session, asked)->spans, kTensor, 7));
+}
+
+TEST_F(Gathering, OthersAreServedMeanwhile) {
+  LeaveEverySecondBlock(64);
+  world.Put(session, kTensor, 8 * kPiece, 7);
+  world.copier.SetDelay(20, 20);
+  const uint64_t asked = world.Send(session, Op::kAcquire, {{kTensor, 0, 0, 0}}, proto::kFlagContiguous);
+  world.Turns(2);
+  ASSERT_NE(world.copier.inflight(), 0U);
+  const uint64_t created = world.Send(session, Op::kCreate, {{kTensor + 1, 0, 0, kPiece}}, proto::kFlagNoWait);
+  world.Turn();
+  ASSERT_TRUE(world.Answered(session, created).has_value());
+  EXPECT_EQ(world.Answered(session, created)->code, Code::kOk) << world.Answered(session, created)->detail;
+  EXPECT_FALSE(world.Answered(session, asked).has_value());
+  // What is released meanwhile is no reason to begin again.
+  for (uint64_t id = 2; id <= 40; id += 2) world.Release(session, World::LeaseOf(world.Acquire(session, id)));
+  EXPECT_EQ(RunsOf(world.Wait(session, asked)), 1U);
+}
+
 TEST_F(Gathering, AJobThatEndsMeanwhileLeavesNothing) {
   LeaveEverySecondBlock(64);
   world.Put(session, kTensor, 8 * kPiece, 7);
