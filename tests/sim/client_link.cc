@@ -17,6 +17,8 @@ namespace {
 constexpr base::Duration kAnswerTime = std::chrono::milliseconds(50);
 // A hostile client has a thousand requests that end at one time, and a turn ends some of them.
 constexpr base::Duration kAnswerTimeAmongHostiles = std::chrono::milliseconds(1000);
+// A turn with little work looks at one request or two, and others are before it.
+constexpr base::Duration kAnswerTimeWithLittleWork = std::chrono::milliseconds(200);
 constexpr base::Duration kRingTime = std::chrono::milliseconds(500);
 constexpr uint64_t kSendsPerSleep = 4;  // Of all clients: somebody sleeps about half of the time.
 constexpr base::Duration kLateCheckPeriod = std::chrono::seconds(1);
@@ -250,7 +252,12 @@ bool SimClient::Maps(const proto::SpanRecord& span) {
 }
 
 void SimClient::CheckDeadlines() {
-  const base::Duration answer_time = world_.plan.hostiles == 0 ? kAnswerTime : kAnswerTimeAmongHostiles;
+  const tiering::WorkUnits usual;
+  const tiering::WorkUnits& work = world_.plan.work;
+  const bool little = work.wake < usual.wake || work.share < usual.share || work.look < usual.look;
+  const base::Duration answer_time = world_.plan.hostiles != 0 ? kAnswerTimeAmongHostiles
+                                     : little                  ? kAnswerTimeWithLittleWork
+                                                               : kAnswerTime;
   const base::Duration ring_time = std::max(kRingTime, answer_time);
   for (const auto& [sequence, request] : pending_) {
     const base::Duration late = world_.now - request.deadline;
