@@ -25,7 +25,7 @@ namespace tier::proto {
 
 inline constexpr uint64_t kHandshakeMagic = 0x4f4c4c4548524554;  // "TERHELLO"
 // 2: windows have a kind, a size and a place. 3: an acquire may say the tensor's size, and its answer which content it
-// has. 4: Hello may name a NUMA node.
+// has. 4: Hello may name a NUMA node. 5: an acquire may want its blocks side by side.
 inline constexpr uint16_t kProtocolVersion = 5;
 inline constexpr uint16_t kProtocolVersionMin = 5;
 

@@ -273,14 +273,9 @@ PageRun BlockPool::TryAllocateRun(uint32_t pages, uint32_t near) {
 }
 
 bool BlockPool::TryAllocateSideBySide(uint32_t blocks, std::vector<PageRun>* runs) {
-  for (const RegionUse use : kForBlocks) {
-    FreeBlockMap& map = state_->Of(use);
-    const uint32_t first = map.FindRun(blocks);
-    if (first == kNone) continue;
-    state_->TakeRun(&map, first, blocks, runs);
-    return true;
-  }
-  return false;
+  const std::optional<uint32_t> first = FindFreeRun(blocks);
+  if (first) state_->TakeRun(state_->MapOf(*first), *first, blocks, runs);
+  return first.has_value();
 }
 
 PageRun BlockPool::TryAllocateBesideSlots(uint32_t pages) { return state_->slots.TryAllocate(pages); }

@@ -17,12 +17,13 @@ from node import BUILD, LISTENING, MIB, daemon, metrics
 from report import Report
 
 ARENA = 192 * MIB
-PART = ARENA // 3  # Of each job.
+GUARANTEE = ARENA // 3 - 4 * MIB  # Of each job, and what it fills.
 SMALL = 32 * 1024
 KEPT = 8  # One of so many tensors stays.
 BLOCK = 2 * MIB
 LEFT = 4  # Blocks of each job that are not asked for: what is kept fills some, and one may be filled in part.
 JOBS = ("a", "b", "c")
+ASKED = GUARANTEE // BLOCK * (KEPT - 1) // KEPT - LEFT  # Blocks, by each job.
 
 
 @dataclasses.dataclass
@@ -48,21 +49,19 @@ def compacted() -> Round:
     content = numpy.ones(SMALL, "u1")
     with daemon(arena=ARENA, tier=0, more=more) as (process, _):
         socket = str(process.directory / "tierd.sock")
-        guarantee = PART - 4 * MIB
-        clients = [tierd.connect(job=name, socket=socket, guarantee=guarantee) for name in JOBS]
+        clients = [tierd.connect(job=name, socket=socket, guarantee=GUARANTEE) for name in JOBS]
         for client in clients:
-            for number in range(guarantee // SMALL):
+            for number in range(GUARANTEE // SMALL):
                 client.put(number, content)
         for client in clients:
-            for number in range(guarantee // SMALL):
+            for number in range(GUARANTEE // SMALL):
                 if number % KEPT:
                     client.delete(number)
         maps = [pool_map(socket)]
-        asked = guarantee // BLOCK * (KEPT - 1) // KEPT - LEFT
         refused = 0
         start = time.perf_counter()
         for client in clients:
-            for number in range(asked):
+            for number in range(ASKED):
                 try:
                     client.create(f"block {number}", BLOCK).release()
                 except tierd.NoMemory:
@@ -70,14 +69,14 @@ def compacted() -> Round:
         scattered = time.perf_counter() - start
         maps.append(pool_map(socket))
         for client in clients:
-            for number in range(0, guarantee // SMALL, KEPT):
+            for number in range(0, GUARANTEE // SMALL, KEPT):
                 if not (client.get(number) == content).all():
                     raise SystemExit(f"tensor {number} has changed")
-            for number in range(asked):
+            for number in range(ASKED):
                 client.delete(f"block {number}")
         start = time.perf_counter()
         for client in clients:
-            for number in range(asked):
+            for number in range(ASKED):
                 client.create(f"again {number}", BLOCK).release()
         free = time.perf_counter() - start
         moved = sum(value for name, value in metrics(process).items() if name.startswith("tier_compaction_moved_bytes"))
@@ -91,9 +90,8 @@ def compaction(report: Report, quick: bool) -> None:
     rounds = [compacted() for _ in range(2 if quick else 10)]
     for when, picture in zip(("before", "after"), rounds[0].maps, strict=True):
         print(f"  tierctl pool map, {when} compaction:\n{picture}", flush=True)
-    count = len(JOBS) * ((PART - 4 * MIB) // BLOCK * (KEPT - 1) // KEPT - LEFT)
     report.add(
-        f"{count} whole blocks for three jobs that have one small tensor of {KEPT} left, no SSD: refused",
+        f"{len(JOBS) * ASKED} whole blocks for three jobs that have one small tensor of {KEPT} left, no SSD: refused",
         max(each.refused for each in rounds),
         "of them",
         at_most=0,

@@ -33,6 +33,16 @@ class Gathering : public ::testing::Test {
   Answer AcquireAsOne(uint64_t tensor, uint32_t flags = 0) {
     return world.Acquire(session, tensor, flags | proto::kFlagContiguous);
   }
+  // Wishes for a scattered tensor, and stops while blocks move for it: each copy takes so many turns.
+  uint64_t AskWhileBlocksMove(uint32_t turns) {
+    LeaveEverySecondBlock(64);
+    world.Put(session, kTensor, 8 * kPiece, 7);
+    world.copier.SetDelay(turns, turns);
+    const uint64_t asked = world.Send(session, Op::kAcquire, {{kTensor, 0, 0, 0}}, proto::kFlagContiguous);
+    world.Turns(2);
+    EXPECT_NE(world.copier.inflight(), 0U);
+    return asked;
+  }
   // Mappings that a client needs for one range of addresses.
   static uint32_t RunsOf(const Answer& answer) {
     uint32_t runs = 0;
@@ -160,12 +170,7 @@ TEST_F(Gathering, OneThatDoesNotWaitIsGrantedAsItLies) {
 
 // What is leased while it moves is not moved, and is granted at once.
 TEST_F(Gathering, ALeaseInBetweenIsGrantedAtOnceAndTheWishSoonAfter) {
-  LeaveEverySecondBlock(64);
-  world.Put(session, kTensor, 8 * kPiece, 7);
-  world.copier.SetDelay(3, 3);
-  const uint64_t asked = world.Send(session, Op::kAcquire, {{kTensor, 0, 0, 0}}, proto::kFlagContiguous);
-  world.Turns(2);
-  ASSERT_NE(world.copier.inflight(), 0U);
+  const uint64_t asked = AskWhileBlocksMove(3);
   EXPECT_FALSE(world.Answered(session, asked).has_value());
   const uint64_t other = world.Send(session, Op::kAcquire, {{kTensor, 0, 0, 0}});
   world.Turn();
@@ -177,12 +182,7 @@ TEST_F(Gathering, ALeaseInBetweenIsGrantedAtOnceAndTheWishSoonAfter) {
 }
 
 TEST_F(Gathering, AtItsDeadlineItIsGrantedAsItLies) {
-  LeaveEverySecondBlock(64);
-  world.Put(session, kTensor, 8 * kPiece, 7);
-  world.copier.SetDelay(100'000, 100'000);
-  const uint64_t asked = world.Send(session, Op::kAcquire, {{kTensor, 0, 0, 0}}, proto::kFlagContiguous);
-  world.Turns(2);
-  ASSERT_NE(world.copier.inflight(), 0U);
+  const uint64_t asked = AskWhileBlocksMove(100'000);
   world.Advance(world.options.engine.deadline_default + std::chrono::seconds(1));
   world.Turns(2);
   ASSERT_TRUE(world.Answered(session, asked).has_value());
@@ -191,12 +191,7 @@ TEST_F(Gathering, AtItsDeadlineItIsGrantedAsItLies) {
 }
 
 TEST_F(Gathering, OthersAreServedMeanwhile) {
-  LeaveEverySecondBlock(64);
-  world.Put(session, kTensor, 8 * kPiece, 7);
-  world.copier.SetDelay(20, 20);
-  const uint64_t asked = world.Send(session, Op::kAcquire, {{kTensor, 0, 0, 0}}, proto::kFlagContiguous);
-  world.Turns(2);
-  ASSERT_NE(world.copier.inflight(), 0U);
+  const uint64_t asked = AskWhileBlocksMove(20);
   const uint64_t created = world.Send(session, Op::kCreate, {{kTensor + 1, 0, 0, kPiece}}, proto::kFlagNoWait);
   world.Turn();
   ASSERT_TRUE(world.Answered(session, created).has_value());
@@ -208,12 +203,7 @@ TEST_F(Gathering, OthersAreServedMeanwhile) {
 }
 
 TEST_F(Gathering, AJobThatEndsMeanwhileLeavesNothing) {
-  LeaveEverySecondBlock(64);
-  world.Put(session, kTensor, 8 * kPiece, 7);
-  world.copier.SetDelay(3, 3);
-  world.Send(session, Op::kAcquire, {{kTensor, 0, 0, 0}}, proto::kFlagContiguous);
-  world.Turns(2);
-  ASSERT_NE(world.copier.inflight(), 0U);
+  AskWhileBlocksMove(3);
   world.EndSession(session);
   world.Turns(20);
   EXPECT_EQ(world.windows.arena_bytes(), 0U);
