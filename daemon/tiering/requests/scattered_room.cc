@@ -55,9 +55,10 @@ void GiveUp(Tables& tables, const Waiter& waiter) {
 
 // As MakeRunsFor, for a request that could be granted as it is. It is looked at again when moves have ended.
 bool GatherFor(Tables& tables, JobState& job, Waiter& waiter, const Ask& ask) {
-  if (!tables.work.TrySpend(waiter.work_cost)) return false;
+  if (tables.work.exhausted()) return false;
   LeaseWait& wait = std::get<LeaseWait>(waiter.kind);
   const Compacted outcome = job.moves.any() ? Compacted::kLater : GatherBlocks(tables, job, ask.items);
+  tables.work.Charge(waiter.work_cost);  // Behind the moves: a large request would leave no work for them, in any turn.
   if (outcome == Compacted::kNextTurn) return false;
   if (outcome == Compacted::kStarted) ++wait.gathers;
   if (outcome == Compacted::kNo) {
