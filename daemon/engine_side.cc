@@ -27,6 +27,24 @@ unsigned WorkerCount(const config::Config& config) {
   return std::clamp(session::AllowedCpus() / 2, kWorkersMin, kWorkersMax);
 }
 
+Status StartThreads(const config::Config& config, EngineThreads* threads) {
+  struct Pool {
+    const char* name;
+    unsigned count;
+    proto::Urgency urgency;
+    std::unique_ptr<base::Workers>* place;
+  };
+  const unsigned workers = WorkerCount(config);
+  for (const Pool& pool : {Pool{"tierd-work", workers, proto::Urgency::kBulk, &threads->workers},
+                           Pool{"tierd-make", workers, proto::Urgency::kWanted, &threads->makers},
+                           Pool{"tierd-close", kClosers, proto::Urgency::kWanted, &threads->closers}}) {
+    auto started = base::Workers::Start(pool.count, pool.name, pool.urgency);
+    if (!started) return std::unexpected(std::move(started.error()));
+    *pool.place = std::move(*started);
+  }
+  return {};
+}
+
 session::SpinMode SpinModeOf(const std::string& text) {
   if (text == "always") return session::SpinMode::kAlways;
   return text == "never" ? session::SpinMode::kNever : session::SpinMode::kAuto;
@@ -107,22 +125,17 @@ Result<std::unique_ptr<storage::SsdTier>> OpenSsd(const storage::SsdTierOptions&
 
 }  // namespace
 
-EngineSide::EngineSide(const config::Config& config, std::unique_ptr<base::Workers> workers,
-                       std::unique_ptr<base::Workers> closers)
-    : workers_(std::move(workers)),
-      closers_(std::move(closers)),
-      spin_(SpinModeOf(config.engine.spin), session::AllowedCpus()) {}
+EngineSide::EngineSide(const config::Config& config, EngineThreads threads)
+    : threads_(std::move(threads)), spin_(SpinModeOf(config.engine.spin), session::AllowedCpus()) {}
 
 EngineSide::~EngineSide() { Stop(); }
 
 Result<std::unique_ptr<EngineSide>> EngineSide::Make(const config::Config& config, const DaemonPaths& paths,
                                                      const Incarnation& incarnation) {
   base::InstallFaultGuard();
-  auto workers = base::Workers::Start(WorkerCount(config), "tierd-work");
-  if (!workers) return std::unexpected(std::move(workers.error()));
-  auto closers = base::Workers::Start(kClosers, "tierd-close");
-  if (!closers) return std::unexpected(std::move(closers.error()));
-  std::unique_ptr<EngineSide> side(new EngineSide(config, std::move(*workers), std::move(*closers)));
+  EngineThreads threads;
+  if (auto ok = StartThreads(config, &threads); !ok) return std::unexpected(std::move(ok.error()));
+  std::unique_ptr<EngineSide> side(new EngineSide(config, std::move(threads)));
   if (auto ok = side->OpenMemory(config); !ok) return std::unexpected(std::move(ok.error()));
   if (auto ok = side->OpenStorage(config, paths, incarnation.predecessor_crashed); !ok)
     return std::unexpected(std::move(ok.error()));
@@ -151,8 +164,8 @@ Status EngineSide::OpenMemory(const config::Config& config) {
   const auto wake = [this] { (void)mailbox_.TryPost([] {}); };
   options.on_event = wake;
   options.clock = &clock_;
-  arena_ = std::make_unique<memory::Arena>(std::move(options), workers_.get(), closers_.get());
-  copier_ = std::make_unique<memory::PageCopier>(workers_.get(), wake);
+  arena_ = std::make_unique<memory::Arena>(std::move(options), threads_.makers.get(), threads_.closers.get());
+  copier_ = std::make_unique<memory::PageCopier>(threads_.workers.get(), wake);
   if (config.arena.prefault) {
     if (auto started = arena_->StartPrefault(sizes->max_bytes); !started) return started;
   }
@@ -173,7 +186,7 @@ Status EngineSide::OpenStorage(const config::Config& config, const DaemonPaths& 
   options.discard_at_format = config.ssd.discard;
   options.data_dir = paths.persistent ? paths.data_directory : std::string();
   options.allow_any_file_system = config.ssd.any_file_system;
-  auto ssd = OpenSsd(options, *workers_, wait_for_devices);
+  auto ssd = OpenSsd(options, *threads_.workers, wait_for_devices);
   if (!ssd) return std::unexpected(std::move(ssd.error()));
   ssd_ = std::move(*ssd);
   return {};

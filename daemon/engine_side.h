@@ -42,6 +42,12 @@ struct Incarnation {
   bool predecessor_crashed = false;
 };
 
+struct EngineThreads {
+  std::unique_ptr<base::Workers> workers;  // Checksums, copies.
+  std::unique_ptr<base::Workers> makers;   // For windows that a job waits for.
+  std::unique_ptr<base::Workers> closers;  // For windows that are closed, and readings of the host.
+};
+
 struct FreeMemory {
   void operator()(std::byte* memory) const { std::free(memory); }
 };
@@ -81,8 +87,7 @@ class EngineSide {
   storage::SsdTier& ssd() { return *ssd_; }
 
  private:
-  EngineSide(const config::Config& config, std::unique_ptr<base::Workers> workers,
-             std::unique_ptr<base::Workers> closers);
+  EngineSide(const config::Config& config, EngineThreads threads);
   Status OpenMemory(const config::Config& config);
   Status OpenStorage(const config::Config& config, const DaemonPaths& paths, bool wait_for_devices);
   Result<tiering::MoveMemory> MakeMoveMemory();
@@ -91,8 +96,7 @@ class EngineSide {
   // In the order of what needs what; destroyed in the opposite one.
   base::SteadyClock clock_;
   base::Mailbox mailbox_;
-  std::unique_ptr<base::Workers> workers_;
-  std::unique_ptr<base::Workers> closers_;  // For windows that are closed, and readings of the host.
+  EngineThreads threads_;
   session::SpinPolicy spin_;
   std::unique_ptr<memory::Arena> arena_;
   std::unique_ptr<memory::PageCopier> copier_;

@@ -44,9 +44,10 @@ void SetUrgency(Urgency urgency) {
   if (::syscall(SYS_sched_getattr, 0, &now, sizeof(now), 0) != 0) return;
   if (now.policy != SCHED_OTHER && now.policy != SCHED_BATCH) return;
   const bool bulk = urgency == Urgency::kBulk;
+  const bool prompt = urgency == Urgency::kPrompt;
   const Attributes wanted{.policy = now.policy,
                           .nice = bulk ? std::min(now.nice + kBulkNice, kNiceMax) : now.nice,
-                          .runtime_ns = bulk ? kBulkSliceNs : kPromptSliceNs};
+                          .runtime_ns = prompt ? kPromptSliceNs : kBulkSliceNs};
   (void)::syscall(SYS_sched_setattr, 0, &wanted, 0);  // Best effort: it is no less right without.
 }
 

@@ -9,6 +9,7 @@ enum class Urgency {
   kNormal,  // As the process is.
   kPrompt,  // It runs for microseconds, and others wait for it.
   kBulk,    // It moves many bytes: who wakes up beside it goes first.
+  kWanted,  // So does it, and a request waits for all of them: it has its full part of a processor.
 };
 
 inline constexpr int kBulkNice = 5;  // Beyond that of the process.
@@ -18,9 +19,9 @@ inline constexpr int kBulkNice = 5;  // Beyond that of the process.
 // scheduled by niceness (a real-time policy, SCHED_IDLE) stays so.
 void SetUrgency(Urgency urgency);
 
-// For bulk threads, behind a piece of work for which nothing waits any more. One that has run for kBulkRunMax since
-// its last pause sleeps for some 50 µs, so that a thread which the kernel lets wait for it until the next tick runs
-// before.
+// For bulk and wanted threads, behind a piece of work for which nothing waits any more, or behind each window. One that
+// has run for kBulkRunMax since its last pause sleeps for some 50 µs, so that a thread which the kernel lets wait for it
+// until the next tick runs before.
 void GiveWay();
 
 inline constexpr std::chrono::microseconds kBulkRunMax{500};

@@ -13,7 +13,7 @@ namespace tier::base {
 
 Workers::Workers() : ring_(kTasksQueuedMax) {}
 
-Result<std::unique_ptr<Workers>> Workers::Start(unsigned threads, std::string_view name) {
+Result<std::unique_ptr<Workers>> Workers::Start(unsigned threads, std::string_view name, proto::Urgency urgency) {
   TIER_CHECK(threads >= 1, "threads {}", threads);
   std::unique_ptr<Workers> workers(new Workers());
   workers->threads_.reserve(threads);
@@ -21,7 +21,7 @@ Result<std::unique_ptr<Workers>> Workers::Start(unsigned threads, std::string_vi
     // Signals meant for the process go to the thread that waits for them; faults stay with the thread that made them.
     auto thread = proto::StartThread(
         fmt::format("{}-{}", name.substr(0, 11), i), proto::BlockedSignals::kAsynchronous,
-        [raw = workers.get()] { raw->Run(); }, proto::Urgency::kBulk);
+        [raw = workers.get()] { raw->Run(); }, urgency);
     if (!thread) return std::unexpected(std::move(thread.error()));
     workers->threads_.push_back(std::move(*thread));
   }

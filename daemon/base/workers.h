@@ -15,6 +15,7 @@
 
 #include "proto/mutex.h"
 #include "proto/result.h"
+#include "proto/urgency.h"
 
 namespace tier::base {
 
@@ -23,9 +24,10 @@ class Workers {
   using Task = std::move_only_function<void()>;
   static constexpr size_t kTasksQueuedMax = 16384;
 
-  // Starts `threads` threads named "<name>-<i>"; asynchronous signals are blocked in them. NO_MEMORY: the system does
-  // not give that many. REQUIRES: threads >= 1.
-  static Result<std::unique_ptr<Workers>> Start(unsigned threads, std::string_view name);
+  // Starts `threads` threads named "<name>-<i>", as urgent as said; asynchronous signals are blocked in them. NO_MEMORY:
+  // the system does not give that many. REQUIRES: threads >= 1.
+  static Result<std::unique_ptr<Workers>> Start(unsigned threads, std::string_view name,
+                                                proto::Urgency urgency = proto::Urgency::kBulk);
   // Runs everything still queued, then joins. Tasks posted by such tasks run too.
   ~Workers();
   Workers(const Workers&) = delete;

@@ -212,6 +212,7 @@ bool WindowMaker::Shared::TryFallBack(const std::shared_ptr<Job>& job) {
 }
 
 void WindowMaker::Shared::Finish(const std::shared_ptr<Job>& job) {
+  if (!job->close) proto::GiveWay();  // Behind each window: this thread is no nicer than those that wake up beside it.
   bool tell = true;
   const int node = job->window ? job->window.FirstNode() : kAnyNode;
   {

@@ -57,7 +57,7 @@ DaemonProcess::DaemonProcess(const DaemonOptions& options) : options_(options) {
   config << "[daemon]\nsocket_directory = \"" << directory_ << "/run\"\ndata_directory = \"" << directory_
          << "/data\"\n"
          << "private = " << (options_.is_private ? "true" : "false") << "\n"
-         << "[arena]\nmaximum = \"" << options_.arena << "\"\n"
+         << "[arena]\nmaximum = \"" << options_.arena << "\"\ncollapse = \"" << options_.collapse << "\"\n"
          << "[ssd]\nfile_size = \"" << options_.ssd_file_size << "\"\nany_file_system = true\n";
   if (!options_.is_private) config << "[metrics]\nlisten = \"127.0.0.1:0\"\n";
   config << options_.more_toml;

@@ -12,6 +12,7 @@ namespace tier::daemon_process {
 struct DaemonOptions {
   std::string program;  // Path of tierd.
   std::string arena = "64MiB";
+  std::string collapse = "auto";  // Of windows into huge pages.
   std::string ssd_file_size = "1GiB";
   std::string more_toml;  // As it is, at the end.
   bool is_private = true;

@@ -31,6 +31,7 @@ TEST(Urgency, BulkIsNicerThanItsProcessAndTheOthersAreNot) {
   const int here = Nice();
   EXPECT_EQ(NiceOf(Urgency::kNormal), here);
   EXPECT_EQ(NiceOf(Urgency::kPrompt), here);
+  EXPECT_EQ(NiceOf(Urgency::kWanted), here);
   EXPECT_EQ(NiceOf(Urgency::kBulk), std::min(here + kBulkNice, 19));
   EXPECT_EQ(Nice(), here) << "the starter stays as it was";
 }
