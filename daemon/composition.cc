@@ -212,15 +212,18 @@ Status Daemon::WatchEvents() {
   auto subscription =
       control_->Watch({.uid = ::geteuid(), .admin = true, .token = {}}, [this](const session::Event& event) {
         const auto line = event_log_limiter_.Pass(event, engine_->clock().Now());
-        if (event.kind == "prefault" || event.kind == "host_memory") {
-          asio::post(io_,
-                     [this, text = event.message] { manager_.Notify(fmt::format("STATUS={}; {}\n", status_, text)); });
-        }
+        asio::post(io_, [this, event] { OnEvent(event); });
         if (line) spdlog::log(line->fault ? spdlog::level::warn : spdlog::level::info, "{}", line->text);
       });
   if (!subscription) return std::unexpected(std::move(subscription.error()));
   log_subscription_ = std::move(*subscription);
   return {};
+}
+
+void Daemon::OnEvent(const session::Event& event) {
+  if (stop_->started()) return;
+  if (event.kind == "draining" || event.kind == "undrained") grpc_->SetServing(!control_->draining());
+  if (status_.OnEvent(event)) manager_.Notify(fmt::format("STATUS={}\n", status_.Line()));
 }
 
 void Daemon::WatchSignals() {
@@ -287,8 +290,8 @@ void Daemon::AnnounceReady() {
       base::FormatBytes(arena.arena_max_bytes()), base::FormatBytes(arena.window_sizes(WindowKind::kBlock).least),
       base::FormatBytes(arena.window_sizes(WindowKind::kBlock).most), facts.io_mode, facts.spin_mode, metrics);
   spdlog::info("tierd {} {}", kVersion, status);
-  status_ = fmt::format("{}{}{}", status, ssd_status.empty() ? "" : "; ", ssd_status);
-  manager_.Notify(fmt::format("READY=1\nSTATUS={}\n", status_));
+  status_.SetServing(fmt::format("{}{}{}", status, ssd_status.empty() ? "" : "; ", ssd_status));
+  manager_.Notify(fmt::format("READY=1\nSTATUS={}\n", status_.Line()));
 }
 
 void Daemon::Tick() {
@@ -357,7 +360,8 @@ void Daemon::BeginStop(const std::string& reason) {
   spdlog::info("stopping: {}", reason);
   manager_.Notify(fmt::format("STOPPING=1\nSTATUS={}\n", reason));
   listener_->StopAccepting(reason);
-  control_->SetDraining();
+  control_->SetStopping();
+  grpc_->SetServing(false);
   stop_->Start({.drain = config_.engine.drain_timeout});
 }
 

@@ -21,6 +21,7 @@
 #include "daemon/engine_side.h"
 #include "daemon/metrics/exporter.h"
 #include "daemon/reload.h"
+#include "daemon/service_status.h"
 #include "daemon/session/control_server.h"
 #include "daemon/session/event_log_limiter.h"
 #include "daemon/session/instance_lock.h"
@@ -51,6 +52,7 @@ class Daemon {
   void Reload();
   void WatchStarter();
   Status WatchEvents();
+  void OnEvent(const session::Event& event);
   void AnnounceReady();
   void Tick();
   void SampleHost();
@@ -85,7 +87,7 @@ class Daemon {
   boost::asio::posix::stream_descriptor starter_{io_};
   session::PrivateLifetime lifetime_;
   std::optional<session::OrderlyStop> stop_;
-  std::string status_;        // What systemd shows, without the progress of a prefault.
+  ServiceStatus status_;
   std::string stop_reason_;   // Before the stop starts; then the engine thread's to read.
   bool made_socket_ = false;  // This process made it, not systemd or another process.
 };

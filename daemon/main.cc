@@ -19,6 +19,7 @@
 #include "daemon/config/options.h"
 #include "daemon/daemon_paths.h"
 #include "daemon/log_setup.h"
+#include "daemon/metrics/metrics_page.h"
 #include "daemon/session/service_manager.h"
 #include "daemon/uncaught_exception.h"
 #include "daemon/version.h"
@@ -31,6 +32,7 @@ struct Arguments {
   bool is_private = false;
   bool check_config = false;
   bool print_default_config = false;
+  bool print_metrics = false;
 };
 
 // 0, or what CLI11 wants the process to end with.
@@ -53,6 +55,7 @@ int ParseArguments(int argc, char** argv, Arguments* arguments) {
                "Check names and values of the configuration, not whether this host can carry it out, and end");
   app.add_flag("--print-default-config", arguments->print_default_config,
                "Print every option with its default and end");
+  app.add_flag("--print-metrics", arguments->print_metrics, "Print every metric with its meaning (Markdown) and end");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -109,6 +112,10 @@ int Run(int argc, char** argv) {
   if (const int status = ParseArguments(argc, argv, &arguments); status != 0) return status < 0 ? 0 : status;
   if (arguments.print_default_config) {
     fmt::print("{}", tier::config::PrintDefaultConfig());
+    return 0;
+  }
+  if (arguments.print_metrics) {
+    fmt::print("{}", tier::metrics::MetricsPage());
     return 0;
   }
   const auto config = ReadConfig(arguments);

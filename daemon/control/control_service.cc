@@ -112,6 +112,10 @@ grpc::Status ControlService::Drain(grpc::ServerContext* context, const v1::Drain
   return StatusOf(drained, context);
 }
 
+grpc::Status ControlService::Undrain(grpc::ServerContext* context, const v1::UndrainRequest*, v1::UndrainResponse*) {
+  return StatusOf(api_.Undrain(CallerOf(*context)), context);
+}
+
 grpc::Status ControlService::DrainDevice(grpc::ServerContext* context, const v1::DrainDeviceRequest* request,
                                          v1::DrainResponse*) {
   if (request->device() > UINT16_MAX) {

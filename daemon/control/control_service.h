@@ -40,6 +40,8 @@ class ControlService final : public v1::Control::WithCallbackMethod_Watch<v1::Co
                           v1::GetPoolMapResponse* response) override;
   grpc::Status Drain(grpc::ServerContext* context, const v1::DrainRequest* request,
                      v1::DrainResponse* response) override;
+  grpc::Status Undrain(grpc::ServerContext* context, const v1::UndrainRequest* request,
+                       v1::UndrainResponse* response) override;
   grpc::Status DrainDevice(grpc::ServerContext* context, const v1::DrainDeviceRequest* request,
                            v1::DrainResponse* response) override;
   grpc::Status RetryDevice(grpc::ServerContext* context, const v1::RetryDeviceRequest* request,

@@ -1,6 +1,9 @@
 #include "daemon/control/convert.h"
 
 #include <string>
+#include <utility>
+
+#include "daemon/session/degraded.h"
 
 namespace tier::control {
 
@@ -101,6 +104,7 @@ void ToMessage(const session::DaemonDescription& daemon, v1::Status* message) {
   message->set_spin_mode(daemon.spin_mode);
   message->set_huge_page_mode(daemon.huge_page_mode);
   message->set_draining(daemon.draining);
+  for (auto& each : session::DegradedBy(daemon)) message->add_degraded_by(std::move(each.text));
   message->set_private_daemon(daemon.is_private);
   message->set_socket_directory(daemon.socket_directory);
   message->set_data_directory(daemon.data_directory);

@@ -136,6 +136,8 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOptions& o
   return server;
 }
 
+void GrpcServer::SetServing(bool serving) { state_->servers->SetServing(serving); }
+
 void GrpcServer::Stop() {
   if (!state_->accept_thread.joinable()) return;
   (void)::eventfd_write(state_->stop.get(), 1);

@@ -5,7 +5,7 @@
 // one server whose callers may administer; others are turned away at accept. Any stock client works, health and
 // reflection included.
 //
-// Threads: one accept thread, and gRPC's own. Start and Stop from one thread.
+// Threads: one accept thread, and gRPC's own. Start and Stop from one thread, and SetServing between the two.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +39,8 @@ class GrpcServer {
   // server.
   static Result<std::unique_ptr<GrpcServer>> Start(const GrpcServerOptions& options, session::ControlApi& api);
   ~GrpcServer();  // Stop().
+  // What the health service says of the daemon and of tier.v1.Control: SERVING from the start. Any thread.
+  void SetServing(bool serving);
   // Refuses new calls, cancels streams, waits for calls under way (≤ 2 s), removes the socket files.
   void Stop();
 

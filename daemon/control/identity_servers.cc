@@ -10,6 +10,9 @@
 #include <thread>
 #include <utility>
 
+#include <grpcpp/health_check_service_interface.h>
+
+#include "daemon/base/check.h"
 #include "daemon/session/passed_descriptors.h"
 #include "proto/start_thread.h"
 
@@ -65,6 +68,7 @@ Result<IdentityServers::Entry*> IdentityServers::Find(const Identity& identity) 
               nullptr,  nullptr};
   entry.server = MakeServer(&entry);
   if (entry.server == nullptr) return Fail(Code::kNoMemory, "gRPC can make no server for its user");
+  TellHealth(entry, serving_);
   servers_.push_front(std::move(entry));
   return &servers_.front();
 }
@@ -85,6 +89,25 @@ std::unique_ptr<grpc::Server> IdentityServers::MakeServer(Entry* entry) {
   return builder.BuildAndStart();
 }
 
+// Of the daemon ("") and of the one service: a load balancer, or a probe, may ask for either.
+void IdentityServers::TellHealth(const Entry& entry, bool serving) {
+  grpc::HealthCheckServiceInterface* const health = entry.server->GetHealthCheckService();
+  TIER_CHECK(health != nullptr, "the health service is not enabled");
+  for (const std::string& service : {std::string(), std::string(v1::Control::service_full_name())})
+    health->SetServingStatus(service, serving);
+}
+
+void IdentityServers::SetServing(bool serving) {
+  const MutexLock lock(mutex_);
+  serving_ = serving;
+  for (const Entry& entry : servers_) TellHealth(entry, serving);
+}
+
+size_t IdentityServers::count() const {
+  const MutexLock lock(mutex_);
+  return servers_.size();
+}
+
 bool IdentityServers::HasRoom(Entry* entry) {
   std::erase_if(entry->connections, [](const Handed& h) { return InodeOf(h.fd) != h.inode; });
   return entry->connections.size() < kConnectionsPerIdentityMax;
@@ -102,6 +125,7 @@ Result<proto::FileDescriptor> IdentityServers::ForServer(Entry* entry, proto::Fi
 }
 
 Status IdentityServers::Adopt(const Identity& identity, int listener_fd, proto::FileDescriptor* socket) {
+  const MutexLock lock(mutex_);
   const auto found = Find(identity);
   if (!found) return std::unexpected(found.error());
   Entry* const entry = *found;
@@ -120,6 +144,7 @@ Status IdentityServers::Adopt(const Identity& identity, int listener_fd, proto::
 }
 
 void IdentityServers::Stop() {
+  const MutexLock lock(mutex_);
   const auto deadline = std::chrono::system_clock::now() + kStopGrace;
   for (Entry& entry : servers_) entry.server->Shutdown(deadline);
   servers_.clear();

@@ -1,6 +1,6 @@
 // IdentityServers: one gRPC server for each identity, made when its first connection comes, with limits of its own on
 // connections, streams, threads and bytes: an identity can exhaust only its own server.
-// Not thread-safe: the accept thread's own.
+// Thread-safe: one call at a time goes on, the others wait.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@
 #include "daemon/control/stream_relay.h"
 #include "daemon/session/control_api.h"
 #include "proto/mapping.h"
+#include "proto/mutex.h"
 
 namespace tier::control {
 
@@ -37,8 +38,10 @@ class IdentityServers {
   // NO_MEMORY: the system gives no threads or descriptors for it, gRPC refused to make a server, or the identity has
   // all the connections it may have. Then the socket stays the caller's.
   Status Adopt(const Identity& identity, int listener_fd, proto::FileDescriptor* socket);
+  // What the health service says, of servers to come as well: true from the start.
+  void SetServing(bool serving);
   void Stop();
-  size_t count() const { return servers_.size(); }
+  size_t count() const;
 
  private:
   // A socket that gRPC owns. Its inode identifies it while it is open; its number may be reused.
@@ -54,14 +57,17 @@ class IdentityServers {
     std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
     std::unique_ptr<grpc::Server> server;
   };
-  Result<Entry*> Find(const Identity& identity);
+  Result<Entry*> Find(const Identity& identity) TIER_REQUIRES(mutex_);
+  static void TellHealth(const Entry& entry, bool serving);
   static std::unique_ptr<grpc::Server> MakeServer(Entry* entry);
   static bool HasRoom(Entry* entry);
   static Result<proto::FileDescriptor> ForServer(Entry* entry, proto::FileDescriptor* socket);
 
   session::ControlApi& api_;
   const size_t max_;
-  std::list<Entry> servers_;  // The one used last comes first.
+  mutable Mutex mutex_;
+  bool serving_ TIER_GUARDED_BY(mutex_) = true;
+  std::list<Entry> servers_ TIER_GUARDED_BY(mutex_);  // The one used last comes first.
 };
 
 }  // namespace tier::control

@@ -1,12 +1,16 @@
 #include "daemon/metrics/exporter.h"
 
 #include <exception>
+#include <utility>
 #include <vector>
 
 #include <prometheus/collectable.h>
 #include <prometheus/exposer.h>
 
 #include "daemon/metrics/families.h"
+#include "daemon/metrics/job_rows.h"
+#include "daemon/metrics/process_figures.h"
+#include "proto/mutex.h"
 
 namespace tier::metrics {
 namespace {
@@ -20,11 +24,19 @@ class DaemonCollectable final : public prometheus::Collectable {
     const session::Caller operator_view{.uid = ~0u, .admin = true, .token = {}};
     const auto daemon = api_.Describe();
     if (!daemon) return {};  // Stopping: an empty page, as for a daemon with nothing to tell.
-    return BuildFamilies(*daemon, api_.ListJobs(operator_view));
+    std::vector<session::JobDescription> jobs = api_.ListJobs(operator_view);
+    return BuildFamilies(*daemon, RowsOf(std::move(jobs), daemon->engine.totals), ReadProcessFigures());
   }
 
  private:
+  std::vector<JobRow> RowsOf(std::vector<session::JobDescription> jobs, const tiering::JobCounters& totals) const {
+    const MutexLock lock(mutex_);
+    return rows_.Of(std::move(jobs), totals);
+  }
+
   session::ControlApi& api_;
+  mutable Mutex mutex_;
+  mutable JobRows rows_ TIER_GUARDED_BY(mutex_);  // Of all who scrape together.
 };
 
 }  // namespace

@@ -1,184 +1,128 @@
 #include "daemon/metrics/families.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "daemon/metrics/family_builder.h"
+#include "daemon/session/degraded.h"
+
 namespace tier::metrics {
 namespace {
 
-using Labels = std::vector<std::pair<std::string, std::string>>;
 using prometheus::ClientMetric;
-using prometheus::MetricFamily;
-using prometheus::MetricType;
+using session::DaemonDescription;
+using tiering::EngineSnapshot;
+using tiering::JobCounters;
 
-// Collects families one after the other; each Add goes to the family begun last.
-class Builder {
- public:
-  Builder& Gauge(const char* name, const char* help) { return Begin(name, help, MetricType::Gauge); }
-  Builder& Counter(const char* name, const char* help) { return Begin(name, help, MetricType::Counter); }
-  Builder& Histogram(const char* name, const char* help) { return Begin(name, help, MetricType::Histogram); }
-  Builder& Add(double value, const Labels& labels = {}) {
-    ClientMetric& metric = NewMetric(labels);
-    if (families_.back().type == MetricType::Counter) {
-      metric.counter.value = value;
-    } else {
-      metric.gauge.value = value;
-    }
-    return *this;
-  }
-  ClientMetric& NewMetric(const Labels& labels) {
-    ClientMetric& metric = families_.back().metric.emplace_back();
-    for (const auto& [name, value] : labels) {
-      metric.label.emplace_back();
-      metric.label.back().name = name;
-      metric.label.back().value = value;
-    }
-    return metric;
-  }
-  std::vector<MetricFamily> Take() { return std::move(families_); }
-
- private:
-  Builder& Begin(const char* name, const char* help, MetricType type) {
-    MetricFamily& family = families_.emplace_back();
-    family.name = name;
-    family.help = help;
-    family.type = type;
-    return *this;
-  }
-  std::vector<MetricFamily> families_;
-};
-
-double Number(uint64_t value) { return static_cast<double>(value); }
-
-struct JobField {
-  const char* name;
-  const char* help;
-  bool counter;
-  uint64_t tiering::JobCounters::* member;
-};
-
-constexpr JobField kJobFields[] = {
-    {"tier_job_ram_bytes", "Bytes of arena pages that hold the job's tensors.", false,
-     &tiering::JobCounters::ram_bytes},
-    {"tier_job_ssd_bytes", "Bytes of extents that hold the job's tensors.", false, &tiering::JobCounters::ssd_bytes},
-    {"tier_job_leased_bytes", "Bytes under leases.", false, &tiering::JobCounters::leased_bytes},
-    {"tier_job_dirty_bytes", "Sealed bytes in RAM without a valid SSD copy.", false,
-     &tiering::JobCounters::dirty_bytes},
-    {"tier_job_guarantee_bytes", "RAM that the job must always get.", false, &tiering::JobCounters::guarantee_bytes},
-    {"tier_job_limit_bytes", "RAM that the job may never exceed; 0 means no limit.", false,
-     &tiering::JobCounters::limit_bytes},
-    {"tier_job_logical_bytes", "Bytes of the job's tensors, in whole pages, wherever they lie.", false,
-     &tiering::JobCounters::logical_bytes},
-    {"tier_job_ssd_guarantee_bytes", "SSD space that the job's tensors may always take.", false,
-     &tiering::JobCounters::ssd_guarantee_bytes},
-    {"tier_job_ssd_limit_bytes", "SSD space that the job's tensors may never exceed; 0 means no limit.", false,
-     &tiering::JobCounters::ssd_limit_bytes},
-    {"tier_job_sessions", "Attached client processes.", false, &tiering::JobCounters::session_count},
-    {"tier_job_tensors", "Tensors stored.", false, &tiering::JobCounters::tensor_count},
-    {"tier_swap_out_bytes_total", "Bytes written to SSD for the job.", true, &tiering::JobCounters::swap_out_bytes},
-    {"tier_swap_in_bytes_total", "Bytes read back from SSD for the job.", true, &tiering::JobCounters::swap_in_bytes},
-    {"tier_acquire_hit_total", "Acquires whose range was in RAM.", true, &tiering::JobCounters::acquire_hits},
-    {"tier_acquire_miss_total", "Acquires that had to wait for the SSD.", true, &tiering::JobCounters::acquire_misses},
-};
-
-void AddArena(Builder& out, const session::DaemonDescription& daemon) {
-  const tiering::EngineSnapshot& engine = daemon.engine;
-  out.Gauge("tier_arena_bytes", "Host memory in windows.").Add(Number(engine.arena_bytes));
-  out.Gauge("tier_arena_max_bytes", "Host memory that windows may reach now.").Add(Number(engine.arena_max_bytes));
-  out.Gauge("tier_arena_prefault_bytes", "Host memory that was to be populated at the start, and is.")
-      .Add(Number(daemon.prefault.done_bytes));
-  out.Gauge("tier_arena_prefault_target_bytes", "All of it, less what the host did not give.")
-      .Add(Number(daemon.prefault.target_bytes));
-  out.Gauge("tier_arena_free_bytes", "Free pages in windows.").Add(Number(engine.arena_free_bytes));
-  out.Gauge("tier_lease_bound_bytes", "Free pages in blocks that hold a leased slot.")
-      .Add(Number(engine.lease_bound_bytes));
-  out.Gauge("tier_owed_bytes", "Windows that jobs below their promise wait for.").Add(Number(engine.owed_bytes));
-  out.Counter("tier_forced_return_total", "Memory taken back from clients that did not give it, by kind.");
-  for (size_t kind = 0; kind < tiering::kForcedReturnKinds; ++kind) {
-    out.Add(Number(engine.forced_returns[kind]),
-            {{"kind", tiering::ForcedReturnKindName(static_cast<tiering::ForcedReturnKind>(kind))}});
-  }
-  out.Gauge("tier_kept_bytes", "Windows that were taken from jobs and that their processes still have.")
-      .Add(Number(engine.kept_bytes));
-  out.Gauge("tier_refilled_bytes", "Bytes that clients put into windows that they no longer have, found last.")
-      .Add(Number(engine.refilled_bytes));
-  out.Gauge("tier_windows", "Windows of the arena.").Add(Number(engine.window_count));
-  out.Gauge("tier_windows_slot", "Windows for small tensors and tails, always in 4 KiB pages.")
-      .Add(Number(engine.slot_window_count));
-  out.Gauge("tier_windows_hugetlb", "Windows in 2 MiB pages.").Add(Number(engine.window_hugetlb_count));
-  out.Gauge("tier_arena_node_bytes", "Windows by the NUMA node of their first pages, where the host has several.");
-  for (const auto& [node, bytes] : engine.node_bytes) out.Add(Number(bytes), {{"node", std::to_string(node)}});
-  out.Gauge("tier_windows_by_condition", "Windows by what becomes of them now.");
-  for (size_t condition = 0; condition < tiering::kPoolConditions; ++condition) {
-    out.Add(Number(engine.windows_by_condition[condition]),
-            {{"condition", tiering::PoolConditionName(static_cast<tiering::PoolCondition>(condition))}});
-  }
-  out.Gauge("tier_sessions", "Attached client processes.").Add(Number(engine.session_count));
-  out.Gauge("tier_leases", "Leases held by clients.").Add(Number(engine.lease_count));
-  out.Gauge("tier_requests_waiting", "Requests waiting for RAM, SSD or a lease.").Add(Number(engine.waiting_count));
-  out.Gauge("tier_tensors_torn", "Tensors that answer TORN.").Add(Number(engine.torn_count));
-  out.Counter("tier_engine_turn_total", "Turns of the engine thread.").Add(Number(engine.turns));
+// One series for each value of an enumeration, by its name.
+template <typename Enum, size_t kCount, typename Values>
+void AddEach(FamilyBuilder& out, const char* label, const char* (*name)(Enum), const Values& values) {
+  for (size_t i = 0; i < kCount; ++i) out.Add(values[i], {{label, name(static_cast<Enum>(i))}});
 }
 
-void AddCompaction(Builder& out, const tiering::EngineSnapshot& engine) {
+void AddArena(FamilyBuilder& out, const DaemonDescription& daemon) {
+  const EngineSnapshot& engine = daemon.engine;
+  out.Gauge("tierd_arena_bytes", "Host memory in windows.").Add(engine.arena_bytes);
+  out.Gauge("tierd_arena_max_bytes", "Host memory that windows may reach now.").Add(engine.arena_max_bytes);
+  out.Gauge("tierd_arena_debt_bytes", "Windows beyond what the host has memory for: leased, or on their way back.")
+      .Add(engine.arena_bytes - std::min(engine.arena_bytes, engine.arena_max_bytes));
+  out.Gauge("tierd_arena_prefaulted_bytes",
+            "Host memory that was to be populated at the start (arena.prefault), and is.")
+      .Add(daemon.prefault.done_bytes);
+  out.Gauge("tierd_arena_prefault_target_bytes", "All of it, less what the host did not give.")
+      .Add(daemon.prefault.target_bytes);
+  out.Gauge("tierd_arena_free_bytes", "Free pages in windows.").Add(engine.arena_free_bytes);
+  out.Gauge("tierd_arena_lease_bound_bytes", "Free pages in blocks that hold a leased slot: they serve slots only.")
+      .Add(engine.lease_bound_bytes);
+  out.Gauge("tierd_arena_owed_bytes",
+            "Windows that jobs below their promise wait for; a job may ask for one after the other.")
+      .Add(engine.owed_bytes);
+  out.Gauge("tierd_arena_kept_bytes",
+            "Windows that were taken from jobs without an answer and that their processes still have open or mapped.")
+      .Add(engine.kept_bytes);
+  out.Gauge("tierd_arena_refilled_bytes",
+            "Bytes that clients put into windows that they no longer have, found and taken out in the last look, which "
+            "is made every second.")
+      .Add(engine.refilled_bytes);
+  out.Gauge("tierd_arena_node_bytes", "Windows by the NUMA node of their first pages, where the host has several.");
+  for (const auto& [node, bytes] : engine.node_bytes) out.Add(bytes, {{"node", std::to_string(node)}});
+  out.Counter("tierd_arena_given_back_bytes_total", "Windows closed because the host was short of memory.")
+      .Add(daemon.shortage.given_back_bytes);
+  out.Gauge("tierd_windows", "Windows of the arena.").Add(engine.window_count);
+  out.Gauge("tierd_slot_windows",
+            "Windows for small tensors and tails, always in 4 KiB pages; the others hold whole blocks.")
+      .Add(engine.slot_window_count);
+  out.Gauge("tierd_hugetlb_windows", "Windows in 2 MiB pages of the kernel's pool.").Add(engine.window_hugetlb_count);
+  out.Gauge("tierd_window_conditions",
+            "Windows by what becomes of them: making; ready; emptying (in use until what they hold has left them, for "
+            "another job); returning (their job's processes were asked to unmap them); overdue (and have not within "
+            "2 s); closing (of no job, and SSD devices may still use them).");
+  AddEach<tiering::PoolCondition, tiering::kPoolConditions>(out, "condition", tiering::PoolConditionName,
+                                                            engine.windows_by_condition);
+  out.Counter(
+      "tierd_forced_returns_total",
+      "Memory taken back from clients that did not give it after jobs.reclaim_deadline: session, a session that "
+      "leased too much was ended; window, an empty window was taken without its clients' answer; refill, a "
+      "session that filled such a window again was ended; process, a process that kept such a window was "
+      "killed (jobs.on_unreturned).");
+  AddEach<tiering::ForcedReturnKind, tiering::kForcedReturnKinds>(out, "kind", tiering::ForcedReturnKindName,
+                                                                  engine.forced_returns);
+}
+
+void AddCompaction(FamilyBuilder& out, const EngineSnapshot& engine) {
   const auto add = [&](uint64_t tiering::CompactionFigures::* member) {
     for (size_t cause = 0; cause < tiering::kCompactionCauses; ++cause) {
-      out.Add(Number(engine.compaction[cause].*member),
+      out.Add(engine.compaction[cause].*member,
               {{"cause", tiering::CompactionCauseName(static_cast<tiering::CompactionCause>(cause))}});
     }
   };
-  out.Counter("tier_compaction_moves_total", "Pieces that were moved in RAM, by cause.");
+  out.Counter("tierd_compaction_moves_total",
+              "Pieces that were moved in RAM so that scattered free pages become a run: because a request lacked a "
+              "whole block, or pages of a slot side by side, a window was emptied for another job, or a client with "
+              "few mappings left wants blocks side by side (run).");
   add(&tiering::CompactionFigures::moves);
-  out.Counter("tier_compaction_moved_bytes_total", "Bytes of these.");
+  out.Counter("tierd_compaction_moved_bytes_total", "Bytes of these.");
   add(&tiering::CompactionFigures::bytes);
-  out.Counter("tier_compaction_cancelled_total", "Moves that a lease or a free came before.");
+  out.Counter("tierd_compaction_cancelled_moves_total",
+              "Moves that a lease or a free came before: the piece stayed where it was.");
   add(&tiering::CompactionFigures::cancelled);
-  out.Counter("tier_hand_over_windows_total", "Windows that went to other jobs, by how they had become empty.");
-  for (size_t how = 0; how < tiering::kLeftByKinds; ++how) {
-    out.Add(Number(engine.hand_over.windows[how]), {{"how", tiering::LeftByName(static_cast<tiering::LeftBy>(how))}});
-  }
-  out.Counter("tier_hand_over_evicted_bytes_total", "Bytes that were evicted to empty windows for other jobs.")
-      .Add(Number(engine.hand_over.evicted_bytes));
-  out.Counter("tier_lent_bytes_total", "Windows of idle jobs that went to others, beyond what these are promised.")
-      .Add(Number(engine.hand_over.lent_bytes));
+  out.Counter("tierd_hand_over_windows_total",
+              "Windows that went to other jobs, by how they had become empty: empty (nothing lay in them), moved (what "
+              "lay there was moved in RAM), evicted (some of it was evicted).");
+  AddEach<tiering::LeftBy, tiering::kLeftByKinds>(out, "how", tiering::LeftByName, engine.hand_over.windows);
+  out.Counter("tierd_hand_over_evicted_bytes_total", "Bytes that were evicted to empty windows for other jobs.")
+      .Add(engine.hand_over.evicted_bytes);
+  out.Counter("tierd_lent_bytes_total",
+              "Windows of idle jobs (jobs.idle_after) that went to others, beyond what these are promised.")
+      .Add(engine.hand_over.lent_bytes);
 }
 
-void AddMetadata(Builder& out, const tiering::MetadataFigures& metadata) {
-  out.Gauge("tier_metadata_bytes", "The daemon's own memory for records of users, by kind.");
-  for (size_t kind = 0; kind < tiering::kMetadataKinds; ++kind) {
-    out.Add(Number(metadata.of_kind[kind]),
-            {{"kind", tiering::MetadataKindName(static_cast<tiering::MetadataKind>(kind))}});
-  }
-  out.Gauge("tier_metadata_held_bytes", "What the tables of records take, used or not.").Add(Number(metadata.held));
-  out.Gauge("tier_metadata_largest_user_bytes", "The same of the user who has most.")
-      .Add(Number(metadata.of_largest_user));
-  out.Gauge("tier_metadata_limit_bytes", "What one user may have of it.").Add(Number(metadata.limit));
-  out.Counter("tier_metadata_refusal_total", "Requests refused and sessions ended at that limit.")
-      .Add(Number(metadata.refusals));
+void AddMetadata(FamilyBuilder& out, const DaemonDescription& daemon) {
+  const tiering::MetadataFigures& metadata = daemon.engine.metadata;
+  out.Gauge("tierd_metadata_bytes",
+            "The daemon's own memory for records of users: tensors, leases, updates, keys, requests that wait, answers "
+            "that are not read, manifests that are being written and what those of all jobs name.");
+  AddEach<tiering::MetadataKind, tiering::kMetadataKinds>(out, "kind", tiering::MetadataKindName, metadata.of_kind);
+  out.Gauge("tierd_metadata_held_bytes",
+            "What the tables of these records take, with room for records that are gone or to come; what is not needed "
+            "goes back to the system some at a time. The arena leaves room for it beside the host reserve.")
+      .Add(metadata.held);
+  out.Gauge("tierd_metadata_largest_user_bytes", "Records of the user who has most.").Add(metadata.of_largest_user);
+  out.Gauge("tierd_metadata_limit_bytes", "The most of them that one user may have (jobs.max_metadata).")
+      .Add(metadata.limit);
+  out.Counter("tierd_metadata_refusals_total", "Requests refused and sessions ended at that limit.")
+      .Add(metadata.refusals);
+  out.Gauge("tierd_daemon_memory_bytes",
+            "The daemon's heap, tables, stacks and page tables; they count beside the windows.")
+      .Add(daemon.shortage.daemon_own_bytes);
 }
 
-void AddRequests(Builder& out, const tiering::EngineSnapshot& engine) {
-  constexpr const char* kOpNames[proto::kOpCount] = {"none",     "create", "acquire", "release", "free",
-                                                     "prefetch", "step",   "persist", "flush",   "accept",
-                                                     "intern",   "stat",   "drop",    "tear"};
-  out.Counter("tier_request_total", "Requests answered, by operation and code.");
-  for (size_t op = 1; op < engine.requests.size(); ++op) {
-    for (size_t code = 0; code < engine.requests[op].size(); ++code) {
-      // OK is always shown, so that a rate exists before the first request; refusals once they have happened.
-      if (code != 0 && engine.requests[op][code] == 0) continue;
-      out.Add(Number(engine.requests[op][code]),
-              {{"op", kOpNames[op]}, {"code", std::string(CodeName(static_cast<Code>(code)))}});
-    }
-  }
-  out.Counter("tier_refusal_total", "Requests refused, by what would have to change for them to be granted.");
-  for (size_t reason = 0; reason < engine.refusals.size(); ++reason) {
-    out.Add(Number(engine.refusals[reason]),
-            {{"reason", tiering::RefusalReasonName(static_cast<tiering::RefusalReason>(reason))}});
-  }
-  out.Histogram("tier_acquire_wait_seconds", "How long creates and acquires waited.");
+void AddWaits(FamilyBuilder& out, const EngineSnapshot& engine) {
+  out.Histogram("tierd_acquire_wait_seconds", "How long creates and acquires waited.");
   ClientMetric& metric = out.NewMetric({});
   uint64_t cumulative = 0;
   for (size_t i = 0; i < engine.wait_histogram.size(); ++i) {
@@ -190,173 +134,287 @@ void AddRequests(Builder& out, const tiering::EngineSnapshot& engine) {
     metric.histogram.bucket.push_back(bucket);
   }
   metric.histogram.sample_count = cumulative;
-  metric.histogram.sample_sum = Number(engine.wait_sum_ns) * 1e-9;
+  metric.histogram.sample_sum = static_cast<double>(engine.wait_sum_ns) * 1e-9;
 }
 
-constexpr const char* kRestLabel = "(other)";  // No legal job name.
-
-// The jobs that get a label: the largest in RAM; all others become one row, so that labels stay bounded.
-std::vector<std::pair<std::string, tiering::JobCounters>> LabelledJobs(std::vector<session::JobDescription> jobs) {
-  std::sort(jobs.begin(), jobs.end(), [](const auto& a, const auto& b) {
-    return std::pair(b.counters.ram_bytes, a.name) < std::pair(a.counters.ram_bytes, b.name);
-  });
-  std::vector<std::pair<std::string, tiering::JobCounters>> rows;
-  for (size_t i = 0; i < jobs.size(); ++i) {
-    if (i < kJobLabelsMax) {
-      rows.emplace_back(jobs[i].name, jobs[i].counters);
-      continue;
+void AddRequests(FamilyBuilder& out, const EngineSnapshot& engine) {
+  constexpr const char* kOpNames[proto::kOpCount] = {"none",     "create", "acquire", "release", "free",
+                                                     "prefetch", "step",   "persist", "flush",   "accept",
+                                                     "intern",   "stat",   "drop",    "tear"};
+  out.Gauge("tierd_sessions", "Attached client processes.").Add(engine.session_count);
+  out.Gauge("tierd_leases", "Leases held by clients.").Add(engine.lease_count);
+  out.Gauge("tierd_tensors", "Tensors stored.").Add(engine.tensor_count);
+  out.Gauge("tierd_torn_tensors", "Tensors that answer TORN.").Add(engine.torn_count);
+  out.Gauge("tierd_waiting_requests", "Requests waiting for RAM, SSD or a lease.").Add(engine.waiting_count);
+  out.Counter("tierd_requests_total",
+              "Requests answered, by operation and code; a code other than OK appears once it has happened.");
+  for (size_t op = 1; op < engine.requests.size(); ++op) {
+    for (size_t code = 0; code < engine.requests[op].size(); ++code) {
+      if (code != 0 && engine.requests[op][code] == 0) continue;
+      out.Add(engine.requests[op][code],
+              {{"op", kOpNames[op]}, {"code", std::string(CodeName(static_cast<Code>(code)))}});
     }
-    if (i == kJobLabelsMax) rows.emplace_back(kRestLabel, tiering::JobCounters{});
-    tiering::JobCounters& other = rows.back().second;
-    for (const JobField& field : kJobFields) other.*field.member += jobs[i].counters.*field.member;
-    other.stall_ns += jobs[i].counters.stall_ns;
-    tiering::AddPool(jobs[i].counters.pool, &other.pool);
   }
-  return rows;
+  out.Counter("tierd_refusals_total",
+              "Requests refused, by what would have to change: request (wrong, missing or not allowed), limit (more "
+              "than the job may have), own_leases (of the session), other_leases (of jobs beyond their guarantees), "
+              "conflict (others at the same tensor), host_memory (the host has none for the rest of the arena), "
+              "not_returned (windows that other jobs were asked for), arena (it is full), records (the daemon's own "
+              "memory), ssd_space, device (it fails or does not answer), deadline (not done in time).");
+  AddEach<tiering::RefusalReason, tiering::kRefusalReasons>(out, "reason", tiering::RefusalReasonName, engine.refusals);
+  AddWaits(out, engine);
 }
 
-struct PoolField {
+// Of all jobs there ever were: they do not vanish with a job.
+void AddTotals(FamilyBuilder& out, const JobCounters& totals) {
+  out.Counter("tierd_swap_out_bytes_total", "Bytes of tensors written to SSD.").Add(totals.swap_out_bytes);
+  out.Counter("tierd_swap_in_bytes_total", "Bytes of tensors read back from SSD.").Add(totals.swap_in_bytes);
+  out.Counter("tierd_acquires_total", "Ranges asked for that were in RAM (hit) and that had to be waited for (miss).")
+      .Add(totals.acquire_hits, {{"result", "hit"}})
+      .Add(totals.acquire_misses, {{"result", "miss"}});
+  out.Counter("tierd_stall_seconds_total", "Time that requests waited.")
+      .Add(static_cast<double>(totals.stall_ns) * 1e-9);
+  out.Counter("tierd_evicted_bytes_total", "Bytes dropped from RAM to make room.").Add(totals.evicted_bytes);
+  out.Counter("tierd_writeback_avoided_bytes_total", "Bytes that needed no SSD write: unchanged, or dead before it.")
+      .Add(totals.write_avoided_bytes);
+}
+
+Labels LabelsOf(const JobRow& row) { return {{"tierd_job", row.name}, {"uid", row.uid}}; }
+Labels LabelsOf(const JobRow& row, const char* label, std::string value) {
+  Labels labels = LabelsOf(row);
+  labels.emplace_back(label, std::move(value));
+  return labels;
+}
+
+struct JobGauge {
   const char* name;
   const char* help;
-  uint64_t (*figure)(const tiering::PoolFigures&);
+  uint64_t (*figure)(const JobCounters&);
+  bool absent_at_zero = false;
 };
 
-constexpr PoolField kPoolFields[] = {
-    {"tier_job_waste_bytes", "Bytes of the job's windows that hold no byte of a tensor.",
-     [](const tiering::PoolFigures& pool) { return pool.waste(); }},
-    {"tier_job_free_bytes", "Free pages in the job's windows.",
-     [](const tiering::PoolFigures& pool) { return pool.free_bytes; }},
-    {"tier_job_largest_run_bytes", "The job's longest run of free blocks; without one, of pages in a block.",
-     [](const tiering::PoolFigures& pool) { return pool.largest_run_bytes; }},
-    {"tier_job_borrowed_bytes", "Bytes of windows beyond what the job is promised.",
-     [](const tiering::PoolFigures& pool) { return pool.borrowed_bytes; }},
-    {"tier_job_owed_bytes", "Bytes of windows that the job asked for within its promise and has not got yet.",
-     [](const tiering::PoolFigures& pool) { return pool.owed_bytes; }},
-    {"tier_job_returning_bytes", "Bytes of windows that the job's processes were asked to unmap.",
-     [](const tiering::PoolFigures& pool) { return pool.returning_bytes; }},
+constexpr JobGauge kJobGauges[] = {
+    {"tierd_job_ram_bytes", "Bytes of arena pages that hold the job's tensors.",
+     [](const JobCounters& job) { return job.ram_bytes; }},
+    {"tierd_job_ssd_bytes", "Bytes of extents that hold the job's tensors.",
+     [](const JobCounters& job) { return job.ssd_bytes; }},
+    {"tierd_job_leased_bytes", "Bytes under leases.", [](const JobCounters& job) { return job.leased_bytes; }},
+    {"tierd_job_dirty_bytes", "Sealed bytes in RAM without a valid SSD copy.",
+     [](const JobCounters& job) { return job.dirty_bytes; }},
+    {"tierd_job_logical_bytes", "Bytes of the job's tensors, in whole pages, wherever they lie.",
+     [](const JobCounters& job) { return job.logical_bytes; }},
+    {"tierd_job_guarantee_bytes", "RAM that the job is promised: its guarantee, or its equal part.",
+     [](const JobCounters& job) { return job.guarantee_bytes; }},
+    {"tierd_job_share_bytes", "RAM that the job may hold now.", [](const JobCounters& job) { return job.share_bytes; }},
+    {"tierd_job_limit_bytes", "RAM that the job may not exceed. Absent: it has no limit.",
+     [](const JobCounters& job) { return job.limit_bytes; }, true},
+    {"tierd_job_ssd_guarantee_bytes", "SSD space that the job's tensors may always take.",
+     [](const JobCounters& job) { return job.ssd_guarantee_bytes; }},
+    {"tierd_job_ssd_limit_bytes", "SSD space that the job's tensors may not exceed. Absent: it has no limit.",
+     [](const JobCounters& job) { return job.ssd_limit_bytes; }, true},
+    {"tierd_job_kept_bytes",
+     "Windows that were taken from the job and that its processes still have: they count as held where it asks for "
+     "more.",
+     [](const JobCounters& job) { return job.kept_bytes; }},
+    {"tierd_job_waste_bytes", "Held less requested.", [](const JobCounters& job) { return job.pool.waste(); }},
+    {"tierd_job_free_bytes", "Free pages in the job's windows.",
+     [](const JobCounters& job) { return job.pool.free_bytes; }},
+    {"tierd_job_largest_run_bytes",
+     "The longest run of free 2 MiB blocks; without a free one, of pages in a block. Of (other): the longest of one "
+     "job.",
+     [](const JobCounters& job) { return job.pool.largest_run_bytes; }},
+    {"tierd_job_borrowed_bytes", "Bytes of windows beyond what the job is promised.",
+     [](const JobCounters& job) { return job.pool.borrowed_bytes; }},
+    {"tierd_job_owed_bytes", "Bytes of windows that the job asked for within its promise and has not got yet.",
+     [](const JobCounters& job) { return job.pool.owed_bytes; }},
+    {"tierd_job_returning_bytes", "Bytes of windows that the job's processes were asked to unmap; not held any more.",
+     [](const JobCounters& job) { return job.pool.returning_bytes; }},
+    {"tierd_job_sessions", "Attached client processes.", [](const JobCounters& job) { return job.session_count; }},
+    {"tierd_job_tensors", "Tensors stored.", [](const JobCounters& job) { return job.tensor_count; }},
+    {"tierd_job_torn_tensors", "Tensors that answer TORN.", [](const JobCounters& job) { return job.torn_count; }},
 };
 
-// `rows` as LabelledJobs makes them.
-void AddPool(Builder& out, const std::vector<std::pair<std::string, tiering::JobCounters>>& rows) {
-  out.Gauge("tier_job_held_bytes", "Bytes of the job's windows, ready or being made, by kind of window.");
-  for (const auto& [name, counters] : rows) {
+void AddJobTraffic(FamilyBuilder& out, const std::vector<JobRow>& rows) {
+  out.Counter("tierd_job_swap_out_bytes_total", "Bytes of the job's tensors written to SSD.");
+  for (const JobRow& row : rows) out.Add(row.counters.swap_out_bytes, LabelsOf(row));
+  out.Counter("tierd_job_swap_in_bytes_total", "Bytes of the job's tensors read back from SSD.");
+  for (const JobRow& row : rows) out.Add(row.counters.swap_in_bytes, LabelsOf(row));
+  out.Counter("tierd_job_acquires_total",
+              "Ranges asked for that were in RAM (hit) and that had to be waited for (miss).");
+  for (const JobRow& row : rows) {
+    out.Add(row.counters.acquire_hits, LabelsOf(row, "result", "hit"));
+    out.Add(row.counters.acquire_misses, LabelsOf(row, "result", "miss"));
+  }
+  out.Counter("tierd_job_stall_seconds_total", "Time that the job's requests waited.");
+  for (const JobRow& row : rows) out.Add(static_cast<double>(row.counters.stall_ns) * 1e-9, LabelsOf(row));
+}
+
+void AddJobs(FamilyBuilder& out, const std::vector<JobRow>& rows) {
+  out.Gauge("tierd_job_held_bytes",
+            "Bytes of the job's windows, ready or being made, for whole blocks (block) and for small tensors and tails "
+            "(slot).");
+  for (const JobRow& row : rows) {
     for (const WindowKind kind : {WindowKind::kBlock, WindowKind::kSlot}) {
-      out.Add(Number(counters.pool.held_bytes[static_cast<size_t>(kind)]),
-              {{"job", name}, {"kind", tiering::WindowKindName(kind)}});
+      out.Add(row.counters.pool.held_bytes[static_cast<size_t>(kind)],
+              LabelsOf(row, "kind", tiering::WindowKindName(kind)));
     }
   }
-  out.Gauge("tier_job_kept_bytes", "Windows that were taken from the job and that its processes still have.");
-  for (const auto& [name, counters] : rows) out.Add(Number(counters.kept_bytes), {{"job", name}});
-  out.Gauge("tier_job_requested_bytes", "Bytes of the job's tensors in RAM, by what they take of a window.");
-  for (const auto& [name, counters] : rows) {
+  out.Gauge("tierd_job_requested_bytes",
+            "Bytes of the job's tensors in RAM, to the byte: whole blocks (block), tails of tensors of several blocks "
+            "(tail), small tensors (slot).");
+  for (const JobRow& row : rows) {
     for (size_t i = 0; i < tiering::kRamClasses; ++i) {
-      out.Add(Number(counters.pool.requested_bytes[i]),
-              {{"job", name}, {"class", tiering::RamClassName(static_cast<tiering::RamClass>(i))}});
+      out.Add(row.counters.pool.requested_bytes[i],
+              LabelsOf(row, "class", tiering::RamClassName(static_cast<tiering::RamClass>(i))));
     }
   }
-  for (const PoolField& field : kPoolFields) {
-    out.Gauge(field.name, field.help);
-    for (const auto& [name, counters] : rows) out.Add(Number(field.figure(counters.pool)), {{"job", name}});
+  for (const JobGauge& gauge : kJobGauges) {
+    out.Gauge(gauge.name, gauge.help);
+    for (const JobRow& row : rows) {
+      const uint64_t figure = gauge.figure(row.counters);
+      if (figure != 0 || !gauge.absent_at_zero) out.Add(figure, LabelsOf(row));
+    }
+  }
+  AddJobTraffic(out, rows);
+}
+
+struct DeviceFigure {
+  const char* name;
+  const char* help;
+  bool is_counter;
+  uint64_t (*figure)(const tiering::DeviceView&);
+};
+
+constexpr DeviceFigure kDeviceFigures[] = {
+    {"tierd_device_capacity_bytes", "Size of the device's data area.", false,
+     [](const tiering::DeviceView& device) { return device.space.capacity; }},
+    {"tierd_device_free_bytes", "Bytes free for extents.", false,
+     [](const tiering::DeviceView& device) { return device.space.free; }},
+    {"tierd_device_live_bytes", "Bytes of live extents.", false,
+     [](const tiering::DeviceView& device) { return device.space.live; }},
+    {"tierd_device_quarantined_bytes",
+     "Bytes of places that failed twice while others worked, in this run or an earlier one: not used until tierctl "
+     "device retry.",
+     false, [](const tiering::DeviceView& device) { return device.space.quarantined; }},
+    {"tierd_device_doubtful_bytes", "Bytes where the device failed, until it is known whether all of it does.", false,
+     [](const tiering::DeviceView& device) { return device.space.doubtful; }},
+    {"tierd_device_draining", "1 while the device is being emptied.", false,
+     [](const tiering::DeviceView& device) { return uint64_t{device.draining}; }},
+    {"tierd_device_failing", "1 where more of its places are quarantined than are written down: replace it.", false,
+     [](const tiering::DeviceView& device) { return uint64_t{device.failing}; }},
+    {"tierd_device_inflight_requests", "Requests at the device now.", false,
+     [](const tiering::DeviceView& device) { return uint64_t{device.traffic.inflight}; }},
+    {"tierd_device_read_bytes_total", "Bytes read.", true,
+     [](const tiering::DeviceView& device) { return device.traffic.read_bytes; }},
+    {"tierd_device_written_bytes_total", "Bytes written.", true,
+     [](const tiering::DeviceView& device) { return device.traffic.written_bytes; }},
+    {"tierd_device_errors_total", "Transfers that the device failed, after a retry.", true,
+     [](const tiering::DeviceView& device) { return device.traffic.errors; }},
+    {"tierd_device_corrupt_pieces_total", "Pieces read back with a wrong checksum, twice.", true,
+     [](const tiering::DeviceView& device) { return device.traffic.corrupt; }},
+    {"tierd_device_window_faults_total", "Transfers whose memory a client had taken away: not the device's fault.",
+     true, [](const tiering::DeviceView& device) { return device.traffic.window_faults; }},
+};
+
+void AddDevices(FamilyBuilder& out, const std::vector<session::DeviceDescription>& devices) {
+  using storage::DeviceState;
+  out.Gauge("tierd_device_info", "1, labelled with the path and the UUID by which tierd knows the device.");
+  for (const auto& device : devices) {
+    out.Add(1, {{"device", std::to_string(device.index)},
+                {"path", device.path},
+                {"device_uuid", device.uuid},
+                {"kind", device.block_device ? "block" : "file"}});
+  }
+  out.Gauge("tierd_device_state", "1 for the state of the device, 0 for the others.");
+  std::vector<std::string_view> states;
+  for (const DeviceState state :
+       {DeviceState::kOnline, DeviceState::kSuspect, DeviceState::kOffline, DeviceState::kGone})
+    states.emplace_back(DeviceStateName(state));
+  for (const auto& device : devices) {
+    out.AddOneOf(states, DeviceStateName(device.now.state), "state", {{"device", std::to_string(device.index)}});
+  }
+  for (const DeviceFigure& figure : kDeviceFigures) {
+    figure.is_counter ? out.Counter(figure.name, figure.help) : out.Gauge(figure.name, figure.help);
+    for (const auto& device : devices) out.Add(figure.figure(device.now), {{"device", std::to_string(device.index)}});
   }
 }
 
-// Sums over all jobs there ever were: a counter that fell when a job closed would be read as a restart.
-void AddTotals(Builder& out, const tiering::JobCounters& totals) {
-  out.Counter("tier_eviction_bytes_total", "Bytes dropped from RAM to make room.").Add(Number(totals.evicted_bytes));
-  out.Counter("tier_writeback_avoided_bytes_total", "Bytes that needed no SSD write: unchanged, or dead before it.")
-      .Add(Number(totals.write_avoided_bytes));
+void AddDaemon(FamilyBuilder& out, const DaemonDescription& daemon) {
+  using Names = std::vector<std::string_view>;
+  out.Gauge("tierd_build_info", "1, labelled with the version.").Add(1, {{"version", daemon.version}});
+  out.Gauge("tierd_draining", "1 while no new job or process is taken (tierctl drain), and while tierd stops.")
+      .Add(daemon.draining ? 1 : 0);
+  out.Gauge("tierd_degraded",
+            "1 for each cause by which tierd does less than it was set up for, 0 for the others: ssd_tier (there is "
+            "none), torn_tensors, device (one fails, or failed).");
+  const auto causes = session::DegradedBy(daemon);
+  for (size_t i = 0; i < session::kDegradedCauses; ++i) {
+    const auto cause = static_cast<session::DegradedCause>(i);
+    const bool holds = std::ranges::any_of(causes, [&](const auto& each) { return each.cause == cause; });
+    out.Add(holds ? 1 : 0, {{"cause", session::DegradedCauseName(cause)}});
+  }
+  out.Gauge("tierd_io_mode", "1 for the mode in force, 0 for the other.")
+      .AddOneOf(Names{"io_uring", "threads"}, daemon.io_mode, "mode");
+  out.Gauge("tierd_memory_mode", "1 for the mode in force, 0 for the other.")
+      .AddOneOf(Names{"pinned", "unpinned"}, daemon.memory_mode, "mode");
+  out.Gauge("tierd_huge_page_mode",
+            "1 for the pages of the windows that there are, 0 for the others: hugetlb (of the kernel's pool), thp, "
+            "small.")
+      .AddOneOf(Names{"hugetlb", "thp", "small"}, daemon.huge_page_mode, "mode");
+  out.Gauge("tierd_ssd_mode",
+            "1 for the mode in force, 0 for the others: full, reduced (the disk is too full for the usual default "
+            "file), none (no SSD tier: tensors stay in RAM).")
+      .AddOneOf(Names{"full", "reduced", "none"}, daemon.ssd_mode, "mode");
+  out.Gauge("tierd_engine_spin_mode",
+            "1 for the configured engine.spin, whether the engine spins at the moment or not; 0 for the others.")
+      .AddOneOf(Names{"auto", "always", "never"}, daemon.spin_mode, "mode");
+  out.Counter("tierd_engine_spin_pauses_total",
+              "Spins that ended because another thread had the processor; the engine then sleeps between messages for "
+              "10 ms to 1 s.")
+      .Add(daemon.spin_pauses);
+  out.Counter("tierd_engine_turns_total", "Turns of the engine thread.").Add(daemon.engine.turns);
 }
 
-void AddJobs(Builder& out, std::vector<session::JobDescription> jobs) {
-  // Two users may own jobs of one name; a series must be unique. No job name holds a space or a bracket.
-  std::sort(jobs.begin(), jobs.end(),
-            [](const auto& a, const auto& b) { return std::pair(a.name, a.uid) < std::pair(b.name, b.uid); });
-  for (size_t i = jobs.size(); i-- > 1;) {
-    if (jobs[i].name == jobs[i - 1].name) jobs[i].name += " (uid " + std::to_string(jobs[i].uid) + ")";
-  }
-  const auto rows = LabelledJobs(std::move(jobs));
-  for (const JobField& field : kJobFields) {
-    field.counter ? out.Counter(field.name, field.help) : out.Gauge(field.name, field.help);
-    for (const auto& [name, counters] : rows) out.Add(Number(counters.*field.member), {{"job", name}});
-  }
-  AddPool(out, rows);
-  out.Counter("tier_stall_seconds_total", "Time that the job's requests waited.");
-  for (const auto& [name, counters] : rows) out.Add(Number(counters.stall_ns) * 1e-9, {{"job", name}});
-}
-
-void AddDevices(Builder& out, const std::vector<session::DeviceDescription>& devices) {
-  const auto row = [&](auto figure) {
-    for (const auto& device : devices) out.Add(Number(figure(device)), {{"device", std::to_string(device.index)}});
-  };
-  using Device = session::DeviceDescription;
-  out.Gauge("tier_device_capacity_bytes", "Size of the device's data area.");
-  row([](const Device& d) { return d.now.space.capacity; });
-  out.Gauge("tier_device_free_bytes", "Bytes free for extents.");
-  row([](const Device& d) { return d.now.space.free; });
-  out.Gauge("tier_device_live_bytes", "Bytes of live extents.");
-  row([](const Device& d) { return d.now.space.live; });
-  out.Gauge("tier_device_quarantined_bytes", "Bytes of places that failed twice while others worked.");
-  row([](const Device& d) { return d.now.space.quarantined; });
-  out.Counter("tier_device_read_bytes_total", "Bytes read.");
-  row([](const Device& d) { return d.now.traffic.read_bytes; });
-  out.Counter("tier_device_written_bytes_total", "Bytes written.");
-  row([](const Device& d) { return d.now.traffic.written_bytes; });
-  out.Counter("tier_device_errors_total", "Transfers that the device failed, after a retry.");
-  row([](const Device& d) { return d.now.traffic.errors; });
-  out.Counter("tier_device_corrupt_total", "Pieces read back with a wrong checksum, twice.");
-  row([](const Device& d) { return d.now.traffic.corrupt; });
-  out.Counter("tier_device_window_faults_total", "Transfers whose memory a client had taken away.");
-  row([](const Device& d) { return d.now.traffic.window_faults; });
-  out.Gauge("tier_device_doubtful_bytes", "Bytes where the device failed, until it is known whether all of it does.");
-  row([](const Device& d) { return d.now.space.doubtful; });
-  out.Gauge("tier_device_state", "1 for the state of the device.");
-  for (const Device& device : devices) {
-    out.Add(1, {{"device", std::to_string(device.index)}, {"state", DeviceStateName(device.now.state)}});
-  }
-  out.Gauge("tier_device_draining", "1 while the device is being emptied.");
-  row([](const Device& d) { return uint64_t{d.now.draining ? 1u : 0u}; });
-  out.Gauge("tier_device_requests_inflight", "Requests at the device now.");
-  row([](const Device& d) { return uint64_t{d.now.traffic.inflight}; });
-}
-
-void AddModes(Builder& out, const session::DaemonDescription& daemon) {
-  out.Gauge("tier_engine_spin_mode", "1 for the configured mode.").Add(1, {{"mode", daemon.spin_mode}});
-  out.Counter("tier_engine_spin_pauses_total", "Spins that ended because another thread had the processor.")
-      .Add(Number(daemon.spin_pauses));
-  out.Gauge("tier_io_mode", "1 for the mode in force.").Add(1, {{"mode", daemon.io_mode}});
-  out.Gauge("tier_memory_mode", "1 for the mode in force.").Add(1, {{"mode", daemon.memory_mode}});
-  out.Gauge("tier_ssd_mode", "1 for the mode in force.").Add(1, {{"mode", daemon.ssd_mode}});
-  out.Gauge("tier_host_available_bytes", "What the host, or the tightest control group, can still give.")
-      .Add(Number(daemon.host_available_bytes));
-  out.Gauge("tier_host_short", "1 while the arena is held down because the host is short of memory.")
+void AddHost(FamilyBuilder& out, const DaemonDescription& daemon) {
+  out.Gauge("tierd_host_available_bytes",
+            "What the host, or the tightest control group above the daemon, can still give.")
+      .Add(daemon.host_available_bytes);
+  out.Gauge("tierd_host_memory_short", "1 while the arena is held down because the host is short of memory.")
       .Add(daemon.shortage.why.empty() ? 0 : 1);
-  out.Counter("tier_host_shortages_total", "Shortages of the host in which the arena gave memory back.")
-      .Add(Number(daemon.shortage.count));
-  out.Counter("tier_arena_given_back_bytes_total", "Windows closed because the host was short of memory.")
-      .Add(Number(daemon.shortage.given_back_bytes));
-  const tiering::EngineSnapshot& engine = daemon.engine;
-  const uint64_t debt = engine.arena_bytes - std::min(engine.arena_bytes, engine.arena_max_bytes);
-  out.Gauge("tier_arena_debt_bytes", "Windows beyond what the host has memory for.").Add(Number(debt));
-  out.Gauge("tier_daemon_own_bytes", "Heap, tables, stacks and page tables of the daemon.")
-      .Add(Number(daemon.shortage.daemon_own_bytes));
-  out.Gauge("tier_psi_memory_some_ratio", "Part of the last 10 s in which some task waited for memory.")
+  out.Counter("tierd_host_shortages_total", "Shortages of the host in which the arena gave memory back.")
+      .Add(daemon.shortage.count);
+  out.Gauge("tierd_host_psi_memory_some_ratio", "Part of the last 10 s in which some task waited for memory.")
       .Add(daemon.psi_memory_some_ratio);
-  out.Gauge("tier_build_info", "1, labelled with the version.").Add(1, {{"version", daemon.version}});
+}
+
+// The names that Prometheus' own client libraries give these.
+void AddProcess(FamilyBuilder& out, const ProcessFigures& process) {
+  out.Counter("process_cpu_seconds_total", "User and system time of the daemon.").Add(process.cpu_seconds);
+  out.Gauge("process_start_time_seconds", "When the daemon was started, in seconds of the Unix epoch.")
+      .Add(process.start_time_seconds);
+  out.Gauge("process_resident_memory_bytes", "Memory of the daemon that is in RAM, windows included.")
+      .Add(process.resident_bytes);
+  out.Gauge("process_virtual_memory_bytes", "Address space of the daemon.").Add(process.virtual_bytes);
+  out.Gauge("process_open_fds", "Open file descriptors of the daemon.").Add(process.open_fds);
+  out.Gauge("process_max_fds", "The most that it may open.").Add(process.max_fds);
+  out.Gauge("process_threads", "Threads of the daemon.").Add(process.threads);
 }
 
 }  // namespace
 
-std::vector<MetricFamily> BuildFamilies(const session::DaemonDescription& daemon,
-                                        std::vector<session::JobDescription> jobs) {
-  Builder out;
+std::vector<prometheus::MetricFamily> BuildFamilies(const DaemonDescription& daemon, const std::vector<JobRow>& jobs,
+                                                    const ProcessFigures& process) {
+  FamilyBuilder out;
+  AddDaemon(out, daemon);
   AddArena(out, daemon);
-  AddCompaction(out, daemon.engine);
-  AddMetadata(out, daemon.engine.metadata);
   AddRequests(out, daemon.engine);
   AddTotals(out, daemon.engine.totals);
-  AddJobs(out, std::move(jobs));
+  AddCompaction(out, daemon.engine);
+  AddMetadata(out, daemon);
+  AddJobs(out, jobs);
   AddDevices(out, daemon.devices);
-  AddModes(out, daemon);
+  AddHost(out, daemon);
+  AddProcess(out, process);
   return out.Take();
 }
 

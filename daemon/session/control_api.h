@@ -96,7 +96,7 @@ struct DaemonDescription {
   std::string ssd_mode_reason;  // Why not "full"; empty: as configured.
   std::string spin_mode;        // As configured: "auto", "always", "never"
   std::string huge_page_mode;   // "hugetlb", "thp", "small"
-  bool draining = false;
+  bool draining = false;        // No new jobs and processes are taken, until it is undrained; or it stops.
   bool is_private = false;
   std::string socket_directory;
   std::string data_directory;  // Empty: none.
@@ -136,7 +136,8 @@ struct Event {
   uint64_t sequence = 0;  // Rises by one; a gap means the watcher was too slow (events dropped).
   int64_t unix_time_ms = 0;
   std::string kind;     // job_opened job_closed job_changed job_purged session_attached session_ended pressure io_error
-                        // corrupt torn drain forced_return prefault host_memory …
+                        // corrupt torn drain draining undrained degraded recovered forced_return prefault
+                        // host_memory …
   std::string job;      // Name, or empty.
   std::string message;  // One sentence.
 };
@@ -158,9 +159,11 @@ class ControlApi {
   // What each job holds of the arena, and each window. Jobs that the caller may not see are one owner without a name.
   // Calls that come close together get the same answer.
   virtual Result<PoolDescription> DescribePool(const Caller& caller) = 0;
-  // Blocks until every session of the job has written its dirty pieces to SSD (job empty: the whole daemon stops taking
-  // new work and drains).
+  // Blocks until every session of the job has written its dirty pieces to SSD. Job empty: of all jobs; and no new job
+  // or process is taken until Undrain. Those that are there go on.
   virtual Status Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) = 0;
+  // New jobs and processes are taken again; also where they were before.
+  virtual Status Undrain(const Caller& caller) = 0;
   // Empties a device, or uses it again.
   virtual Status DrainDevice(const Caller& caller, uint16_t device, bool draining) = 0;
   // Has its quarantined places tried again.

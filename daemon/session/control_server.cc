@@ -14,6 +14,10 @@
 namespace tier::session {
 namespace {
 
+constexpr const char* kDrainedRefusal =
+    "this node is being drained (tierctl drain): it takes no new job or process until an administrator runs tierctl "
+    "undrain; jobs that run go on";
+
 std::unexpected<Error> NotAdmin(const char* what) {
   return Fail(Code::kDenied,
               fmt::format("only an administrator may {}: use the admin socket as root or a member of group "
@@ -284,10 +288,9 @@ void ControlServer::StartDrain(const Caller& caller, const std::string& name, ui
     return parts_.sessions.Flush((*job)->id, timeout_ms, group);
   }
   if (!caller.admin) return group->Fail(NotAdmin("drain the daemon").error());
-  parts_.events.Emit("drain", nullptr, "the daemon is being drained and takes no new work");
-  SetDraining();
-  // First: it refuses what waits, and the flushes must not be among that.
-  parts_.jobs.StartDrain("the daemon is being drained");
+  drained_.store(true, std::memory_order_relaxed);
+  parts_.jobs.CloseAdmission(kDrainedRefusal);
+  parts_.events.Emit("draining", nullptr, "the node is being drained: no new job or process is taken");
   for (const auto& [id, job] : parts_.jobs.registry().jobs()) parts_.sessions.Flush(id, timeout_ms, group);
 }
 
@@ -303,6 +306,18 @@ Status ControlServer::Drain(const Caller& caller, const std::string& job, std::c
     return Fail(Code::kTimeout, fmt::format("not everything was written within {} ms", timeout.count()));
   }
   return future.get();
+}
+
+Status ControlServer::Undrain(const Caller& caller) {
+  if (!caller.admin) return NotAdmin("undrain the daemon");
+  return Ask<void>([this]() -> Status {
+    if (stopping_.load(std::memory_order_relaxed)) return Fail(Code::kDisconnected, "tierd is being stopped");
+    parts_.jobs.OpenAdmission();
+    if (drained_.exchange(false, std::memory_order_relaxed)) {
+      parts_.events.Emit("undrained", nullptr, "new jobs and processes are taken again");
+    }
+    return {};
+  });
 }
 
 Status ControlServer::DrainDevice(const Caller& caller, uint16_t device, bool draining) {
@@ -376,6 +391,25 @@ void ControlServer::EmitDevice(size_t device, const tiering::DeviceView& now) {
   }
 }
 
+// A change of the causes, not of their figures: a device with one more error is no news.
+void ControlServer::EmitDegraded(const tiering::EngineSnapshot& snapshot) {
+  DaemonDescription now{
+      .ssd_mode = facts_.ssd_mode, .ssd_mode_reason = facts_.ssd_mode_reason, .devices = facts_.devices};
+  now.engine.torn_count = snapshot.torn_count;
+  for (size_t i = 0; i < std::min(now.devices.size(), snapshot.devices.size()); ++i)
+    now.devices[i].now = snapshot.devices[i];
+  std::array<bool, kDegradedCauses> causes{};
+  std::string text;
+  for (const Degradation& each : DegradedBy(now)) {
+    TIER_CHECK(static_cast<size_t>(each.cause) < causes.size(), "cause {}", static_cast<size_t>(each.cause));
+    causes[static_cast<size_t>(each.cause)] = true;
+    text += (text.empty() ? "" : "; ") + each.text;
+  }
+  if (std::exchange(degraded_seen_, causes) == causes) return;
+  text.empty() ? parts_.events.Emit("recovered", nullptr, "tierd is no longer degraded")
+               : parts_.events.Emit("degraded", nullptr, text);
+}
+
 void ControlServer::EmitChanges() {
   if (parts_.events.watchers() == 0) return;
   TIER_CHECK(devices_seen_.size() == facts_.devices.size(), "{} of {}", devices_seen_.size(), facts_.devices.size());
@@ -389,6 +423,7 @@ void ControlServer::EmitChanges() {
   for (size_t i = 0; i < std::min(devices_seen_.size(), snapshot.devices.size()); ++i) {
     EmitDevice(i, snapshot.devices[i]);
   }
+  EmitDegraded(snapshot);
   if (snapshot.waiting_count > 0 && waiting_seen_ == 0) {
     parts_.events.Emit("pressure", nullptr,
                        fmt::format("{} requests wait for memory, SSD or leases", snapshot.waiting_count));

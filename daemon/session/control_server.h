@@ -5,6 +5,7 @@
 // with TIMEOUT after kAnswerTimeout.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -15,6 +16,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/mailbox.h"
 #include "daemon/session/control_api.h"
+#include "daemon/session/degraded.h"
 #include "daemon/session/pool_description.h"
 #include "daemon/session/session_table.h"
 #include "daemon/session/snapshot_rate.h"
@@ -78,6 +80,7 @@ class ControlServer final : public ControlApi {
   Result<DaemonDescription> Describe() override;
   Result<PoolDescription> DescribePool(const Caller& caller) override;
   Status Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) override;
+  Status Undrain(const Caller& caller) override;
   Status DrainDevice(const Caller& caller, uint16_t device, bool draining) override;
   Status RetryDevice(const Caller& caller, uint16_t device) override;
   Result<std::shared_ptr<void>> Watch(const Caller& caller, std::function<void(const Event&)> callback) override;
@@ -85,8 +88,11 @@ class ControlServer final : public ControlApi {
   // Compares the engine's figures with those of the last call and tells watchers what became worse. Engine thread,
   // about every second; does nothing while there is no watcher.
   void EmitChanges();
-  void SetDraining() { draining_.store(true, std::memory_order_relaxed); }
-  bool draining() const { return draining_.load(std::memory_order_relaxed); }
+  // The daemon ends: it drains, and cannot be undrained.
+  void SetStopping() { stopping_.store(true, std::memory_order_relaxed); }
+  bool draining() const {
+    return drained_.load(std::memory_order_relaxed) || stopping_.load(std::memory_order_relaxed);
+  }
 
  private:
   // Runs `ask` on the engine thread and waits for its answer.
@@ -106,13 +112,15 @@ class ControlServer final : public ControlApi {
   const tiering::EngineSnapshot& Figures();    // Engine thread; until its next call.
   std::shared_ptr<const PoolSnapshot> Pool();  // Engine thread.
   void EmitDevice(size_t device, const tiering::DeviceView& now);
+  void EmitDegraded(const tiering::EngineSnapshot& snapshot);
   static JobDescription Describe(const Job& job, const tiering::JobCounters& counters);
   void StartDrain(const Caller& caller, const std::string& job, uint32_t timeout_ms, SessionFlush::Done done);
 
   const DaemonFacts facts_;
   ControlServerParts parts_;
   const base::TimePoint started_;
-  std::atomic<bool> draining_{false};
+  std::atomic<bool> drained_{false};  // By request of an administrator.
+  std::atomic<bool> stopping_{false};
   tiering::EngineSnapshot figures_;  // Engine thread, as those below.
   SnapshotRate snapshot_rate_{kSnapshotsPerTickMax, kSnapshotTimeShare};
   std::shared_ptr<const PoolSnapshot> pool_;  // Null: none was taken.
@@ -120,6 +128,7 @@ class ControlServer final : public ControlApi {
   uint64_t torn_seen_ = 0;
   uint64_t waiting_seen_ = 0;
   std::vector<tiering::DeviceView> devices_seen_;
+  std::array<bool, kDegradedCauses> degraded_seen_{};
 };
 
 }  // namespace tier::session

@@ -8,8 +8,8 @@
 namespace tier::session {
 
 std::optional<EventLogLimiter::Line> EventLogLimiter::Pass(const Event& event, base::TimePoint now) {
-  constexpr std::array<std::string_view, 6> kFaults = {"io_error", "corrupt",       "torn",
-                                                       "unpinned", "forced_return", "window_failed"};
+  constexpr std::array<std::string_view, 7> kFaults = {"io_error",      "corrupt",       "torn",    "unpinned",
+                                                       "forced_return", "window_failed", "degraded"};
   std::string text = event.kind + ": " + event.message;
   if (std::ranges::find(kFaults, event.kind) != kFaults.end()) return Line{.fault = true, .text = std::move(text)};
   auto passed = limit_.Pass(text, now);

@@ -11,6 +11,7 @@ Result<const Job*> JobService::Open(uint32_t uid, const OpenJobRequest& request,
   if (drain_reason_) {
     return Fail(Code::kDisconnected, fmt::format("{}: no more sessions and jobs are taken", *drain_reason_));
   }
+  if (closed_reason_) return Fail(Code::kDenied, *closed_reason_);
   const auto admission = registry_.Admit(uid, request, now);
   if (!admission) return std::unexpected(admission.error());
   const Job& asked = admission->job;
@@ -141,6 +142,11 @@ Status JobService::DeleteStoredManifest(uint32_t uid, const std::string& name, c
   events_.Emit("job_purged", &gone,
                fmt::format("what job '{}' of uid {} persisted is being removed {}", name, uid, reason));
   return {};
+}
+
+void JobService::CloseAdmission(const std::string& reason) {
+  TIER_CHECK(!reason.empty(), "who is refused is told why");
+  closed_reason_ = reason;
 }
 
 void JobService::StartDrain(const std::string& reason) {

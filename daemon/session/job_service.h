@@ -28,7 +28,8 @@ class JobService {
 
   // Opens or joins a job; with a session, that session becomes its member, and is known to the engine unless the job is
   // being resumed: who asks for the session then tells the engine of it WhenOpen.
-  // Refusals: those of JobRegistry::Admit and of Engine::OpenJob; DISCONNECTED once it drains. All or nothing, but that
+  // Refusals: those of JobRegistry::Admit and of Engine::OpenJob; DISCONNECTED once it drains for good; DENIED while
+  // admission is closed. All or nothing, but that
   // a resume closes the named job without sessions whose manifest it opens. Its terms are kept for the resume, which
   // the engine refuses until it has closed the job.
   Result<const Job*> Open(uint32_t uid, const OpenJobRequest& request, std::optional<tiering::SessionId> session,
@@ -49,7 +50,12 @@ class JobService {
   void CloseExpired(base::TimePoint now);
   std::optional<base::TimePoint> NextExpiry() const { return registry_.NextExpiry(); }
 
-  // Nothing is opened or joined from now on, and the engine drains; a client that comes is told `reason`.
+  // No job is opened and none is joined until admission is open again; who comes is told `reason`. Jobs that are open
+  // go on as they are.
+  void CloseAdmission(const std::string& reason);
+  void OpenAdmission() { closed_reason_.reset(); }
+  // Before the end: nothing is opened or joined from now on, and the engine drains; a client that comes is told
+  // `reason`.
   void StartDrain(const std::string& reason);
 
   // For those who serve control calls on the engine thread.
@@ -71,6 +77,7 @@ class JobService {
   EventLog& events_;
   std::map<tiering::JobId, std::vector<Opened>> opening_;  // Jobs that are being resumed, and who waits for them.
   KeptTerms kept_;
+  std::optional<std::string> closed_reason_;
   std::optional<std::string> drain_reason_;
 };
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import pathlib
 import re
 import socket
 import subprocess
+import sys
 import threading
 import time
 import urllib.parse
@@ -17,11 +19,12 @@ from typing import Any
 import launcher
 import pytest
 import tierd
+import yaml
 from surroundings import ROOT, find_tool
 
 DASHBOARDS = sorted((ROOT / "deploy/grafana").glob("*.json"))
 SCRAPE_SECONDS_MAX = 60
-_DECLARED = re.compile(r"^\| `(tier_\w+)` \| (gauge|counter|histogram) \|", re.MULTILINE)
+_DECLARED = re.compile(r"^\| `(tierd_\w+|process_\w+)` \| (gauge|counter|histogram) \|", re.MULTILINE)
 
 
 def panels() -> list[Any]:
@@ -30,7 +33,26 @@ def panels() -> list[Any]:
         pytest.param(target["expr"], id=f"{path.stem}-{panel['title']}-{target['refId']}".replace(" ", "_"))
         for path in DASHBOARDS
         for panel in json.loads(path.read_text())["panels"]
-        for target in panel["targets"]
+        for target in panel.get("targets", ())
+    ]
+
+
+def annotations() -> list[Any]:
+    """(dashboard, name, query) of every annotation."""
+    return [
+        pytest.param(each["expr"], id=f"{path.stem}-{each['name']}")
+        for path in DASHBOARDS
+        for each in json.loads(path.read_text())["annotations"]["list"]
+    ]
+
+
+def rules() -> list[Any]:
+    """Every expression of the rules, with what it records or alerts."""
+    groups = yaml.safe_load((ROOT / "deploy/prometheus/rules.yml").read_text())["groups"]
+    return [
+        pytest.param(rule["expr"], id=rule.get("alert") or rule["record"])
+        for group in groups
+        for rule in group["rules"]
     ]
 
 
@@ -93,7 +115,7 @@ class Load(threading.Thread):
 
     def _swap(self) -> None:
         block = bytearray(range(256)) * (32 << 10)
-        with tierd.connect(job="dashboards", socket=self._socket) as client:
+        with tierd.connect(job="dashboards", socket=self._socket, limit="60MiB") as client:
             for index in range(24):
                 client.put(index + 1, block)
             while not self.ended.is_set():
@@ -155,6 +177,60 @@ def test_the_query_of_the_panel_returns_data(prometheus: Prometheus, expression:
     pytest.fail(f"no data for {query}: {values} {refusal}")
 
 
+_SELECTOR = re.compile(r"\b(?:tierd|process)_\w+(?:\{[^}]*\})?")
+_RECORDED = re.compile(r"\b\w+:tierd_\w+(?::\w+)?(?:\{[^}]*\})?")
+
+
+@pytest.mark.parametrize("expression", rules() + annotations())
+def test_prometheus_takes_the_rule_and_its_series_are_there(prometheus: Prometheus, expression: str) -> None:
+    query = filled_in(expression, prometheus.instance)
+    without_labels = re.sub(r"\b(?:by|on) \([^)]*\)", "", query)
+    series = _SELECTOR.findall(_RECORDED.sub("", without_labels))  # What other rules record is theirs to show.
+    deadline = time.monotonic() + SCRAPE_SECONDS_MAX
+    missing = series
+    while time.monotonic() < deadline:
+        try:
+            prometheus.query(query)
+            missing = [each for each in series if not prometheus.query(each)]
+        except OSError:  # Not up yet.
+            continue
+        if not missing:
+            return
+        time.sleep(0.25)
+    pytest.fail(f"{expression} asks for what tierd does not serve: {missing}")
+
+
+def test_the_files_are_what_the_generator_makes() -> None:
+    source = ROOT / "deploy/grafana/make_dashboards.py"
+    spec = importlib.util.spec_from_file_location("make_dashboards", source)
+    assert spec is not None and spec.loader is not None
+    sys.path.insert(0, str(source.parent))
+    try:
+        made = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(made)
+    finally:
+        sys.path.remove(str(source.parent))
+    for name, text in made.pages().items():
+        assert (source.parent / name).read_text() == text, f"run {source.name} again"
+    assert {path.name for path in DASHBOARDS} == set(made.pages())
+
+
+def test_links_lead_to_dashboards_that_are_there() -> None:
+    boards = [json.loads(path.read_text()) for path in DASHBOARDS]
+    uids = {board["uid"] for board in boards}
+    for board in boards:
+        assert {link["url"].removeprefix("/d/") for link in board["links"]} == uids - {board["uid"]}
+
+
+def test_what_is_wrong_has_a_colour() -> None:
+    for path in DASHBOARDS:
+        for panel in json.loads(path.read_text())["panels"]:
+            for target in panel.get("targets", ()):
+                if re.search(r"torn|degraded|errors|corrupt|state!=", target["expr"]):
+                    steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
+                    assert steps[-1]["color"] == "red", panel["title"]
+
+
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
 def test_the_dashboard_is_whole(path: pathlib.Path) -> None:
     board = json.loads(path.read_text())
@@ -171,6 +247,8 @@ def test_the_dashboard_is_whole(path: pathlib.Path) -> None:
         }
         assert not cells & taken and place["x"] + place["w"] <= 24, panel["title"]
         taken |= cells
+        if panel["type"] == "row":
+            continue
         assert panel["description"] and panel["datasource"]["uid"] == "${datasource}", panel["title"]
         for target in panel["targets"]:
             used = set(re.findall(r"\$(\w+)", target["expr"])) - {"__rate_interval"}
@@ -185,9 +263,9 @@ def scrape(daemon: launcher.Running) -> str:
 def test_the_table_of_metrics_is_what_the_daemon_serves(daemon: launcher.Running, load: None) -> None:
     declared = dict(_DECLARED.findall((ROOT / "docs/metrics.md").read_text()))
     deadline = time.monotonic() + 10
-    while "tier_job_ram_bytes{" not in scrape(daemon) and time.monotonic() < deadline:
+    while "tierd_job_ram_bytes{" not in scrape(daemon) and time.monotonic() < deadline:
         time.sleep(0.1)
-    served = dict(re.findall(r"^# TYPE (tier_\w+) (\w+)$", scrape(daemon), re.MULTILINE))
+    served = dict(re.findall(r"^# TYPE (tierd_\w+|process_\w+) (\w+)$", scrape(daemon), re.MULTILINE))
     assert served == declared
 
 

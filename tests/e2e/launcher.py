@@ -106,7 +106,7 @@ def start(
 def metrics(daemon: Running) -> dict[str, float]:
     """All of them, by name and labels."""
     with urllib.request.urlopen(daemon.metrics_url, timeout=10) as answer:
-        return {name: float(n) for name, n in re.findall(r"^(tier_\S+) (\S+)$", answer.read().decode(), re.M)}
+        return {name: float(n) for name, n in re.findall(r"^(tierd_\S+) (\S+)$", answer.read().decode(), re.M)}
 
 
 def wait_for(what: str, holds: Callable[[], bool], seconds: float = 30) -> None:

@@ -19,7 +19,7 @@ BLOCKS = 28  # Of 2 MiB: most of what one job may have of 64 MiB.
 
 def moved(daemon: launcher.Running) -> dict[str, float]:
     """Pieces moved in RAM, by cause."""
-    moves = {name: n for name, n in launcher.metrics(daemon).items() if name.startswith("tier_compaction_moves_total")}
+    moves = {name: n for name, n in launcher.metrics(daemon).items() if name.startswith("tierd_compaction_moves_total")}
     return {name.split('"')[1]: n for name, n in moves.items()}
 
 

@@ -115,7 +115,7 @@ def borrowing(daemon: launcher.Running) -> Iterator[subprocess.Popen[str]]:
 
 def kept(daemon: launcher.Running) -> float:
     """The bytes of windows that processes keep, as the last look found them, one of every second."""
-    return launcher.metrics(daemon)["tier_kept_bytes"]
+    return launcher.metrics(daemon)["tierd_arena_kept_bytes"]
 
 
 def forced(daemon: launcher.Running) -> dict[str, float]:
@@ -123,7 +123,7 @@ def forced(daemon: launcher.Running) -> dict[str, float]:
     return {
         name.split('"')[1]: n
         for name, n in launcher.metrics(daemon).items()
-        if name.startswith("tier_forced_return_total")
+        if name.startswith("tierd_forced_returns_total")
     }
 
 
@@ -143,8 +143,8 @@ def test_a_stopped_process_that_leases_nothing_loses_nothing(running: launcher.R
                 assert counts["window"] >= 1 and counts["session"] == 0
                 launcher.wait_for("windows are kept", lambda: kept(running) > 0, MARGIN_S)
                 now = launcher.metrics(running)
-                of_borrower = [n for name, n in now.items() if "tier_job_kept" in name and "borrower" in name]
-                assert of_borrower == [now["tier_kept_bytes"]], now
+                of_borrower = [n for name, n in now.items() if "tierd_job_kept" in name and "borrower" in name]
+                assert of_borrower == [now["tierd_arena_kept_bytes"]], now
             go_on(borrower)
             assert line_of(borrower) == "whole"
             launcher.wait_for("none is kept", lambda: kept(running) == 0, MARGIN_S)

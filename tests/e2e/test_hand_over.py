@@ -34,7 +34,7 @@ def settled(daemon: launcher.Running) -> dict[str, float]:
     end = time.monotonic() + 20
     while True:
         now = launcher.metrics(daemon)
-        if not any(n for name, n in now.items() if name.startswith("tier_device_requests_inflight")):
+        if not any(n for name, n in now.items() if name.startswith("tierd_device_inflight_requests")):
             return now
         assert time.monotonic() < end, "transfers do not end"
 
@@ -63,14 +63,14 @@ def test_a_guarantee_comes_back_without_io(socket_folder: pathlib.Path, ssd: dic
             for lease in leases:
                 lease.release()
             status = launcher.tierctl(daemon, "status")
-    assert after['tier_compaction_moves_total{cause="window"}'] > 0
-    assert after['tier_hand_over_windows_total{how="moved"}'] > 0
-    assert after['tier_hand_over_windows_total{how="evicted"}'] == 0
-    assert after["tier_hand_over_evicted_bytes_total"] == 0
-    assert after["tier_eviction_bytes_total"] == before["tier_eviction_bytes_total"]
+    assert after['tierd_compaction_moves_total{cause="window"}'] > 0
+    assert after['tierd_hand_over_windows_total{how="moved"}'] > 0
+    assert after['tierd_hand_over_windows_total{how="evicted"}'] == 0
+    assert after["tierd_hand_over_evicted_bytes_total"] == 0
+    assert after["tierd_evicted_bytes_total"] == before["tierd_evicted_bytes_total"]
     for name in before:
-        if name.startswith("tier_device_written_bytes_total"):
+        if name.startswith("tierd_device_written_bytes_total"):
             assert after[name] == before[name]
-        if name.startswith("tier_device_read_bytes_total"):
+        if name.startswith("tierd_device_read_bytes_total"):
             assert last[name] == before[name], "what moved is read in RAM"
     assert re.search(r"hand-over +[1-9]\d* of these pieces moved for other jobs", status), status

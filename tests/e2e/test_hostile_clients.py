@@ -33,7 +33,7 @@ def shown(daemon: launcher.Running, kind: str) -> float:
     """How often it has done it so far."""
     if kind in SESSIONS:
         return (daemon.directory / "tierd.log").read_text().count("attached to job 'hostile'")
-    return launcher.metrics(daemon).get(f'tier_request_total{{op="{REQUESTS[kind][0]}",code="OK"}}', 0.0)
+    return launcher.metrics(daemon).get(f'tierd_requests_total{{op="{REQUESTS[kind][0]}",code="OK"}}', 0.0)
 
 
 @pytest.mark.parametrize("kind", hostile.KINDS)

@@ -32,13 +32,13 @@ def test_small_tensors_and_tails_do_not_take_huge_pages(socket_folder: pathlib.P
             for number, content in enumerate(small):
                 client.put(f"small {number}", content)
             held = launcher.metrics(daemon)
-            assert held["tier_windows_hugetlb"] == 0
-            assert held["tier_arena_bytes"] <= 1.02 * 4096 * len(small) + 2 * MIB
+            assert held["tierd_hugetlb_windows"] == 0
+            assert held["tierd_arena_bytes"] <= 1.02 * 4096 * len(small) + 2 * MIB
             for number, content in enumerate(large):
                 client.put(f"large {number}", content)
             held = launcher.metrics(daemon)
-            assert held["tier_windows_hugetlb"] >= 8, "two blocks of each"
-            assert held["tier_windows_slot"] == held["tier_windows"] - held["tier_windows_hugetlb"]
+            assert held["tierd_hugetlb_windows"] >= 8, "two blocks of each"
+            assert held["tierd_slot_windows"] == held["tierd_windows"] - held["tierd_hugetlb_windows"]
             client.flush()
             client.drop(*(f"large {number}" for number in range(4)))
             for number, content in enumerate(large):
@@ -65,7 +65,7 @@ def test_what_goes_to_another_job_stays_in_huge_pages(socket_folder: pathlib.Pat
                     with owner.create("whole", half - 4 * MIB):
                         pass
                     held = launcher.metrics(daemon)
-                    assert held["tier_windows_hugetlb"] == held["tier_windows"]
+                    assert held["tierd_hugetlb_windows"] == held["tierd_windows"]
                     owner.delete("whole")
                     for number in range(PAGES):
                         assert (borrower.get(number) == content).all()

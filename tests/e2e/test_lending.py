@@ -35,7 +35,7 @@ def stays_in_ram(daemon: launcher.Running, client: tierd.Client, count: int, off
 
     def from_ssd() -> float:
         figures = launcher.metrics(daemon)
-        return sum(n for name, n in figures.items() if name.startswith("tier_device_read_bytes_total"))
+        return sum(n for name, n in figures.items() if name.startswith("tierd_device_read_bytes_total"))
 
     before = from_ssd()
     read_all(client, count, offset)
@@ -52,7 +52,7 @@ def test_idle_memory_is_lent_and_comes_back(socket_folder: pathlib.Path) -> None
         fill(notebook, IDLE, 1)
         fill(tune, BUSY, 101)
         launcher.wait_for("all that it has stays", lambda: stays_in_ram(daemon, tune, BUSY, 101), GIVE_UP)
-        lent = launcher.metrics(daemon)["tier_lent_bytes_total"]
+        lent = launcher.metrics(daemon)["tierd_lent_bytes_total"]
         assert lent >= (IDLE + BUSY) * TENSOR - 64 * MIB
         assert re.search(r"[1-9][\d.]* MiB lent by idle jobs", launcher.tierctl(daemon, "status"))
 

@@ -54,13 +54,13 @@ def test_a_lowered_limit_takes_memory_and_no_byte(group: MemoryGroup, running: l
             assert before > TENSORS * SIZE
             assert group.lower(before - 80 * MIB, DEADLINE_S), f"{group.usage()} are used"
             end = time.monotonic() + DEADLINE_S
-            while group.usage() > before - 80 * MIB or launcher.metrics(running)["tier_arena_debt_bytes"] > 0:
+            while group.usage() > before - 80 * MIB or launcher.metrics(running)["tierd_arena_debt_bytes"] > 0:
                 assert time.monotonic() < end, f"{group.usage()} of {before} are used"
                 time.sleep(0.02)
             assert (lease.numpy() == content(0)).all(), "what is leased stays"
-        assert launcher.metrics(running)["tier_arena_given_back_bytes_total"] >= 80 * MIB
-        assert launcher.metrics(running)["tier_host_shortages_total"] == 1
-        assert launcher.metrics(running)["tier_host_short"] == 1
+        assert launcher.metrics(running)["tierd_arena_given_back_bytes_total"] >= 80 * MIB
+        assert launcher.metrics(running)["tierd_host_shortages_total"] == 1
+        assert launcher.metrics(running)["tierd_host_memory_short"] == 1
         for number in range(TENSORS):
             assert (client.get(f"tensor {number}") == content(number)).all()
         client.put("another", content(99))

@@ -90,13 +90,13 @@ def test_the_metrics_say_the_same(three_jobs: launcher.Running) -> None:
         lines = page.read().decode().splitlines()
     sums: dict[str, float] = {}
     for line in lines:
-        if found := re.fullmatch(r'(tier_\w+)\{(?:class|job|kind|condition)="[^"]*".*\} (\S+)', line):
-            name = found[1] + "".join(re.findall(r'job="([^"]*)"', line))
+        if found := re.fullmatch(r'(tierd_\w+)\{(?:tierd_job|condition)="[^"]*".*\} (\S+)', line):
+            name = found[1] + "".join(re.findall(r'tierd_job="([^"]*)"', line))
             sums[name] = sums.get(name, 0) + float(found[2])
     for owner in pool["owners"]:
         for figure in ("held", "requested", "waste", "free", "largest_run", "borrowed", "owed", "returning"):
-            assert sums[f"tier_job_{figure}_bytes{owner['job']}"] == owner[f"{figure}_bytes"], figure
-    assert sums["tier_windows_by_condition"] == len(pool["windows"])
+            assert sums[f"tierd_job_{figure}_bytes{owner['job']}"] == owner[f"{figure}_bytes"], figure
+    assert sums["tierd_window_conditions"] == len(pool["windows"])
 
 
 def test_a_pipe_gets_plain_text(three_jobs: launcher.Running) -> None:

@@ -16,7 +16,7 @@ import three_jobs  # noqa: E402
 
 def handed_over(daemon: launcher.Running) -> float:
     """Windows that went from one job to another, however they had become empty."""
-    return sum(n for name, n in launcher.metrics(daemon).items() if name.startswith("tier_hand_over_windows_total"))
+    return sum(n for name, n in launcher.metrics(daemon).items() if name.startswith("tierd_hand_over_windows_total"))
 
 
 def window_files(daemon: launcher.Running) -> int:

@@ -79,7 +79,8 @@ def compacted() -> Round:
             for number in range(ASKED):
                 client.create(f"again {number}", BLOCK).release()
         free = time.perf_counter() - start
-        moved = sum(value for name, value in metrics(process).items() if name.startswith("tier_compaction_moved_bytes"))
+        figures = metrics(process).items()
+        moved = sum(value for name, value in figures if name.startswith("tierd_compaction_moved_bytes"))
         for client in clients:
             client.close()
     return Round(scattered, free, moved, refused, maps)

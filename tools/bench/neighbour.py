@@ -40,10 +40,10 @@ class Counters:
 
     def __init__(self, process: Daemon) -> None:
         values = metrics(process)
-        moves = "tier_compaction_moves_total"
+        moves = "tierd_compaction_moves_total"
         self.compacted = sum(values[f'{moves}{{cause="{cause}"}}'] for cause in COMPACTION)
         self.emptied = values[f'{moves}{{cause="window"}}']
-        self.windows = sum(n for name, n in values.items() if name.startswith("tier_hand_over_windows_total"))
+        self.windows = sum(n for name, n in values.items() if name.startswith("tierd_hand_over_windows_total"))
 
     def all_rose(self, before: Counters) -> bool:
         return all(getattr(self, name) > getattr(before, name) for name in COUNTED)

@@ -83,7 +83,7 @@ def metrics(process: Daemon) -> dict[str, float]:
     """All of them, by name and labels."""
     port = int((process.directory / "metrics.port").read_text())
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-        return {name: float(n) for name, n in re.findall(r"^(tier_\S+) (\S+)$", answer.read().decode(), re.M)}
+        return {name: float(n) for name, n in re.findall(r"^(tierd_\S+) (\S+)$", answer.read().decode(), re.M)}
 
 
 @contextlib.contextmanager

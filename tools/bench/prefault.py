@@ -89,7 +89,7 @@ def one_round() -> tuple[float, float, str]:
         with daemon(arena=ARENA, tier=256 * MIB, prefault=True, program=script, more=more) as (process, _):
             reader.join()
             ours = watch[0].wait()
-            if metrics(process)["tier_arena_prefault_target_bytes"] != ARENA:
+            if metrics(process)["tierd_arena_prefault_target_bytes"] != ARENA:
                 raise SystemExit(f"not all of {ARENA // MIB} MiB was to be had: {process.log_tail()}")
             bare = BareWindows(process, ARENA, min(len(os.sched_getaffinity(0)), THREADS_MAX))
     watching = Watch(bare.shell.process.pid)

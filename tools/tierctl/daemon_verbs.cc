@@ -1,8 +1,10 @@
 #include "tools/tierctl/daemon_verbs.h"
 
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -85,10 +87,11 @@ std::string GivenBackText(const v1::Status& status) {
 }
 
 void PrintStatus(const v1::Status& status, const OutputOptions& output) {
-  const std::vector<std::string> causes = DegradedBy(status);
-  const std::string state =
-      causes.empty() ? Paint("  ok", Mood::kGood, output)
-                     : Paint("  degraded", Mood::kWarning, output) + fmt::format(": {}", fmt::join(causes, "; "));
+  const auto& causes = status.degraded_by();
+  std::string state = causes.empty()
+                          ? Paint("  ok", Mood::kGood, output)
+                          : Paint("  degraded", Mood::kWarning, output) + fmt::format(": {}", fmt::join(causes, "; "));
+  if (status.draining()) state += Paint("  draining", Mood::kWarning, output) + ": no new job or process is taken";
   PrintFields({
       {"tierd", status.version() + state},
       {"pid", fmt::format("{}, up {:.0f} s, epoch {:x}", status.pid(), status.uptime_seconds(), status.epoch())},
@@ -147,6 +150,37 @@ int ShowOneJob(const DaemonOptions& options, const v1::Job& job) {
   return kExitOk;
 }
 
+// Until no process is attached to any job, or `end` is over: polls, as a daemon that ends meanwhile is an answer too.
+int AwaitLastSession(const DaemonOptions& options, std::chrono::steady_clock::time_point end) {
+  constexpr auto kPoll = std::chrono::milliseconds(500);
+  for (;;) {
+    uint64_t sessions = 0;
+    uint64_t jobs = 0;
+    const int asked = Ask<v1::Status>(options, &Stub::GetStatus, v1::GetStatusRequest(), [&](const v1::Status& status) {
+      sessions = status.session_count();
+      jobs = status.job_count();
+      return kExitOk;
+    });
+    if (asked != kExitOk) return asked;
+    if (sessions == 0) {
+      if (options.output.json) {
+        PrintJson({{"drained", ""}, {"sessions", 0}, {"jobs", jobs}});
+      } else {
+        fmt::print(
+            "no process is attached any more{}\n",
+            jobs == 0 ? "" : fmt::format("; {} jobs without processes keep their tensors (tierctl job list)", jobs));
+      }
+      return kExitOk;
+    }
+    if (std::chrono::steady_clock::now() + kPoll > end) {
+      return Explain({Code::kTimeout, fmt::format("{} processes are still attached; the node stays drained (tierctl "
+                                                  "undrain: it takes jobs again)",
+                                                  sessions)});
+    }
+    std::this_thread::sleep_for(kPoll);
+  }
+}
+
 Json TensorsJson(const v1::ListTensorsResponse& response) { return ToJson(response); }
 
 }  // namespace
@@ -179,37 +213,16 @@ std::optional<uint64_t> ParseBytes(const std::string& text) {
   return std::nullopt;
 }
 
-std::vector<std::string> DegradedBy(const v1::Status& status) {
-  std::vector<std::string> causes;
-  if (status.draining()) causes.emplace_back("draining, new work is refused until a restart");
-  if (status.ssd_mode() == "none" && !status.ssd_mode_reason().empty())
-    causes.push_back("no SSD tier, tensors stay in RAM: " + status.ssd_mode_reason());
-  if (status.torn_count() > 0) causes.push_back(fmt::format("torn tensors: {}", status.torn_count()));
-  for (const v1::Device& device : status.devices()) {
-    if (!device.state().empty() && device.state() != "online")
-      causes.push_back(fmt::format("device {} {}: {}", device.index(), device.state(), device.state_reason()));
-    if (device.errors_total() > 0)
-      causes.push_back(fmt::format("device {} errors: {}", device.index(), device.errors_total()));
-    if (device.corrupt_total() > 0)
-      causes.push_back(fmt::format("device {} corrupt pieces: {}", device.index(), device.corrupt_total()));
-    if (device.quarantined_bytes() > 0)
-      causes.push_back(
-          fmt::format("device {} quarantined: {}", device.index(), HumanBytes(device.quarantined_bytes())));
-  }
-  return causes;
-}
-
 int ShowStatus(const DaemonOptions& options) {
   return Ask<v1::Status>(options, &Stub::GetStatus, v1::GetStatusRequest(), [&](const v1::Status& status) {
     if (options.output.json) {
       Json document = ToJson(status);
-      document["degraded"] = !DegradedBy(status).empty();
-      document["degraded_by"] = DegradedBy(status);
+      document["degraded"] = !status.degraded_by().empty();
       PrintJson(document);
     } else {
       PrintStatus(status, options.output);
     }
-    return DegradedBy(status).empty() ? kExitOk : kExitDegraded;
+    return status.degraded_by().empty() && !status.draining() ? kExitOk : kExitDegraded;
   });
 }
 
@@ -398,19 +411,33 @@ int RetryDevice(const DaemonOptions& options, uint32_t device) {
   });
 }
 
-int Drain(const DaemonOptions& options, const std::string& job, uint32_t timeout_ms) {
+int Drain(const DaemonOptions& options, const DrainRequest& asked) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(asked.timeout_s);
   v1::DrainRequest request;
-  request.set_job(job);
-  request.set_timeout_ms(timeout_ms);
-  const std::chrono::milliseconds wait(timeout_ms + 10'000ll);
-  return Ask<v1::DrainResponse>(
+  request.set_job(asked.job);
+  request.set_timeout_ms(asked.timeout_s * 1000);
+  const std::chrono::milliseconds wait(asked.timeout_s * 1000ll + 10'000);
+  const int flushed = Ask<v1::DrainResponse>(
       options, &Stub::Drain, request,
       [&](const v1::DrainResponse&) {
-        const std::string what = job.empty() ? "tierd" : "job " + job;
-        options.output.json ? PrintJson({{"drained", job}}) : fmt::print("{}: everything dirty is on SSD\n", what);
+        if (options.output.json) {
+          if (!asked.wait) PrintJson({{"drained", asked.job}});
+        } else if (asked.job.empty()) {
+          fmt::print("tierd takes no new job or process; what was dirty is on SSD\n");
+        } else {
+          fmt::print("job {}: everything dirty is on SSD\n", asked.job);
+        }
         return kExitOk;
       },
       wait);
+  return flushed != kExitOk || !asked.wait ? flushed : AwaitLastSession(options, end);
+}
+
+int Undrain(const DaemonOptions& options) {
+  return Ask<v1::UndrainResponse>(options, &Stub::Undrain, v1::UndrainRequest(), [&](const v1::UndrainResponse&) {
+    options.output.json ? PrintJson({{"undrained", true}}) : fmt::print("tierd: new jobs and processes are taken\n");
+    return kExitOk;
+  });
 }
 
 int ShowVersion(const DaemonOptions& options) {

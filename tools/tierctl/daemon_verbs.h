@@ -5,18 +5,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "tools/tierctl/daemon_options.h"
 
-namespace tier::v1 {
-class Status;
-}
-
 namespace tier::tierctl {
 
-// Why a daemon is degraded, each cause in a few words; empty if it is not.
-std::vector<std::string> DegradedBy(const v1::Status& status);
 int ShowStatus(const DaemonOptions& options);
 int ListJobs(const DaemonOptions& options);
 int ShowJob(const DaemonOptions& options, const std::string& name);
@@ -35,8 +28,13 @@ int ShowTensor(const DaemonOptions& options, const std::string& job, const std::
 int ListDevices(const DaemonOptions& options);
 int DrainDevice(const DaemonOptions& options, uint32_t device, bool undo);
 int RetryDevice(const DaemonOptions& options, uint32_t device);
-// Job empty: the whole daemon, which then takes no new work.
-int Drain(const DaemonOptions& options, const std::string& job, uint32_t timeout_ms);
+struct DrainRequest {
+  std::string job;  // Empty: the whole daemon, which then takes no new job or process.
+  uint32_t timeout_s = 60;
+  bool wait = false;  // Until the last process has left.
+};
+int Drain(const DaemonOptions& options, const DrainRequest& asked);
+int Undrain(const DaemonOptions& options);
 int ShowVersion(const DaemonOptions& options);
 
 // "64GiB", "1.5 TB", "4096": bytes, as in the configuration. Nothing if it is no size.

@@ -40,6 +40,7 @@ struct Arguments {
   uint32_t timeout_s = 60;
   bool force = false;
   bool undo = false;
+  bool wait = false;
   bool named = false;
   bool purge = false;
 };
@@ -111,14 +112,17 @@ class CommandLine {
     Verb(&app_, "doctor", "What this machine lacks, and the line to paste that grants it",
          [this] { return Doctor(args_.daemon); });
     Verb(&app_, "version", "Versions of tierctl and of the daemon", [this] { return ShowVersion(args_.daemon); });
-    CLI::App* drain =
-        Verb(&app_, "drain", "Write everything dirty to SSD and wait; without a job, refuse all new work from then on",
-             [this] { return Drain(args_.daemon, args_.job, args_.timeout_s * 1000); });
-    drain->add_option("job", args_.job,
-                      "Only this job; without it the daemon refuses all new work from then on, until it is restarted");
+    CLI::App* drain = Verb(
+        &app_, "drain",
+        "Take no new job or process, let those that run go on, and write everything dirty to SSD; or that of one job",
+        [this] { return Drain(args_.daemon, {.job = args_.job, .timeout_s = args_.timeout_s, .wait = args_.wait}); });
+    CLI::Option* const job = drain->add_option("job", args_.job, "Only write what is dirty of this job");
+    drain->add_flag("--wait", args_.wait, "Return when the last process has left; --timeout counts for all of it")
+        ->excludes(job);
     drain->add_option("--timeout", args_.timeout_s, "How long to wait, 1 to 3600")
         ->type_name("SECONDS")
         ->check(Within(1, 3600));
+    Verb(&app_, "undrain", "Take new jobs and processes again", [this] { return Undrain(args_.daemon); });
     Verb(&app_, "help", "This text, or that of the noun and verb that follow", [this] {
       fmt::print("{}", app_.help());
       return kExitOk;

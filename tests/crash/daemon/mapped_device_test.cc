@@ -118,7 +118,7 @@ class MappedDevices : public ::testing::Test {
   }
   bool Is(size_t index, const std::string& state) {
     const std::string labels = "{device=\"" + std::to_string(index) + "\",state=\"" + state + "\"}";
-    return Figure("tier_device_state" + labels) == 1;
+    return Figure("tierd_device_state" + labels) == 1;
   }
   static bool Within(seconds most, const std::function<bool()>& holds) {
     for (const auto end = steady_clock::now() + most; steady_clock::now() < end;) {

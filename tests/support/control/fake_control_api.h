@@ -86,6 +86,13 @@ class FakeControlApi final : public session::ControlApi {
     drained.emplace_back(job, timeout);
     return {};
   }
+  Status Undrain(const session::Caller& caller) override {
+    const std::lock_guard lock(mutex_);
+    callers.push_back(caller);
+    if (refusal.code != Code::kOk) return std::unexpected(refusal);
+    ++undrained;
+    return {};
+  }
   Status DrainDevice(const session::Caller&, uint16_t device, bool) override {
     if (device != 0) return Fail(Code::kNotFound, "no device " + std::to_string(device));
     return {};
@@ -126,6 +133,7 @@ class FakeControlApi final : public session::ControlApi {
   std::vector<session::Caller> callers;
   std::vector<session::OpenJobRequest> opened;
   std::vector<std::pair<std::string, std::chrono::milliseconds>> drained;
+  int undrained = 0;
   std::list<std::function<void(const session::Event&)>> watchers;
 
  private:

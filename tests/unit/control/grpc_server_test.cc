@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
@@ -65,6 +66,57 @@ class GrpcServerTest : public ::testing::Test {
   test::FakeControlApi api_;
   std::unique_ptr<GrpcServer> server_;
 };
+
+// grpc.health.v1.Health/Check as any probe asks it: 1 is SERVING, 2 NOT_SERVING, 0 any refusal.
+int Health(const std::string& socket, const std::string& service) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  grpc::GenericStub stub(grpc::CreateCustomChannel("unix:" + socket, grpc::InsecureChannelCredentials(), arguments));
+  std::string bytes = "\x0a" + std::string(1, static_cast<char>(service.size())) + service;  // Field 1, a string.
+  grpc::Slice slice(bytes);
+  const grpc::ByteBuffer request(&slice, 1);
+  grpc::ByteBuffer response;
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+  std::promise<grpc::Status> done;
+  stub.UnaryCall(&context, "/grpc.health.v1.Health/Check", {}, &request, &response,
+                 [&](grpc::Status status) { done.set_value(std::move(status)); });
+  if (!done.get_future().get().ok()) return 0;
+  std::vector<grpc::Slice> slices;
+  if (!response.Dump(&slices).ok()) return 0;
+  std::string answer;
+  for (const auto& each : slices) answer.append(reinterpret_cast<const char*>(each.begin()), each.size());
+  return answer.size() == 2 && answer[0] == 8 ? answer[1] : 0;  // Field 1, a number.
+}
+
+TEST_F(GrpcServerTest, HealthSaysWhetherNewWorkIsTaken) {
+  const std::string& socket = options_.control_socket;
+  for (const char* service : {"", "tier.v1.Control"}) EXPECT_EQ(Health(socket, service), 1) << service;
+  EXPECT_EQ(Health(socket, "no.such.Service"), 0);
+  server_->SetServing(false);
+  for (const char* service : {"", "tier.v1.Control"}) EXPECT_EQ(Health(socket, service), 2) << service;
+  EXPECT_EQ(Health(options_.admin_socket, ""), 2) << "of a server made later";
+  server_->SetServing(true);
+  EXPECT_EQ(Health(socket, "tier.v1.Control"), 1);
+  EXPECT_EQ(Health(options_.admin_socket, ""), 1);
+}
+
+TEST_F(GrpcServerTest, UndrainIsCarriedToTheDaemonWithItsCaller) {
+  v1::UndrainResponse response;
+  {
+    grpc::ClientContext context;
+    SetDeadline(&context);
+    EXPECT_TRUE(Stub(options_.admin_socket)->Undrain(&context, {}, &response).ok());
+  }
+  EXPECT_EQ(api_.undrained, 1);
+  EXPECT_TRUE(api_.callers.back().admin);
+  api_.refusal = {Code::kDenied, "no"};
+  grpc::ClientContext context;
+  SetDeadline(&context);
+  EXPECT_EQ(Stub(options_.control_socket)->Undrain(&context, {}, &response).error_code(),
+            grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(api_.undrained, 1);
+}
 
 TEST_F(GrpcServerTest, AnswersStatus) {
   api_.description.version = "9.9";

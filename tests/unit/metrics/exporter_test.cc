@@ -39,7 +39,7 @@ TEST(Exporter, ServesTheDaemonsFiguresOnAFreePort) {
   ASSERT_NE((*exporter)->port(), 0);
   const std::string page = Get((*exporter)->port(), "/metrics");
   EXPECT_NE(page.find("200 OK"), std::string::npos);
-  EXPECT_NE(page.find("tier_arena_bytes 4711"), std::string::npos) << page;
+  EXPECT_NE(page.find("tierd_arena_bytes 4711"), std::string::npos) << page;
   EXPECT_TRUE(api.callers.back().admin) << "operators see every job";
 }
 

@@ -22,14 +22,20 @@ std::string LabelOf(const prometheus::ClientMetric& metric, const std::string& n
   return {};
 }
 
-std::vector<session::JobDescription> Jobs(size_t count) {
-  std::vector<session::JobDescription> jobs(count);
+std::vector<JobRow> Jobs(size_t count) {
+  std::vector<JobRow> jobs(count);
   for (size_t i = 0; i < count; ++i) {
     jobs[i].name = "job" + std::to_string(i);
+    jobs[i].uid = "1000";
     jobs[i].counters.ram_bytes = i + 1;
     jobs[i].counters.swap_out_bytes = 10;
   }
   return jobs;
+}
+
+std::vector<prometheus::MetricFamily> BuildFamilies(const session::DaemonDescription& daemon,
+                                                    const std::vector<JobRow>& jobs) {
+  return metrics::BuildFamilies(daemon, jobs, {});
 }
 
 TEST(Families, NamesFollowTheRuleAndAreUnique) {
@@ -39,7 +45,7 @@ TEST(Families, NamesFollowTheRuleAndAreUnique) {
   std::set<std::string> names;
   constexpr const char* kAllowed = "abcdefghijklmnopqrstuvwxyz0123456789_";
   for (const auto& family : families) {
-    EXPECT_TRUE(family.name.starts_with("tier_")) << family.name;
+    EXPECT_TRUE(family.name.starts_with("tierd_") || family.name.starts_with("process_")) << family.name;
     EXPECT_EQ(family.name.find_first_not_of(kAllowed), std::string::npos) << family.name;
     EXPECT_TRUE(names.insert(family.name).second) << family.name << " twice";
     EXPECT_FALSE(family.help.empty()) << family.name;
@@ -48,13 +54,27 @@ TEST(Families, NamesFollowTheRuleAndAreUnique) {
   }
 }
 
-TEST(Families, SumsOverJobsKeepWhatClosedJobsCounted) {
+TEST(Families, WhatAllJobsCountedIsThereWithoutAnyJob) {
   session::DaemonDescription daemon;
-  daemon.engine.totals.evicted_bytes = 70;
-  daemon.engine.totals.write_avoided_bytes = 30;
+  daemon.engine.totals = {.swap_out_bytes = 10,
+                          .swap_in_bytes = 20,
+                          .acquire_hits = 3,
+                          .acquire_misses = 4,
+                          .stall_ns = 5'000'000'000,
+                          .evicted_bytes = 70,
+                          .write_avoided_bytes = 30};
   const auto families = BuildFamilies(daemon, {});
-  EXPECT_DOUBLE_EQ(Find(families, "tier_eviction_bytes_total")->metric.at(0).counter.value, 70);
-  EXPECT_DOUBLE_EQ(Find(families, "tier_writeback_avoided_bytes_total")->metric.at(0).counter.value, 30);
+  const auto value = [&](const char* name) { return Find(families, name)->metric.at(0).counter.value; };
+  EXPECT_DOUBLE_EQ(value("tierd_swap_out_bytes_total"), 10);
+  EXPECT_DOUBLE_EQ(value("tierd_swap_in_bytes_total"), 20);
+  EXPECT_DOUBLE_EQ(value("tierd_stall_seconds_total"), 5);
+  EXPECT_DOUBLE_EQ(value("tierd_evicted_bytes_total"), 70);
+  EXPECT_DOUBLE_EQ(value("tierd_writeback_avoided_bytes_total"), 30);
+  const auto* acquires = Find(families, "tierd_acquires_total");
+  ASSERT_EQ(acquires->metric.size(), 2u);
+  EXPECT_EQ(LabelOf(acquires->metric[0], "result"), "hit");
+  EXPECT_DOUBLE_EQ(acquires->metric[0].counter.value, 3);
+  EXPECT_DOUBLE_EQ(acquires->metric[1].counter.value, 4);
 }
 
 TEST(Families, MovesInRamAreCountedByTheirCause) {
@@ -68,11 +88,11 @@ TEST(Families, MovesInRamAreCountedByTheirCause) {
     }
     return -1.0;
   };
-  EXPECT_DOUBLE_EQ(value("tier_compaction_moves_total", "slot"), 3);
-  EXPECT_DOUBLE_EQ(value("tier_compaction_moved_bytes_total", "slot"), 12288);
-  EXPECT_DOUBLE_EQ(value("tier_compaction_cancelled_total", "slot"), 2);
-  EXPECT_DOUBLE_EQ(value("tier_compaction_moves_total", "block"), 0);
-  EXPECT_DOUBLE_EQ(value("tier_compaction_moves_total", "window"), 0);
+  EXPECT_DOUBLE_EQ(value("tierd_compaction_moves_total", "slot"), 3);
+  EXPECT_DOUBLE_EQ(value("tierd_compaction_moved_bytes_total", "slot"), 12288);
+  EXPECT_DOUBLE_EQ(value("tierd_compaction_cancelled_moves_total", "slot"), 2);
+  EXPECT_DOUBLE_EQ(value("tierd_compaction_moves_total", "block"), 0);
+  EXPECT_DOUBLE_EQ(value("tierd_compaction_moves_total", "window"), 0);
 }
 
 TEST(Families, WindowsThatGoToOtherJobsAreCountedByHowTheyBecameEmpty) {
@@ -80,21 +100,24 @@ TEST(Families, WindowsThatGoToOtherJobsAreCountedByHowTheyBecameEmpty) {
   daemon.engine.hand_over = {.windows = {5, 6, 7}, .evicted_bytes = 8192, .lent_bytes = 4096};
   const auto families = BuildFamilies(daemon, {});
   std::map<std::string, double> windows;
-  for (const auto& metric : Find(families, "tier_hand_over_windows_total")->metric) {
+  for (const auto& metric : Find(families, "tierd_hand_over_windows_total")->metric) {
     windows[LabelOf(metric, "how")] = metric.counter.value;
   }
   EXPECT_EQ(windows, (std::map<std::string, double>{{"empty", 5}, {"moved", 6}, {"evicted", 7}}));
-  EXPECT_DOUBLE_EQ(Find(families, "tier_hand_over_evicted_bytes_total")->metric.at(0).counter.value, 8192);
-  EXPECT_DOUBLE_EQ(Find(families, "tier_lent_bytes_total")->metric.at(0).counter.value, 4096);
+  EXPECT_DOUBLE_EQ(Find(families, "tierd_hand_over_evicted_bytes_total")->metric.at(0).counter.value, 8192);
+  EXPECT_DOUBLE_EQ(Find(families, "tierd_lent_bytes_total")->metric.at(0).counter.value, 4096);
 }
 
 TEST(Families, NoSeriesAppearsTwice) {
   auto jobs = Jobs(3);
-  jobs[0].name = jobs[1].name = jobs[2].name = "same";
-  jobs[0].uid = 1;
-  jobs[1].uid = 2;
-  jobs[2].uid = 3;
-  for (const auto& family : BuildFamilies({}, jobs)) {
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    jobs[i].name = "same";  // Of three users.
+    jobs[i].uid = std::to_string(i);
+  }
+  session::DaemonDescription daemon;
+  daemon.devices.resize(2);
+  daemon.devices[1].index = 1;
+  for (const auto& family : BuildFamilies(daemon, jobs)) {
     std::set<std::vector<std::pair<std::string, std::string>>> seen;
     for (const auto& metric : family.metric) {
       std::vector<std::pair<std::string, std::string>> labels;
@@ -104,34 +127,24 @@ TEST(Families, NoSeriesAppearsTwice) {
   }
 }
 
-TEST(Families, JobLabelsAreBoundedAndTheRestIsSummed) {
-  const auto families = BuildFamilies({}, Jobs(kJobLabelsMax + 50));
-  const auto* out = Find(families, "tier_swap_out_bytes_total");
-  ASSERT_NE(out, nullptr);
-  ASSERT_EQ(out->metric.size(), kJobLabelsMax + 1);
-  EXPECT_EQ(LabelOf(out->metric.back(), "job"), "(other)");
-  EXPECT_DOUBLE_EQ(out->metric.back().counter.value, 500);
-  // The smallest are the ones without a label.
-  const auto* ram = Find(families, "tier_job_ram_bytes");
-  EXPECT_DOUBLE_EQ(ram->metric.back().gauge.value, 50 * 51 / 2);
-}
-
-TEST(Families, NoJobNameCollidesWithALabelOfOurs) {
-  auto jobs = Jobs(kJobLabelsMax + 5);
-  const size_t last = jobs.size() - 1;
-  jobs[last].name = "other";
-  jobs[last - 1].name = jobs[last - 2].name = "twice";
-  jobs[last - 1].uid = 1000;
-  jobs[last - 2].uid = 2000;
-  jobs[last - 3].name = "twice@2000";
-  for (const auto& family : BuildFamilies({}, jobs)) {
-    std::set<std::string> seen;
+TEST(Families, AJobIsLabelledByItsNameAndItsUserAlone) {
+  for (const auto& family : BuildFamilies({}, Jobs(1))) {
     for (const auto& metric : family.metric) {
-      const std::string job = LabelOf(metric, "job");
-      const std::string series = job + LabelOf(metric, "kind") + LabelOf(metric, "class");
-      EXPECT_TRUE(job.empty() || seen.insert(series).second) << family.name << " has " << job << " twice";
+      EXPECT_EQ(LabelOf(metric, "job"), "") << family.name << ": Prometheus has a label of that name";
+      if (!family.name.starts_with("tierd_job_")) continue;
+      EXPECT_EQ(LabelOf(metric, "tierd_job"), "job0") << family.name;
+      EXPECT_EQ(LabelOf(metric, "uid"), "1000") << family.name;
     }
   }
+}
+
+TEST(Families, ALimitThatIsNoneHasNoSeries) {
+  auto jobs = Jobs(2);
+  jobs[1].counters.limit_bytes = 5;
+  const auto families = BuildFamilies({}, jobs);
+  ASSERT_EQ(Find(families, "tierd_job_limit_bytes")->metric.size(), 1u);
+  EXPECT_EQ(LabelOf(Find(families, "tierd_job_limit_bytes")->metric[0], "tierd_job"), "job1");
+  EXPECT_EQ(Find(families, "tierd_job_ssd_limit_bytes")->metric.size(), 0u);
 }
 
 TEST(Families, WaitHistogramIsCumulative) {
@@ -140,7 +153,7 @@ TEST(Families, WaitHistogramIsCumulative) {
   daemon.engine.wait_histogram.back() = 2;
   daemon.engine.wait_sum_ns = 2'000'000'000;
   const auto families = BuildFamilies(daemon, {});
-  const auto* waits = Find(families, "tier_acquire_wait_seconds");
+  const auto* waits = Find(families, "tierd_acquire_wait_seconds");
   ASSERT_NE(waits, nullptr);
   const auto& histogram = waits->metric.at(0).histogram;
   EXPECT_EQ(histogram.sample_count, 5u);
@@ -153,7 +166,7 @@ TEST(Families, RefusalsAreShownOnceTheyHappened) {
   session::DaemonDescription daemon;
   daemon.engine.requests[static_cast<size_t>(proto::Op::kCreate)][static_cast<size_t>(Code::kNoMemory)] = 4;
   const auto families = BuildFamilies(daemon, {});
-  const auto* requests = Find(families, "tier_request_total");
+  const auto* requests = Find(families, "tierd_requests_total");
   ASSERT_NE(requests, nullptr);
   std::map<std::string, double> refused;
   for (const auto& metric : requests->metric) {
@@ -167,7 +180,7 @@ std::map<std::string, double> ByLabel(const std::vector<prometheus::MetricFamily
                                       const std::string& label, const std::string& job = {}) {
   std::map<std::string, double> values;
   for (const auto& metric : Find(families, name)->metric) {
-    if (LabelOf(metric, "job") != job) continue;
+    if (LabelOf(metric, "tierd_job") != job) continue;
     values[LabelOf(metric, label)] = metric.counter.value + metric.gauge.value;
   }
   return values;
@@ -176,7 +189,7 @@ std::map<std::string, double> ByLabel(const std::vector<prometheus::MetricFamily
 TEST(Families, RefusalsAreCountedByEveryReason) {
   session::DaemonDescription daemon;
   daemon.engine.refusals[static_cast<size_t>(tiering::RefusalReason::kArena)] = 3;
-  const auto refused = ByLabel(BuildFamilies(daemon, {}), "tier_refusal_total", "reason");
+  const auto refused = ByLabel(BuildFamilies(daemon, {}), "tierd_refusals_total", "reason");
   EXPECT_EQ(refused.size(), tiering::kRefusalReasons) << "a rate exists before the first refusal";
   EXPECT_DOUBLE_EQ(refused.at("arena"), 3);
   EXPECT_DOUBLE_EQ(refused.at("host_memory"), 0);
@@ -185,7 +198,7 @@ TEST(Families, RefusalsAreCountedByEveryReason) {
 TEST(Families, WindowsAreCountedByCondition) {
   session::DaemonDescription daemon;
   daemon.engine.windows_by_condition = {1, 2, 3, 4, 5, 6};
-  EXPECT_EQ(ByLabel(BuildFamilies(daemon, {}), "tier_windows_by_condition", "condition"),
+  EXPECT_EQ(ByLabel(BuildFamilies(daemon, {}), "tierd_window_conditions", "condition"),
             (std::map<std::string, double>{
                 {"making", 1}, {"ready", 2}, {"emptying", 3}, {"returning", 4}, {"overdue", 5}, {"closing", 6}}));
 }
@@ -200,24 +213,15 @@ TEST(Families, AJobsPoolIsShownByKindAndClass) {
                            .owed_bytes = 8,
                            .returning_bytes = 9};
   const auto families = BuildFamilies({}, jobs);
-  EXPECT_EQ(ByLabel(families, "tier_job_held_bytes", "kind", "job0"),
+  EXPECT_EQ(ByLabel(families, "tierd_job_held_bytes", "kind", "job0"),
             (std::map<std::string, double>{{"block", 100}, {"slot", 50}}));
-  EXPECT_EQ(ByLabel(families, "tier_job_requested_bytes", "class", "job0"),
+  EXPECT_EQ(ByLabel(families, "tierd_job_requested_bytes", "class", "job0"),
             (std::map<std::string, double>{{"block", 10}, {"tail", 20}, {"slot", 30}}));
   const std::map<std::string, double> expected = {{"waste", 90},   {"free", 60}, {"largest_run", 40},
                                                   {"borrowed", 7}, {"owed", 8},  {"returning", 9}};
   for (const auto& [figure, value] : expected) {
-    EXPECT_DOUBLE_EQ(Find(families, "tier_job_" + figure + "_bytes")->metric.at(0).gauge.value, value) << figure;
+    EXPECT_DOUBLE_EQ(Find(families, "tierd_job_" + figure + "_bytes")->metric.at(0).gauge.value, value) << figure;
   }
-}
-
-TEST(Families, ThePoolOfJobsWithoutALabelIsSummedAndItsLargestRunIsNot) {
-  auto jobs = Jobs(kJobLabelsMax + 2);
-  for (auto& job : jobs) job.counters.pool = {.held_bytes = {10, 1}, .largest_run_bytes = job.counters.ram_bytes};
-  const auto families = BuildFamilies({}, jobs);
-  EXPECT_EQ(ByLabel(families, "tier_job_held_bytes", "kind", "(other)"),
-            (std::map<std::string, double>{{"block", 20}, {"slot", 2}}));
-  EXPECT_DOUBLE_EQ(Find(families, "tier_job_largest_run_bytes")->metric.back().gauge.value, 2);
 }
 
 TEST(Families, FiguresLandUnderTheirNames) {
@@ -233,18 +237,84 @@ TEST(Families, FiguresLandUnderTheirNames) {
   daemon.devices[1].now.space.free = 5;
   daemon.devices[1].now.traffic = {.errors = 2, .corrupt = 3, .window_faults = 4};
   const auto families = BuildFamilies(daemon, {});
-  EXPECT_DOUBLE_EQ(Find(families, "tier_arena_bytes")->metric.at(0).gauge.value, 77);
-  EXPECT_DOUBLE_EQ(Find(families, "tier_arena_prefault_bytes")->metric.at(0).gauge.value, 8);
-  EXPECT_DOUBLE_EQ(Find(families, "tier_arena_prefault_target_bytes")->metric.at(0).gauge.value, 9);
-  EXPECT_DOUBLE_EQ(Find(families, "tier_device_free_bytes")->metric.at(1).gauge.value, 5);
-  EXPECT_EQ(LabelOf(Find(families, "tier_device_free_bytes")->metric.at(1), "device"), "1");
-  EXPECT_DOUBLE_EQ(Find(families, "tier_device_errors_total")->metric.at(1).counter.value, 2);
-  EXPECT_DOUBLE_EQ(Find(families, "tier_device_corrupt_total")->metric.at(1).counter.value, 3);
-  EXPECT_DOUBLE_EQ(Find(families, "tier_device_window_faults_total")->metric.at(1).counter.value, 4);
-  EXPECT_EQ(LabelOf(Find(families, "tier_engine_spin_mode")->metric.at(0), "mode"), "auto");
-  EXPECT_DOUBLE_EQ(Find(families, "tier_engine_spin_pauses_total")->metric.at(0).counter.value, 6);
-  EXPECT_EQ(LabelOf(Find(families, "tier_ssd_mode")->metric.at(0), "mode"), "reduced");
-  EXPECT_EQ(LabelOf(Find(families, "tier_build_info")->metric.at(0), "version"), "1.2.3");
+  EXPECT_DOUBLE_EQ(Find(families, "tierd_arena_bytes")->metric.at(0).gauge.value, 77);
+  EXPECT_DOUBLE_EQ(Find(families, "tierd_arena_prefaulted_bytes")->metric.at(0).gauge.value, 8);
+  EXPECT_DOUBLE_EQ(Find(families, "tierd_arena_prefault_target_bytes")->metric.at(0).gauge.value, 9);
+  EXPECT_DOUBLE_EQ(Find(families, "tierd_device_free_bytes")->metric.at(1).gauge.value, 5);
+  EXPECT_EQ(LabelOf(Find(families, "tierd_device_free_bytes")->metric.at(1), "device"), "1");
+  EXPECT_DOUBLE_EQ(Find(families, "tierd_device_errors_total")->metric.at(1).counter.value, 2);
+  EXPECT_DOUBLE_EQ(Find(families, "tierd_device_corrupt_pieces_total")->metric.at(1).counter.value, 3);
+  EXPECT_DOUBLE_EQ(Find(families, "tierd_device_window_faults_total")->metric.at(1).counter.value, 4);
+  EXPECT_DOUBLE_EQ(Find(families, "tierd_engine_spin_pauses_total")->metric.at(0).counter.value, 6);
+  EXPECT_EQ(LabelOf(Find(families, "tierd_build_info")->metric.at(0), "version"), "1.2.3");
+}
+
+TEST(Families, ModesAndStatesHaveASeriesForEachValue) {
+  session::DaemonDescription daemon;
+  daemon.io_mode = "threads";
+  daemon.memory_mode = "pinned";
+  daemon.ssd_mode = "reduced";
+  daemon.spin_mode = "auto";
+  daemon.huge_page_mode = "thp";
+  daemon.devices.resize(1);
+  daemon.devices[0].now.state = storage::DeviceState::kSuspect;
+  const auto families = BuildFamilies(daemon, {});
+  using Values = std::map<std::string, double>;
+  EXPECT_EQ(ByLabel(families, "tierd_io_mode", "mode"), (Values{{"io_uring", 0}, {"threads", 1}}));
+  EXPECT_EQ(ByLabel(families, "tierd_memory_mode", "mode"), (Values{{"pinned", 1}, {"unpinned", 0}}));
+  EXPECT_EQ(ByLabel(families, "tierd_ssd_mode", "mode"), (Values{{"full", 0}, {"reduced", 1}, {"none", 0}}));
+  EXPECT_EQ(ByLabel(families, "tierd_engine_spin_mode", "mode"), (Values{{"auto", 1}, {"always", 0}, {"never", 0}}));
+  EXPECT_EQ(ByLabel(families, "tierd_huge_page_mode", "mode"), (Values{{"hugetlb", 0}, {"thp", 1}, {"small", 0}}));
+  EXPECT_EQ(ByLabel(families, "tierd_device_state", "state"),
+            (Values{{"online", 0}, {"suspect", 1}, {"offline", 0}, {"gone", 0}}));
+}
+
+TEST(Families, DrainingAndDegradedAreFiguresOfAFixedSet) {
+  session::DaemonDescription daemon;
+  using Values = std::map<std::string, double>;
+  EXPECT_EQ(ByLabel(BuildFamilies(daemon, {}), "tierd_degraded", "cause"),
+            (Values{{"ssd_tier", 0}, {"torn_tensors", 0}, {"device", 0}}));
+  EXPECT_DOUBLE_EQ(Find(BuildFamilies(daemon, {}), "tierd_draining")->metric.at(0).gauge.value, 0);
+  daemon.draining = true;
+  daemon.engine.torn_count = 2;
+  EXPECT_EQ(ByLabel(BuildFamilies(daemon, {}), "tierd_degraded", "cause"),
+            (Values{{"ssd_tier", 0}, {"torn_tensors", 1}, {"device", 0}}));
+  EXPECT_DOUBLE_EQ(Find(BuildFamilies(daemon, {}), "tierd_draining")->metric.at(0).gauge.value, 1);
+}
+
+TEST(Families, ADeviceIsNamedByPathAndUuid) {
+  session::DaemonDescription daemon;
+  daemon.devices.push_back({.index = 3, .path = "/dev/nvme0n1", .uuid = "u-u", .block_device = true, .now = {}});
+  const auto families = BuildFamilies(daemon, {});
+  const auto& info = Find(families, "tierd_device_info")->metric.at(0);
+  EXPECT_EQ(LabelOf(info, "device"), "3");
+  EXPECT_EQ(LabelOf(info, "path"), "/dev/nvme0n1");
+  EXPECT_EQ(LabelOf(info, "device_uuid"), "u-u");
+  EXPECT_EQ(LabelOf(info, "kind"), "block");
+}
+
+TEST(Families, TheProcessHasTheNamesThatMonitoringExpects) {
+  const auto families = metrics::BuildFamilies({}, {}, {.cpu_seconds = 1.5, .start_time_seconds = 2, .open_fds = 7});
+  EXPECT_DOUBLE_EQ(Find(families, "process_cpu_seconds_total")->metric.at(0).counter.value, 1.5);
+  EXPECT_DOUBLE_EQ(Find(families, "process_start_time_seconds")->metric.at(0).gauge.value, 2);
+  EXPECT_DOUBLE_EQ(Find(families, "process_open_fds")->metric.at(0).gauge.value, 7);
+}
+
+TEST(ProcessFigures, AreThoseOfThisProcess) {
+  const ProcessFigures figures = ReadProcessFigures();
+  EXPECT_GT(figures.start_time_seconds, 1.6e9) << "after 2020";
+  EXPECT_GT(figures.resident_bytes, uint64_t{1} << 20);
+  EXPECT_GT(figures.virtual_bytes, figures.resident_bytes);
+  EXPECT_GE(figures.open_fds, 3u);
+  EXPECT_GT(figures.max_fds, figures.open_fds);
+  EXPECT_GE(figures.threads, 1u);
+  EXPECT_GE(figures.cpu_seconds, 0);
+}
+
+TEST(ProcessFigures, AreZeroWhereProcIsMissing) {
+  const ProcessFigures figures = ReadProcessFigures("/nowhere");
+  EXPECT_EQ(figures.resident_bytes, 0u);
+  EXPECT_EQ(figures.open_fds, 0u);
 }
 
 }  // namespace

@@ -1,11 +1,15 @@
 // ControlApi over a live engine thread: who may do what, what is told, and events.
 #include <future>
 #include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/proto/thread_shortage.h"
+#include "tests/support/session/control_callers.h"
 #include "tests/support/session/manual_clock.h"
 #include "tests/support/session/session_world.h"
 
@@ -14,46 +18,19 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using testing::Collector;
 using ::testing::Contains;
 using testing::DataClient;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::kAdmin;
+using testing::kAlice;
+using testing::kBob;
 using testing::MakeHello;
 using testing::ManualClock;
 using testing::ScriptedReply;
 using testing::SessionWorld;
 using testing::SubmittedRequest;
-
-const Caller kAlice{.uid = 1000};
-const Caller kBob{.uid = 1001};
-const Caller kAdmin{.uid = 0, .admin = true};
-
-// Collects events; Wait gives the n-th.
-class Collector {
- public:
-  std::function<void(const Event&)> callback() {
-    return [this](const Event& event) {
-      const std::lock_guard lock(mutex_);
-      events_.push_back(event);
-      arrived_.notify_all();
-    };
-  }
-  Event Wait(size_t n) {
-    std::unique_lock lock(mutex_);
-    const bool there = arrived_.wait_for(lock, seconds(20), [&] { return events_.size() > n; });
-    TIER_CHECK(there, "event {}", n);
-    return events_[n];
-  }
-  size_t count() {
-    const std::lock_guard lock(mutex_);
-    return events_.size();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable arrived_;
-  std::vector<Event> events_;
-};
 
 TEST(ControlServer, OpensJobsByTheRulesOfTheHandshake) {
   SessionWorld world;
@@ -184,77 +161,26 @@ TEST(ControlServer, DescribesTheDaemonWithTheEnginesFigures) {
   EXPECT_FALSE(description->draining);
 }
 
-TEST(ControlServer, DrainFlushesEverySessionOfTheJobAndNoOther) {
-  SessionWorld world;
-  DataClient first(world.socket_path());
-  DataClient other(world.socket_path());
-  const auto welcome = first.Attach(MakeHello("train"));
-  ASSERT_EQ(other.Attach(MakeHello("other")).code, 0);
-  EXPECT_TRUE(world.control().Drain(kAdmin, "train", seconds(10)));
-  const auto submitted = world.OnEngine([&] { return world.engine.submitted; });
-  ASSERT_EQ(submitted.size(), 2u) << "what is the session's own and what is the job's";
-  EXPECT_EQ(static_cast<uint64_t>(submitted[0].session), welcome.session);
-  EXPECT_EQ(submitted[1].session, tiering::kInternalSession);
-  EXPECT_EQ(submitted[1].argument, welcome.job);
-  for (const SubmittedRequest& request : submitted) {
-    EXPECT_EQ(request.op, proto::Op::kFlush);
-    EXPECT_EQ(request.timeout_ms, 10'000u);
-    EXPECT_GE(request.sequence, kInternalSequenceFirst);
-  }
-  EXPECT_TRUE(first.ring().Receive().empty()) << "the client asked nothing and is answered nothing";
-}
-
-TEST(ControlServer, DrainWritesWhatJobsWithoutSessionsHold) {
-  SessionWorld world;
-  ASSERT_TRUE(world.control().OpenJob(kAlice, {.name = "resting", .named = true}));
-  world.OnEngine([&] {
-    world.engine.answer = [](const SubmittedRequest&) {
-      return ScriptedReply{.code = Code::kNoSpace, .detail = "the SSD tier is full"};
-    };
-  });
-  EXPECT_EQ(world.control().Drain(kAlice, "resting", seconds(10)).error().code, Code::kNoSpace);
-  EXPECT_EQ(world.control().Drain(kAdmin, "", seconds(10)).error().code, Code::kNoSpace) << "with all of the daemon";
-  EXPECT_EQ(world.OnEngine([&] { return world.engine.submitted.size(); }), 2u);
-}
-
-TEST(ControlServer, DrainTellsTheFirstFailure) {
-  SessionWorld world;
-  DataClient client(world.socket_path());
-  ASSERT_EQ(client.Attach(MakeHello("train")).code, 0);
-  world.OnEngine([&] {
-    world.engine.answer = [](const SubmittedRequest&) {
-      return ScriptedReply{.code = Code::kNoSpace, .detail = "the SSD tier is full"};
-    };
-  });
-  const auto drained = world.control().Drain(kAdmin, "train", seconds(10));
-  ASSERT_FALSE(drained);
-  EXPECT_EQ(drained.error().code, Code::kNoSpace);
-  EXPECT_EQ(drained.error().message, "the SSD tier is full");
-}
-
-TEST(ControlServer, DrainOfASessionThatDiesMeanwhileIsDone) {
-  SessionWorld world;
-  DataClient client(world.socket_path());
-  ASSERT_EQ(client.Attach(MakeHello("train")).code, 0);
-  world.OnEngine([&] { world.engine.hold = true; });
-  auto drained = std::async(std::launch::async, [&] { return world.control().Drain(kAdmin, "train", seconds(20)); });
-  while (world.OnEngine([&] { return world.engine.waiting(); }) < 2) {
-  }
-  client.Close();
-  EXPECT_TRUE(drained.get());
-}
-
-TEST(ControlServer, DrainOfTheDaemonIsForAdminsAndTakesNoNewJobs) {
-  SessionWorld world;
-  EXPECT_EQ(world.control().Drain(kAlice, "", seconds(1)).error().code, Code::kDenied);
-  EXPECT_TRUE(world.control().Drain(kAdmin, "", seconds(10)));
-  EXPECT_TRUE(world.OnEngine([&] { return world.engine.draining; }));
-  EXPECT_TRUE(world.control().Describe()->draining);
-  EXPECT_EQ(world.control().OpenJob(kAlice, {.name = "late"}).error().code, Code::kDisconnected);
-  DataClient late(world.socket_path());
-  const proto::Welcome refusal = late.Attach(MakeHello("late"));
-  EXPECT_EQ(refusal.code, static_cast<uint16_t>(Code::kDisconnected));
-  EXPECT_THAT(refusal.message, HasSubstr("the daemon is being drained"));
+TEST(ControlServer, WatchersAreToldOnceOfACauseAndOfItsEnd) {
+  ManualClock clock;
+  SessionWorld world({.clock = &clock});
+  Collector events({"degraded", "recovered"});
+  const auto watch = world.control().Watch(kAdmin, events.callback());
+  const auto see = [&](storage::DeviceState state, uint64_t quarantined) {
+    world.OnEngine([&] {
+      world.engine.snapshot.devices = {{.space = {.quarantined = quarantined}, .state = state, .reason = "it is slow"}};
+      world.control().EmitChanges();
+      clock.now = clock.now + std::chrono::minutes(1);  // Its figures are taken again.
+    });
+  };
+  see(storage::DeviceState::kOnline, 0);
+  see(storage::DeviceState::kOffline, 0);
+  see(storage::DeviceState::kOffline, kBlockSize);  // The same cause.
+  see(storage::DeviceState::kOnline, 0);
+  EXPECT_EQ(events.Wait(0).kind, "degraded");
+  EXPECT_EQ(events.Wait(0).message, "device 0 offline: it is slow");
+  EXPECT_EQ(events.Wait(1).kind, "recovered");
+  EXPECT_EQ(events.count(), 2u);
 }
 
 TEST(ControlServer, DeviceDrainIsForAdminsAndKnownDevices) {

@@ -34,30 +34,6 @@ TEST(ParseBytes, RefusesWhatIsNoSize) {
   }
 }
 
-TEST(DegradedBy, NamesEachCause) {
-  v1::Status status;
-  status.add_devices()->set_index(0);
-  EXPECT_TRUE(DegradedBy(status).empty());
-  status.set_ssd_mode("none");
-  EXPECT_TRUE(DegradedBy(status).empty()) << "configured without an SSD tier";
-  status.set_ssd_mode_reason("the disk is full");
-  status.set_draining(true);
-  status.set_torn_count(3);
-  v1::Device* device = status.add_devices();
-  device->set_index(1);
-  device->set_errors_total(2);
-  device->set_corrupt_total(5);
-  device->set_window_faults_total(7);  // A client's doing: the daemon is well.
-  device->set_quarantined_bytes(4096);
-  device->set_state("offline");
-  device->set_state_reason("Input/output error");
-  EXPECT_EQ(DegradedBy(status),
-            (std::vector<std::string>{"draining, new work is refused until a restart",
-                                      "no SSD tier, tensors stay in RAM: the disk is full", "torn tensors: 3",
-                                      "device 1 offline: Input/output error", "device 1 errors: 2",
-                                      "device 1 corrupt pieces: 5", "device 1 quarantined: 4.00 KiB"}));
-}
-
 TEST(RenderTable, AlignsFiguresRightAndLeavesNoTrailingSpace) {
   const std::string table =
       RenderTable({{"JOB", {"a", "longer"}, false}, {"RAM", {"5 B", "1.00 GiB"}, true}, {"S", {"", "x"}, false}});

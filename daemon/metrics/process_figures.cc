@@ -1,0 +1,76 @@
+#include "daemon/metrics/process_figures.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <system_error>
+
+namespace tier::metrics {
+namespace {
+
+// Fields of /proc/self/stat (proc(5)), counted from the one after the name, which is the third.
+constexpr size_t kUserTicks = 11;
+constexpr size_t kSystemTicks = 12;
+constexpr size_t kThreads = 17;
+constexpr size_t kStartTicks = 19;
+constexpr size_t kVirtualBytes = 20;
+constexpr size_t kResidentPages = 21;
+constexpr size_t kFields = 22;
+
+// The name may hold blanks and brackets: what follows the last bracket counts.
+bool ReadStat(const std::string& path, std::array<uint64_t, kFields>* fields) {
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos) return false;
+  std::istringstream rest(text.substr(name_end + 1));
+  std::string word;
+  for (uint64_t& field : *fields) {
+    if (!(rest >> word)) return false;
+    field = std::strtoull(word.c_str(), nullptr, 10);  // The state, and what is below 0, are not used.
+  }
+  return true;
+}
+
+double BootTime(const std::string& path) {
+  std::ifstream file(path);
+  for (std::string word; file >> word;) {
+    double seconds = 0;
+    if (word == "btime" && file >> seconds) return seconds;
+  }
+  return 0;
+}
+
+uint64_t CountEntries(const std::string& folder) {
+  std::error_code error;
+  uint64_t count = 0;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    ++count;
+  return count;
+}
+
+}  // namespace
+
+ProcessFigures ReadProcessFigures(const std::string& root) {
+  ProcessFigures figures;
+  const auto ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
+  std::array<uint64_t, kFields> fields{};
+  if (ReadStat(root + "/proc/self/stat", &fields)) {
+    figures.cpu_seconds = static_cast<double>(fields[kUserTicks] + fields[kSystemTicks]) / ticks;
+    figures.start_time_seconds = BootTime(root + "/proc/stat") + static_cast<double>(fields[kStartTicks]) / ticks;
+    figures.virtual_bytes = fields[kVirtualBytes];
+    figures.resident_bytes = fields[kResidentPages] * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+    figures.threads = fields[kThreads];
+  }
+  figures.open_fds = CountEntries(root + "/proc/self/fd");
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) figures.max_fds = files.rlim_cur;
+  return figures;
+}
+
+}  // namespace tier::metrics

@@ -1,0 +1,39 @@
+#include "daemon/service_status.h"
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+namespace tier {
+namespace {
+
+struct Note {
+  const char* begins;
+  const char* ends;  // Empty: the next one of the kind takes its place.
+};
+constexpr std::array<Note, 4> kNotes = {
+    {{"draining", "undrained"}, {"degraded", "recovered"}, {"prefault", ""}, {"host_memory", ""}}};
+
+}  // namespace
+
+bool ServiceStatus::OnEvent(const session::Event& event) {
+  for (const Note& note : kNotes) {
+    if (event.kind == note.begins) return std::exchange(notes_[note.begins], event.message) != event.message;
+    if (event.kind == note.ends) return notes_.erase(note.begins) != 0;
+  }
+  return false;
+}
+
+std::string ServiceStatus::Line() const {
+  std::string line = serving_;
+  // A manager reads one line.
+  for (const Note& note : kNotes) {
+    const auto found = notes_.find(note.begins);
+    if (found == notes_.end()) continue;
+    const bool named = note.begins == std::string_view("degraded");
+    line += (named ? "; degraded: " : "; ") + found->second;
+  }
+  return line;
+}
+
+}  // namespace tier

@@ -1,0 +1,25 @@
+// ServiceStatus: the one line by which systemd shows how the service is (STATUS=). What it serves comes first; then
+// what holds for a while, as events tell of it: that it is drained, that it is degraded, how far a prefault is, what
+// the host lacks. Not thread-safe.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "daemon/session/control_api.h"
+
+namespace tier {
+
+class ServiceStatus {
+ public:
+  void SetServing(std::string text) { serving_ = std::move(text); }
+  // True: the line is another one now.
+  bool OnEvent(const session::Event& event);
+  std::string Line() const;
+
+ private:
+  std::string serving_;
+  std::map<std::string, std::string> notes_;  // By the kind of the event that began it.
+};
+
+}  // namespace tier

@@ -1,0 +1,39 @@
+#include "daemon/session/degraded.h"
+
+#include <fmt/format.h>
+
+#include "daemon/base/check.h"
+#include "daemon/base/format_bytes.h"
+
+namespace tier::session {
+namespace {
+
+void AddDevice(const DeviceDescription& device, std::vector<Degradation>* causes) {
+  const auto add = [&](std::string what) {
+    causes->push_back({DegradedCause::kDevice, fmt::format("device {} {}", device.index, std::move(what))});
+  };
+  const tiering::DeviceView& now = device.now;
+  TIER_CHECK(now.space.quarantined <= now.space.capacity || now.space.capacity == 0, "{} of {} bytes are quarantined",
+             now.space.quarantined, now.space.capacity);
+  if (now.state != storage::DeviceState::kOnline) add(fmt::format("{}: {}", DeviceStateName(now.state), now.reason));
+  if (now.traffic.errors > 0) add(fmt::format("errors: {}", now.traffic.errors));
+  if (now.traffic.corrupt > 0) add(fmt::format("corrupt pieces: {}", now.traffic.corrupt));
+  if (now.space.quarantined > 0) add(fmt::format("quarantined: {}", base::FormatBytes(now.space.quarantined)));
+}
+
+}  // namespace
+
+std::vector<Degradation> DegradedBy(const DaemonDescription& daemon) {
+  std::vector<Degradation> causes;
+  if (daemon.ssd_mode == "none" && !daemon.ssd_mode_reason.empty()) {
+    causes.push_back(
+        {DegradedCause::kSsdTier, fmt::format("no SSD tier, tensors stay in RAM: {}", daemon.ssd_mode_reason)});
+  }
+  if (daemon.engine.torn_count > 0) {
+    causes.push_back({DegradedCause::kTornTensors, fmt::format("torn tensors: {}", daemon.engine.torn_count)});
+  }
+  for (const DeviceDescription& device : daemon.devices) AddDevice(device, &causes);
+  return causes;
+}
+
+}  // namespace tier::session

@@ -1,0 +1,34 @@
+// What makes a daemon do less than it was set up for: the one list of causes for `tierctl status`, for the log, for
+// systemd and for metrics. Pure functions.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "daemon/session/control_api.h"
+
+namespace tier::session {
+
+enum class DegradedCause : uint8_t {
+  kSsdTier,      // There is none, though it was not configured away.
+  kTornTensors,  // Some answer TORN.
+  kDevice,       // One is not online, or has failed transfers, pieces or places.
+};
+inline constexpr size_t kDegradedCauses = 3;
+constexpr const char* DegradedCauseName(DegradedCause cause) {
+  constexpr std::array<const char*, kDegradedCauses> kNames = {"ssd_tier", "torn_tensors", "device"};
+  return kNames[static_cast<size_t>(cause)];
+}
+
+struct Degradation {
+  DegradedCause cause{};
+  std::string text;  // In a few words.
+};
+
+// Empty: it is not degraded. A daemon that is being drained is not: it does what it was told.
+std::vector<Degradation> DegradedBy(const DaemonDescription& daemon);
+
+}  // namespace tier::session

@@ -1,0 +1,44 @@
+// The line by which systemd shows how the service is.
+#include "daemon/service_status.h"
+
+#include <gtest/gtest.h>
+
+namespace tier {
+namespace {
+
+session::Event Of(const std::string& kind, const std::string& message) {
+  return {.kind = kind, .job = {}, .message = message};
+}
+
+TEST(ServiceStatus, ShowsWhatHoldsForAsLongAsItHolds) {
+  ServiceStatus status;
+  status.SetServing("serving");
+  EXPECT_EQ(status.Line(), "serving");
+  EXPECT_TRUE(status.OnEvent(Of("draining", "no new job is taken")));
+  EXPECT_TRUE(status.OnEvent(Of("degraded", "device 0 offline")));
+  EXPECT_EQ(status.Line(), "serving; no new job is taken; degraded: device 0 offline");
+  EXPECT_TRUE(status.OnEvent(Of("undrained", "new jobs are taken again")));
+  EXPECT_EQ(status.Line(), "serving; degraded: device 0 offline");
+  EXPECT_TRUE(status.OnEvent(Of("recovered", "no longer degraded")));
+  EXPECT_EQ(status.Line(), "serving");
+}
+
+TEST(ServiceStatus, ALaterNoteOfAKindTakesThePlaceOfTheEarlier) {
+  ServiceStatus status;
+  status.SetServing("serving");
+  EXPECT_TRUE(status.OnEvent(Of("prefault", "half is there")));
+  EXPECT_TRUE(status.OnEvent(Of("prefault", "all is there")));
+  EXPECT_FALSE(status.OnEvent(Of("prefault", "all is there"))) << "nothing is new";
+  EXPECT_EQ(status.Line(), "serving; all is there");
+}
+
+TEST(ServiceStatus, OtherEventsAreNoPartOfIt) {
+  ServiceStatus status;
+  status.SetServing("serving");
+  for (const char* kind : {"drain", "job_opened", "", "undrained", "recovered"})
+    EXPECT_FALSE(status.OnEvent(Of(kind, "job 'train' is being drained"))) << kind;
+  EXPECT_EQ(status.Line(), "serving");
+}
+
+}  // namespace
+}  // namespace tier

@@ -1,0 +1,44 @@
+// The causes by which a daemon does less than it was set up for.
+#include "daemon/session/degraded.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tier::session {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+std::vector<std::string> TextsOf(const DaemonDescription& daemon) {
+  std::vector<std::string> texts;
+  for (const Degradation& each : DegradedBy(daemon)) texts.push_back(each.text);
+  return texts;
+}
+
+TEST(DegradedBy, NamesEachCause) {
+  DaemonDescription daemon;
+  daemon.devices.resize(2);
+  EXPECT_THAT(TextsOf(daemon), IsEmpty());
+  daemon.ssd_mode = "none";
+  EXPECT_THAT(TextsOf(daemon), IsEmpty()) << "configured without an SSD tier";
+  daemon.ssd_mode_reason = "the disk is full";
+  daemon.engine.torn_count = 3;
+  daemon.devices[1].index = 1;
+  daemon.devices[1].now.traffic = {.errors = 2, .corrupt = 5, .window_faults = 7};  // The last are a client's doing.
+  daemon.devices[1].now.space.quarantined = 4096;
+  daemon.devices[1].now.state = storage::DeviceState::kOffline;
+  daemon.devices[1].now.reason = "Input/output error";
+  EXPECT_THAT(TextsOf(daemon), ElementsAre("no SSD tier, tensors stay in RAM: the disk is full", "torn tensors: 3",
+                                           "device 1 offline: Input/output error", "device 1 errors: 2",
+                                           "device 1 corrupt pieces: 5", "device 1 quarantined: 4 KiB"));
+}
+
+TEST(DegradedBy, ADaemonThatIsDrainedDoesWhatItWasTold) {
+  DaemonDescription daemon;
+  daemon.draining = true;
+  EXPECT_THAT(TextsOf(daemon), IsEmpty());
+}
+
+}  // namespace
+}  // namespace tier::session
