@@ -1,0 +1,192 @@
+"""The recording and alert rules: what each needs to fire, how soon it does, and that it clears; by promtool."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import re
+import subprocess
+from typing import Any
+
+import pytest
+import yaml
+from surroundings import ROOT, find_tool
+
+RULES = ROOT / "deploy/prometheus/rules.yml"
+RUNBOOKS = ROOT / "docs/runbooks"
+INTERVAL = 15  # Seconds between two scrapes, and two evaluations: as deploy/prometheus/prometheus.yml has it.
+
+
+@dataclasses.dataclass(frozen=True)
+class Level:
+    """A gauge, without the cause and with it."""
+
+    well: float
+    ill: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Rate:
+    """A counter: how much it rises from one scrape to the next."""
+
+    well: float
+    ill: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Cause:
+    series: dict[str, Level | Rate]
+    labels: dict[str, str] = dataclasses.field(default_factory=dict)  # Of the alert, beside instance and severity.
+    settle: int = 0  # Minutes that a range in the expression keeps the alert behind its cause.
+
+
+DEVICE = 'instance="n", device="0"'
+OF_DEVICE = {"device": "0"}
+JOB = 'instance="n", tierd_job="train", uid="1000"'
+CAUSES: dict[str, Cause] = {
+    "TierdDown": Cause({'up{job="tierd", instance="n"}': Level(1, 0)}, {"job": "tierd"}),
+    "TierdDraining": Cause({'tierd_draining{instance="n"}': Level(0, 1)}),
+    "TierdUnpinned": Cause({'tierd_memory_mode{instance="n", mode="unpinned"}': Level(0, 1)}, {"mode": "unpinned"}),
+    "TierdThreadsMode": Cause({'tierd_io_mode{instance="n", mode="threads"}': Level(0, 1)}, {"mode": "threads"}),
+    "TierdNoSsdTier": Cause({'tierd_degraded{instance="n", cause="ssd_tier"}': Level(0, 1)}, {"cause": "ssd_tier"}),
+    "TierdTornTensors": Cause({'tierd_torn_tensors{instance="n"}': Level(0, 3)}),
+    "TierdDeviceErrors": Cause({f"tierd_device_errors_total{{{DEVICE}}}": Rate(0, 1)}, OF_DEVICE, settle=15),
+    "TierdDeviceCorrupt": Cause({f"tierd_device_corrupt_pieces_total{{{DEVICE}}}": Rate(0, 1)}, OF_DEVICE, settle=60),
+    "TierdDeviceQuarantined": Cause({f"tierd_device_quarantined_bytes{{{DEVICE}}}": Level(0, 4096)}, OF_DEVICE),
+    "TierdDeviceNotOnline": Cause({f'tierd_device_state{{{DEVICE}, state="offline"}}': Level(0, 1)}, OF_DEVICE),
+    "TierdDeviceFailing": Cause({f"tierd_device_failing{{{DEVICE}}}": Level(0, 1)}, OF_DEVICE),
+    "TierdSsdNearlyFull": Cause(
+        {
+            f"tierd_device_live_bytes{{{DEVICE}}}": Level(50, 95),
+            f"tierd_device_capacity_bytes{{{DEVICE}}}": Level(100, 100),
+        },
+        OF_DEVICE,
+    ),
+    "TierdArenaSaturated": Cause({'tierd_waiting_requests{instance="n"}': Level(0, 2)}, settle=5),
+    "TierdSlowAcquires": Cause(
+        {
+            'tierd_acquire_wait_seconds_bucket{instance="n", le="1"}': Rate(10, 10),
+            'tierd_acquire_wait_seconds_bucket{instance="n", le="10"}': Rate(10, 20),
+            'tierd_acquire_wait_seconds_bucket{instance="n", le="+Inf"}': Rate(10, 20),
+        },
+        settle=10,
+    ),
+    "TierdJobStalls": Cause(
+        {
+            f"tierd_job_stall_seconds_total{{{JOB}}}": Rate(1, 15),
+            f"tierd_job_sessions{{{JOB}}}": Level(2, 2),
+        },
+        {"tierd_job": "train", "uid": "1000"},
+        settle=5,
+    ),
+    "TierdDriveWrites": Cause(
+        {
+            f"tierd_device_written_bytes_total{{{DEVICE}}}": Rate(15, 150),
+            f"tierd_device_capacity_bytes{{{DEVICE}}}": Level(86400, 86400),
+        },
+        OF_DEVICE,
+        settle=60,
+    ),
+    "TierdHostShort": Cause({'tierd_host_memory_short{instance="n"}': Level(0, 1)}),
+}
+
+
+def alerts() -> dict[str, Any]:
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    return {rule["alert"]: rule for group in groups for rule in group["rules"] if "alert" in rule}
+
+
+def minutes(text: str) -> float:
+    number, unit = re.fullmatch(r"(\d+)([smh])", text).groups()  # type: ignore[union-attr]
+    return int(number) * {"s": 1 / 60, "m": 1, "h": 60}[unit]
+
+
+def promtool_test(tmp_path: pathlib.Path, tests: list[dict[str, Any]]) -> None:
+    page = {"rule_files": [str(RULES)], "evaluation_interval": f"{INTERVAL}s", "tests": tests}
+    path = tmp_path / "rules_test.yml"
+    path.write_text(yaml.safe_dump(page))
+    done = subprocess.run(
+        [find_tool("promtool"), "test", "rules", str(path)], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def firing(name: str, when: float, labels: dict[str, str] | None) -> dict[str, Any]:
+    """What promtool is to find of an alert after so many minutes; labels None: nothing."""
+    expression = f'ALERTS{{alertname="{name}", alertstate="firing"}}'
+    samples = []
+    if labels is not None:
+        shown = ", ".join(f'{key}="{value}"' for key, value in sorted(labels.items()))
+        samples = [{"labels": f"ALERTS{{{shown}}}", "value": 1}]
+    return {"expr": expression, "eval_time": f"{round(when * 60)}s", "exp_samples": samples}
+
+
+def written(values: Level | Rate, minutes_well_ill_well: tuple[float, float, float]) -> str:
+    """The values at each scrape, in promtool's notation."""
+    parts, at = [], 0.0
+    for step, length in zip((values.well, values.ill, values.well), minutes_well_ill_well, strict=True):
+        count = round(length * 60 / INTERVAL)
+        if isinstance(values, Level):
+            parts.append(f"{step:g}+0x{count - 1}")
+        else:
+            parts.append(f"{at:g}+{step:g}x{count - 1}")
+            at += step * count
+    return " ".join(parts)
+
+
+@pytest.mark.parametrize("name", sorted(CAUSES))
+def test_an_alert_fires_soon_after_its_cause_and_clears_after_it(tmp_path: pathlib.Path, name: str) -> None:
+    cause, rule = CAUSES[name], alerts()[name]
+    waits = minutes(rule.get("for", "0s"))
+    two_evaluations = 2 * INTERVAL / 60
+    quiet = 120.0  # Minutes without the cause, longer than every range in the rules.
+    ill = waits + cause.settle + 10
+    phases = (quiet, ill, cause.settle + 30.0)
+    series = [{"series": labels, "values": written(values, phases)} for labels, values in cause.series.items()]
+    labels = {"alertname": name, "alertstate": "firing", "instance": "n", **rule["labels"], **cause.labels}
+    checks = [
+        firing(name, quiet - 1, None),
+        firing(name, quiet + waits - INTERVAL / 60, None),  # Not before its `for`.
+        firing(name, quiet + waits + cause.settle + two_evaluations, labels),
+        firing(name, quiet + ill + cause.settle + two_evaluations, None),
+    ]
+    promtool_test(tmp_path, [{"interval": f"{INTERVAL}s", "input_series": series, "promql_expr_test": checks}])
+
+
+def test_a_restart_is_told_for_a_quarter_of_an_hour(tmp_path: pathlib.Path) -> None:
+    series = [
+        {"series": 'process_start_time_seconds{instance="n"}', "values": "0+0x240 3600+0x240"},
+        {"series": 'process_start_time_seconds{instance="other"}', "values": "0+0x240 3600+0x240"},  # No tierd.
+        {"series": 'tierd_build_info{instance="n", version="1"}', "values": "1+0x480"},
+    ]
+    labels = {"alertname": "TierdRestarted", "alertstate": "firing", "instance": "n", "severity": "warning"}
+    checks = [
+        firing("TierdRestarted", 59, None),
+        firing("TierdRestarted", 61, labels),
+        firing("TierdRestarted", 74, labels),
+        firing("TierdRestarted", 76, None),
+    ]
+    promtool_test(tmp_path, [{"interval": f"{INTERVAL}s", "input_series": series, "promql_expr_test": checks}])
+
+
+def test_every_alert_is_tried() -> None:
+    assert set(alerts()) == {*CAUSES, "TierdRestarted"}
+
+
+def test_every_alert_has_a_page_and_every_page_an_alert() -> None:
+    pages = {path.stem for path in RUNBOOKS.glob("Tierd*.md")}
+    assert pages == set(alerts())
+    index = (RUNBOOKS / "README.md").read_text()
+    for name, rule in alerts().items():
+        assert rule["annotations"]["runbook"] == f"docs/runbooks/{name}.md"
+        assert (RUNBOOKS / f"{name}.md").read_text().startswith(f"# {name}\n")
+        assert f"({name}.md)" in index
+        assert rule["annotations"]["summary"] and rule["annotations"]["description"]
+        assert rule["labels"]["severity"] in ("info", "warning", "critical")
+
+
+def test_promtool_accepts_the_rules() -> None:
+    done = subprocess.run(
+        [find_tool("promtool"), "check", "rules", str(RULES)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
