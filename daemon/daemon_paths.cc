@@ -1,40 +1,51 @@
 #include "daemon/daemon_paths.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 
+#include "proto/socket_places.h"
+
 namespace tier {
 namespace {
 
+constexpr char kSystemsMetrics[] = "127.0.0.1:9464";
+constexpr char kFreeMetrics[] = "127.0.0.1:0";
+
 std::string SocketDirectory(const DaemonEnvironment& environment) {
   if (const auto runtime = environment.variable("XDG_RUNTIME_DIR")) return *runtime + "/tierd";
-  return "/run/tierd";
+  // systemd, or who built the container, gives it to the user that the daemon runs as.
+  if (environment.uid == 0 || environment.owns(proto::kSystemSocketDirectory)) return proto::kSystemSocketDirectory;
+  return proto::UserSocketDirectory(environment.uid);
 }
 
-Result<std::string> DataDirectory(bool is_private, const DaemonEnvironment& environment) {
+// Nothing: there is no place that is the daemon's own, and lasts.
+std::optional<std::string> DataDirectory(bool is_private, const DaemonEnvironment& environment) {
   // systemd's StateDirectory=: made and owned for this unit. Several are separated by colons; the first counts.
   if (const auto state = environment.variable("STATE_DIRECTORY")) return state->substr(0, state->find(':'));
   if (environment.uid == 0 && !is_private) return std::string("/var/lib/tierd");
   if (const auto state = environment.variable("XDG_STATE_HOME")) return *state + "/tierd";
   if (environment.uid == 0) return std::string("/var/lib/tierd");
   if (const auto home = environment.variable("HOME")) return *home + "/.local/state/tierd";
-  // The file of a private daemon has no name and ends with it: any disk serves.
-  if (is_private) return std::string("/var/tmp");
-  return Fail(Code::kInvalid,
-              "there is no place for the SSD tier and the index: neither XDG_STATE_HOME nor HOME is set; set "
-              "daemon.data_directory to a directory on a local disk");
+  return std::nullopt;
 }
 
 }  // namespace
 
 DaemonEnvironment DaemonEnvironment::OfProcess() {
-  return {.uid = ::geteuid(), .variable = [](const char* name) -> std::optional<std::string> {
+  return {.uid = ::geteuid(),
+          .variable = [](const char* name) -> std::optional<std::string> {
             const char* value = std::getenv(name);
             if (value == nullptr || *value == 0) return std::nullopt;
             return value;
-          }};
+          },
+          .owns =
+              [](const char* directory) {
+                struct stat about{};
+                return ::lstat(directory, &about) == 0 && S_ISDIR(about.st_mode) && about.st_uid == ::geteuid();
+              }};
 }
 
 Result<DaemonPaths> ChoosePaths(const config::DaemonConfig& config, const DaemonEnvironment& environment) {
@@ -43,9 +54,9 @@ Result<DaemonPaths> ChoosePaths(const config::DaemonConfig& config, const Daemon
   paths.persistent = !config.is_private || !config.data_directory.empty();
   paths.data_directory = config.data_directory;
   if (paths.data_directory.empty()) {
-    auto directory = DataDirectory(config.is_private, environment);
-    if (!directory) return std::unexpected(std::move(directory.error()));
-    paths.data_directory = std::move(*directory);
+    const auto directory = DataDirectory(config.is_private, environment);
+    if (!directory) paths.persistent = false;
+    paths.data_directory = directory.value_or("/var/tmp");  // A file without a name: any disk serves.
   }
   for (const std::string* path : {&paths.socket_directory, &paths.data_directory}) {
     if (!std::filesystem::path(*path).is_absolute()) {
@@ -54,6 +65,17 @@ Result<DaemonPaths> ChoosePaths(const config::DaemonConfig& config, const Daemon
     }
   }
   return paths;
+}
+
+bool IsSystemsDaemon(const config::DaemonConfig& config, const DaemonPaths& paths) {
+  const auto place = std::filesystem::path(paths.socket_directory + "/").lexically_normal();
+  return !config.is_private && place == std::filesystem::path(proto::kSystemSocketDirectory) / "";
+}
+
+std::string ChooseMetricsAddress(const config::Config& config, const DaemonPaths& paths) {
+  if (config.daemon.is_private) return {};
+  if (config.metrics.listen != "auto") return config.metrics.listen;
+  return IsSystemsDaemon(config.daemon, paths) ? kSystemsMetrics : kFreeMetrics;
 }
 
 }  // namespace tier

@@ -22,11 +22,13 @@ static_assert(storage::kIoDepthDefault == 64, "as ssd.queue_depth says below");
 constexpr auto kOptions = std::to_array<Option>({
     {"daemon.socket_directory", Kind::kText, TIER_FIELD(daemon.socket_directory), "\"\"",
      "Where tierd.sock, control.sock, admin.sock and tierd.lock lie.\n"
-     "Empty: $XDG_RUNTIME_DIR/tierd, or /run/tierd without that variable."},
+     "Empty: $XDG_RUNTIME_DIR/tierd; without that variable /run/tierd for root and for the user that this directory\n"
+     "belongs to, and /tmp/tierd-UID for others."},
     {"daemon.data_directory", Kind::kText, TIER_FIELD(daemon.data_directory), "\"\"",
      "Where the SSD tier's file and the index lie.\n"
      "Empty: /var/lib/tierd for root, else $XDG_STATE_HOME/tierd (~/.local/state/tierd). A private daemon then keeps\n"
-     "nothing: its file has no name, is in $XDG_STATE_HOME/tierd for root too, and in /var/tmp without a home."},
+     "nothing: its file has no name, and is in $XDG_STATE_HOME/tierd for root too. Where neither XDG_STATE_HOME nor\n"
+     "HOME is set no daemon keeps anything: the file has no name, and is in /var/tmp."},
     {"daemon.admin_group", Kind::kText, TIER_FIELD(daemon.admin_group), "\"tierd\"",
      "Members of this group may use admin.sock; root and the daemon's own user always may."},
     {"daemon.private", Kind::kBool, TIER_FIELD(daemon.is_private), "false",

@@ -18,6 +18,8 @@
 
 #include <fmt/format.h>
 
+#include "proto/socket_places.h"
+
 namespace tier::session {
 namespace {
 
@@ -86,6 +88,9 @@ std::unexpected<Error> FailHeld(const std::string& directory, const std::string&
 
 Result<InstanceLock> InstanceLock::Take(const std::string& directory, bool only_owner) {
   if (auto made = MakeDirectory(directory, only_owner); !made) return std::unexpected(std::move(made.error()));
+  // Another user may have made it first, to have clients of this one come to a daemon of its own.
+  if (auto place = proto::CheckSocketPlace(directory + "/tierd.lock", ::geteuid()); !place)
+    return Fail(place.error().code, place.error().message + ", or set daemon.socket_directory");
   const std::string path = directory + "/tierd.lock";
   proto::FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, kLockMode));
   if (!file) {

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "proto/socket_places.h"
+
 namespace tier::control_client {
 namespace {
 
@@ -55,10 +57,8 @@ Sockets SocketCandidates(const char* socket) {
     return {.paths = {ControlBeside(data)}, .named = true};
   }
   Sockets candidates;
-  if (const char* runtime = std::getenv("XDG_RUNTIME_DIR"); runtime != nullptr && *runtime != '\0') {
-    candidates.paths.push_back(std::string(runtime) + "/tierd/control.sock");
-  }
-  candidates.paths.emplace_back("/run/tierd/control.sock");
+  for (const std::string& directory : proto::SocketDirectories(std::getenv("XDG_RUNTIME_DIR"), ::geteuid()))
+    candidates.paths.push_back(directory + "/control.sock");
   return candidates;
 }
 
@@ -75,6 +75,7 @@ Error ToError(const grpc::Status& status, const grpc::ClientContext& context, co
 }
 
 Status Reach(const std::string& path) {
+  if (auto place = proto::CheckSocketPlace(path, ::geteuid()); !place) return place;
   // Connecting needs the right to write; gRPC tells its lack from a stale socket by no code.
   if (::access(path.c_str(), W_OK) == 0) return {};
   const bool denied = errno == EACCES || errno == EPERM;

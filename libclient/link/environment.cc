@@ -1,5 +1,7 @@
 #include "libclient/link/environment.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cctype>
 #include <charconv>
@@ -7,6 +9,7 @@
 #include <string_view>
 
 #include "proto/handshake.h"
+#include "proto/socket_places.h"
 
 namespace tier::link {
 namespace {
@@ -60,11 +63,8 @@ Launch FindLaunch(const Lookup& environment) {
 std::vector<std::string> SocketCandidates(const std::string& given, const Lookup& environment) {
   if (!given.empty()) return {given};
   if (const std::string set = ValueOf(environment, "TIERD_SOCKET"); !set.empty()) return {set};
-  std::vector<std::string> candidates;
-  if (const std::string runtime = ValueOf(environment, "XDG_RUNTIME_DIR"); !runtime.empty()) {
-    candidates.push_back(runtime + "/tierd/tierd.sock");
-  }
-  candidates.emplace_back("/run/tierd/tierd.sock");
+  std::vector<std::string> candidates = proto::SocketDirectories(environment("XDG_RUNTIME_DIR"), ::geteuid());
+  for (std::string& candidate : candidates) candidate += "/tierd.sock";
   return candidates;
 }
 

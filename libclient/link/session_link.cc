@@ -13,6 +13,7 @@
 
 #include "libclient/link/packet.h"
 #include "proto/ring.h"
+#include "proto/socket_places.h"
 #include "proto/units.h"
 
 namespace tier::link {
@@ -194,6 +195,12 @@ Result<Attachment> Attach(const AttachOptions& options) {
   std::string tried;
   Code code = Code::kNotFound;
   for (const std::string& path : options.sockets) {
+    if (auto place = proto::CheckSocketPlace(path, ::geteuid()); !place) {
+      const bool absent = place.error().code == Code::kNotFound;
+      if (code == Code::kNotFound) code = place.error().code;
+      tried += (tried.empty() ? "" : "; ") + path + ": " + (absent ? MeaningOf(ENOENT) : place.error().message);
+      continue;
+    }
     Attempt attempt = Connect(path, options.timeout);
     if (attempt.socket) {
       auto attached = ConnectAndGreet(path, &attempt, options);

@@ -21,6 +21,7 @@
 #include <fmt/format.h>
 
 #include "daemon/storage/file_system.h"
+#include "proto/socket_places.h"
 #include "tools/tierctl/connection.h"
 
 namespace tier::tierctl {
@@ -233,12 +234,23 @@ std::string NearestExisting(std::string path) {
   return path;
 }
 
-std::string DirectoryOf(const char* variable, const char* under_home, const std::string& system, uint32_t uid) {
-  if (const char* value = std::getenv(variable); value != nullptr && *value != '\0')
-    return std::string(value) + "/tierd";
-  const char* home = std::getenv("HOME");
-  if (uid != 0 && under_home != nullptr && home != nullptr) return std::string(home) + under_home;
-  return system;
+std::string Variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? std::string() : value;
+}
+
+// As daemon_paths.h has it.
+std::string DataDirectory(uint32_t uid) {
+  if (uid == 0) return "/var/lib/tierd";
+  if (const std::string state = Variable("XDG_STATE_HOME"); !state.empty()) return state + "/tierd";
+  const std::string home = Variable("HOME");
+  return home.empty() ? "/var/tmp" : home + "/.local/state/tierd";
+}
+
+std::string RuntimeDirectory(const Machine& machine) {
+  if (const std::string runtime = Variable("XDG_RUNTIME_DIR"); !runtime.empty()) return runtime + "/tierd";
+  const bool own = machine.uid == 0 || machine.owner(proto::kSystemSocketDirectory) == machine.uid;
+  return own ? proto::kSystemSocketDirectory : proto::UserSocketDirectory(machine.uid);
 }
 
 // A program as the shell finds it by name, or else beside this one (which a wheel does not put on PATH).
@@ -295,8 +307,7 @@ Machine ThisMachine() {
   if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0)
     machine.memlock_bytes = limit.rlim_cur == RLIM_INFINITY ? ~uint64_t{0} : limit.rlim_cur;
   if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) machine.open_files = limit.rlim_max;
-  machine.data_directory = DirectoryOf("XDG_STATE_HOME", "/.local/state/tierd", "/var/lib/tierd", machine.uid);
-  machine.runtime_directory = DirectoryOf("XDG_RUNTIME_DIR", nullptr, "/run/tierd", machine.uid);
+  machine.data_directory = DataDirectory(machine.uid);
   machine.daemon_program = FindProgram("tierd");
   machine.try_io_uring = TryIoUring;
   machine.settable = [](const std::string& path) { return ::access(path.c_str(), W_OK) == 0; };
@@ -309,6 +320,7 @@ Machine ThisMachine() {
   machine.space = [](const std::string& path) {
     return storage::SpaceOf(NearestExisting(path)).value_or(storage::FileSystemSpace{});
   };
+  machine.runtime_directory = RuntimeDirectory(machine);
   return machine;
 }
 

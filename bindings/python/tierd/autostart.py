@@ -12,12 +12,11 @@ import os
 import pathlib
 import socket
 import sys
-import tempfile
 import tomllib
 from collections.abc import Callable
 from typing import Any
 
-from . import library
+from . import library, places
 from .daemon import Daemon
 from .errors import Denied, Disconnected, Invalid, NotFound
 from .quantity import byte_count
@@ -36,18 +35,12 @@ _started: list[Daemon] = []
 def socket_directory() -> pathlib.Path:
     """Where this user's private daemon has its sockets: in the user's runtime directory, else in one of its own. Never
     in the system's /run/tierd: the directory of a private daemon is for one user, and stays."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    if runtime:
-        return pathlib.Path(runtime) / "tierd"
-    if os.geteuid() == 0:
-        return pathlib.Path("/run/tierd-private")
-    return pathlib.Path(tempfile.gettempdir()) / f"tierd-{os.geteuid()}"
+    return places.runtime_directory() or places.user_directory()
 
 
 def default_sockets() -> list[pathlib.Path]:
     """The sockets that clients try when no daemon was named, in this order."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    return [pathlib.Path(place) / "tierd.sock" for place in ([f"{runtime}/tierd"] if runtime else []) + ["/run/tierd"]]
+    return [place / "tierd.sock" for place in places.directories()]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,11 +108,16 @@ def private_data_directory() -> pathlib.Path:
 
 def is_running() -> bool:
     """Whether a daemon answers where :func:`tierd.connect` looks for one."""
-    return any(answers(place) for place in [*default_sockets(), socket_directory() / "tierd.sock"])
+    return any(answers(place) for place in default_sockets())
 
 
 def answers(path: pathlib.Path) -> bool:
     """Whether a daemon listens there, even if it would refuse this client."""
+    try:
+        if places.refusal(path.parent) is not None:
+            return False
+    except OSError:
+        return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK) as probe:
         try:
             probe.connect(str(path))
@@ -135,10 +133,13 @@ def connect(options: library.ConnectOptions, attempt: Callable[[], None], resour
     try:
         attempt()
     except (NotFound, Disconnected):
-        return connect_or_start(options, attempt, resources)
-    directory = socket_directory()
-    if directory / "tierd.sock" == default_sockets()[0] and answers(directory / "tierd.sock"):
-        _report_other_resources(directory, resources)
+        pass  # What is raised below is the answer: that no daemon was there before is no part of it.
+    else:
+        directory = socket_directory()
+        if directory / "tierd.sock" == default_sockets()[0] and answers(directory / "tierd.sock"):
+            _report_other_resources(directory, resources)
+        return
+    connect_or_start(options, attempt, resources)
 
 
 def connect_or_start(
@@ -211,7 +212,14 @@ def _lack(daemon: Daemon) -> str:
 
 
 def _make_own(directory: pathlib.Path) -> None:
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    owner = directory.stat(follow_symlinks=False)
-    if owner.st_uid != os.geteuid():
-        raise Denied(f"{directory} belongs to uid {owner.st_uid}: no private daemon can be started there")
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        refusal = places.refusal(directory)
+    except OSError as error:
+        refusal = f"{error}: set XDG_RUNTIME_DIR to a directory that only this user may write"
+    if refusal is None and (owner := directory.stat(follow_symlinks=False).st_uid) != os.geteuid():
+        refusal = (
+            f"{directory} belongs to uid {owner}: have it removed, or set XDG_RUNTIME_DIR to a directory of this user's"
+        )
+    if refusal is not None:
+        raise Denied(f"no private daemon can be started: {refusal}")

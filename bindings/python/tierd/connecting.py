@@ -35,10 +35,10 @@ def connect(
     """Opens a session with the machine's daemon.
 
     The daemon: ``socket`` is the path of its socket. Without it, the call tries ``$TIERD_SOCKET`` alone, or else
-    ``$XDG_RUNTIME_DIR/tierd/tierd.sock`` and ``/run/tierd/tierd.sock``. Where no daemon answers and neither ``socket``
-    nor ``$TIERD_SOCKET`` named one, the call starts a private daemon, unless ``autostart`` is false. The daemon says so
-    on stderr, and ends after its last client. No daemon is started for mode ``join``, nor for ``resume`` without
-    ``data_directory``, as a new daemon has no job to open.
+    ``tierd.sock`` in ``$XDG_RUNTIME_DIR/tierd``, ``/tmp/tierd-UID`` and ``/run/tierd``. Where no daemon answers and
+    neither ``socket`` nor ``$TIERD_SOCKET`` named one, the call starts a private daemon, unless ``autostart`` is false.
+    The daemon says so on stderr, and ends after its last client. No daemon is started for mode ``join``, nor for
+    ``resume`` without ``data_directory``, as a new daemon has no job to open.
 
     The job: ``job`` is its name; without it, the ranks of one torchrun launch or Slurm step get a common job, and any
     other program a job of its own. ``mode`` says how to open it:

@@ -20,7 +20,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from . import errors
+from . import errors, places
 from .library import MODES, PACKAGE
 from .quantity import byte_count
 
@@ -92,7 +92,7 @@ class Event:
 def socket_path(socket: str | os.PathLike[str] | None = None) -> str:
     """Returns the path of the control socket. ``socket`` names it, or its directory, or the data socket
     (``tierd.sock``) beside it. Without ``socket``: the one beside ``$TIERD_SOCKET``, else the first on which a daemon
-    listens, in the user's runtime directory or the system's. ``Disconnected``, with all paths, where none does."""
+    listens, in the places that :mod:`tierd.places` lists. ``Disconnected``, with all paths, where none does."""
     if socket is not None:
         path = pathlib.Path(socket)
         if path.name == "tierd.sock":
@@ -101,14 +101,12 @@ def socket_path(socket: str | os.PathLike[str] | None = None) -> str:
     named = os.environ.get("TIERD_SOCKET")
     if named:
         return str(pathlib.Path(named).with_name("control.sock"))
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    places = [f"{runtime}/tierd/control.sock"] if runtime else []
-    return _first_listening([*places, "/run/tierd/control.sock"])
+    return _first_listening([str(place / "control.sock") for place in places.directories()])
 
 
-def _first_listening(places: list[str]) -> str:
+def _first_listening(paths: list[str]) -> str:
     tried = []
-    for place in places:
+    for place in paths:
         reason = _refusal(place)
         if reason is None:
             return place
@@ -120,6 +118,8 @@ def _refusal(path: str) -> str | None:
     """Why no daemon answers at ``path``, or ``None``: a socket outlives a daemon that crashed."""
     with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM | sockets.SOCK_NONBLOCK) as probe:
         try:
+            if refusal := places.refusal(pathlib.Path(path).parent):
+                return refusal
             probe.connect(path)
         except BlockingIOError:
             return None  # A daemon listens, and is busy.

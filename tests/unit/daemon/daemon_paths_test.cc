@@ -9,14 +9,16 @@
 namespace tier {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-DaemonEnvironment Environment(uint32_t uid, std::map<std::string, std::string> variables) {
-  return {.uid = uid, .variable = [variables = std::move(variables)](const char* name) -> std::optional<std::string> {
+DaemonEnvironment Environment(uint32_t uid, std::map<std::string, std::string> variables,
+                              const std::string& owned = {}) {
+  return {.uid = uid,
+          .variable = [variables = std::move(variables)](const char* name) -> std::optional<std::string> {
             const auto found = variables.find(name);
             return found == variables.end() ? std::nullopt : std::optional(found->second);
-          }};
+          },
+          .owns = [owned](const char* directory) { return directory == owned; }};
 }
 
 config::DaemonConfig Shared() { return config::DefaultConfig().daemon; }
@@ -46,10 +48,46 @@ TEST(DaemonPaths, RootsSharedDaemonHasTheSystemsDirectoryAndItsPrivateOneMayHave
   EXPECT_EQ(DataDirectory(Private(), Environment(0, {{"HOME", "/root"}})), "/var/lib/tierd");
 }
 
-TEST(DaemonPaths, WithoutAHomeOnlyAPrivateDaemonHasAPlace) {
-  EXPECT_EQ(DataDirectory(Private(), Environment(7, {})), "/var/tmp");
-  EXPECT_THAT(DataDirectory(Shared(), Environment(7, {})),
-              AllOf(HasSubstr("neither XDG_STATE_HOME nor HOME is set"), HasSubstr("set daemon.data_directory")));
+TEST(DaemonPaths, WithoutAHomeADaemonKeepsNothing) {
+  for (const config::DaemonConfig& config : {Private(), Shared()}) {
+    const auto paths = ChoosePaths(config, Environment(7, {}));
+    ASSERT_TRUE(paths);
+    EXPECT_EQ(paths->data_directory, "/var/tmp");
+    EXPECT_FALSE(paths->persistent);
+  }
+  EXPECT_TRUE(ChoosePaths(Shared(), Environment(7, {{"HOME", "/h"}}))->persistent);
+  EXPECT_TRUE(ChoosePaths(Shared(), Environment(0, {}))->persistent) << "root has /var/lib/tierd";
+}
+
+std::string SocketDirectory(const DaemonEnvironment& environment) {
+  return ChoosePaths(Shared(), environment)->socket_directory;
+}
+
+TEST(DaemonPaths, SocketsLieWhereClientsOfTheSameUserLook) {
+  EXPECT_EQ(SocketDirectory(Environment(7, {{"XDG_RUNTIME_DIR", "/r"}})), "/r/tierd");
+  EXPECT_EQ(SocketDirectory(Environment(7, {})), "/tmp/tierd-7");
+  EXPECT_EQ(SocketDirectory(Environment(0, {})), "/run/tierd");
+  EXPECT_EQ(SocketDirectory(Environment(7, {}, "/run/tierd")), "/run/tierd") << "the service's user, or a container's";
+}
+
+std::string MetricsAddress(const std::string& listen, const std::string& sockets, bool is_private = false) {
+  config::Config config = config::DefaultConfig();
+  config.metrics.listen = listen;
+  config.daemon.is_private = is_private;
+  return ChooseMetricsAddress(config, {.socket_directory = sockets, .data_directory = {}});
+}
+
+TEST(DaemonPaths, OnlyTheSystemsDaemonTakesTheMetricsPortThatPrometheusAsks) {
+  EXPECT_EQ(MetricsAddress("auto", "/run/tierd"), "127.0.0.1:9464");
+  EXPECT_EQ(MetricsAddress("auto", "/run//tierd/"), "127.0.0.1:9464");
+  EXPECT_EQ(MetricsAddress("auto", "/run/user/7/tierd"), "127.0.0.1:0");
+  EXPECT_EQ(MetricsAddress("auto", "/run/tierd-private"), "127.0.0.1:0");
+  EXPECT_EQ(MetricsAddress("auto", "/run/tierd", true), "") << "a private one listens on no port";
+}
+
+TEST(DaemonPaths, AnAddressThatWasConfiguredIsTakenAsItIs) {
+  EXPECT_EQ(MetricsAddress("10.0.0.1:9", "/tmp/tierd-7"), "10.0.0.1:9");
+  EXPECT_EQ(MetricsAddress("", "/run/tierd"), "");
 }
 
 TEST(DaemonPaths, APrivateDaemonKeepsTensorsWhereItWasTold) {

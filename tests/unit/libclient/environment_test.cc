@@ -2,8 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <map>
+
+#include "proto/socket_places.h"
 
 namespace tier::link {
 namespace {
@@ -28,9 +31,10 @@ TEST(SocketCandidates, TheEnvironmentsSocketStandsAlone) {
 }
 
 TEST(SocketCandidates, TheUsersDirectoryComesBeforeTheSystems) {
+  const std::string own = proto::UserSocketDirectory(::geteuid()) + "/tierd.sock";
   EXPECT_THAT(SocketCandidates("", Environment({{"XDG_RUNTIME_DIR", "/run/user/7"}})),
-              ElementsAre("/run/user/7/tierd/tierd.sock", "/run/tierd/tierd.sock"));
-  EXPECT_THAT(SocketCandidates("", Environment({})), ElementsAre("/run/tierd/tierd.sock"));
+              ElementsAre("/run/user/7/tierd/tierd.sock", own, "/run/tierd/tierd.sock"));
+  EXPECT_THAT(SocketCandidates("", Environment({})), ElementsAre(own, "/run/tierd/tierd.sock"));
 }
 
 TEST(JobIdentity, StaysOpenWithoutALauncher) {
