@@ -1,5 +1,8 @@
 #include "daemon/log_setup.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
@@ -32,11 +35,24 @@ class PriorityFlag final : public spdlog::custom_flag_formatter {
 
 }  // namespace
 
+bool StandardErrorIsJournal() {
+  const char* const stream = std::getenv("JOURNAL_STREAM");
+  struct stat about{};
+  if (stream == nullptr || ::fstat(STDERR_FILENO, &about) != 0) return false;
+  char* end = nullptr;
+  const unsigned long long device = std::strtoull(stream, &end, 10);
+  return *end == ':' && device == about.st_dev && std::strtoull(end + 1, nullptr, 10) == about.st_ino;
+}
+
+const char* RefusalPrefix(bool journal) { return journal ? "<3>" : ""; }
+
+bool LogsForJournal(const config::LogConfig& config) {
+  return config.format == "journal" || (config.format == "auto" && StandardErrorIsJournal());
+}
+
 void SetUpLog(const config::LogConfig& config) {
   auto logger = std::make_shared<spdlog::logger>("tierd", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  // systemd sets JOURNAL_STREAM for what it connects to the journal.
-  const bool journal =
-      config.format == "journal" || (config.format == "auto" && std::getenv("JOURNAL_STREAM") != nullptr);
+  const bool journal = LogsForJournal(config);
   auto formatter = std::make_unique<spdlog::pattern_formatter>();
   formatter->add_flag<PriorityFlag>('*').set_pattern(journal ? "%*%v" : "%Y-%m-%d %H:%M:%S.%e %l %v");
   logger->set_formatter(std::move(formatter));

@@ -9,6 +9,13 @@
 
 namespace tier {
 
+// Whether standard error goes to a journal. systemd names the stream by device and inode in $JOURNAL_STREAM; a process
+// whose standard error is redirected later has that variable too.
+bool StandardErrorIsJournal();
+// Before a refusal on standard error: the priority "err" where a journal reads it, else nothing. Allocates nothing.
+const char* RefusalPrefix(bool journal = StandardErrorIsJournal());
+// Whether lines of this log begin with their priority.
+bool LogsForJournal(const config::LogConfig& config);
 // Once, before threads start.
 void SetUpLog(const config::LogConfig& config);
 // Any thread. `say` writes the lines that tell of the change; they are logged at the more verbose of both levels.

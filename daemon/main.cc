@@ -1,5 +1,5 @@
-// tierd: the daemon's command line. Everything that can be wrong at start is one sentence on standard error and exit
-// status 1; a wrong command line is 2.
+// tierd: the daemon's command line. Everything that can be wrong at start is one sentence on standard error and a
+// status of exit_status.h.
 #include <malloc.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -18,6 +18,7 @@
 #include "daemon/config/config.h"
 #include "daemon/config/options.h"
 #include "daemon/daemon_paths.h"
+#include "daemon/exit_status.h"
 #include "daemon/log_setup.h"
 #include "daemon/metrics/metrics_page.h"
 #include "daemon/session/service_manager.h"
@@ -40,7 +41,7 @@ int ParseArguments(int argc, char** argv, Arguments* arguments) {
   CLI::App app("tierd owns a training node's pinned memory and SSD space and lends them to training processes.",
                "tierd");
   app.failure_message([](const CLI::App*, const CLI::Error& error) {
-    return fmt::format("tierd: {}; tierd --help lists the options\n", error.what());
+    return fmt::format("{}tierd: {}; tierd --help lists the options\n", tier::RefusalPrefix(), error.what());
   });
   app.footer(
       "SIGTERM and SIGINT stop it in order. SIGHUP reads the configuration again: log.level takes effect at once,\n"
@@ -60,7 +61,7 @@ int ParseArguments(int argc, char** argv, Arguments* arguments) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     const int status = app.exit(error);
-    return status == 0 ? -1 : 2;
+    return status == 0 ? -1 : tier::kExitUsage;
   }
   return 0;
 }
@@ -78,15 +79,21 @@ tier::Result<tier::config::Config> ReadConfig(const Arguments& arguments) {
   return config;
 }
 
-int Refuse(const tier::Error& error) {
-  fmt::print(stderr, "tierd: {}\n", error.message);
-  return 1;
+void PrintRefusal(const std::string& sentence, bool journal) {
+  fmt::print(stderr, "{}tierd: {}\n", tier::RefusalPrefix(journal), sentence);
+}
+
+int RefuseConfig(const tier::Error& error) {
+  PrintRefusal(error.message, tier::StandardErrorIsJournal());
+  return tier::kExitConfig;
 }
 
 // What the machine refuses names the options to change; this adds where they stand.
-int RefuseStart(const tier::Error& error, const std::string& file) {
-  if (file.empty() || !tier::config::NamesAnOption(error.message)) return Refuse(error);
-  return Refuse({error.code, fmt::format("{} (the configuration is {})", error.message, file)});
+int RefuseStart(const tier::Error& error, const tier::config::Config& config, const std::string& file) {
+  const bool in_file = !file.empty() && tier::config::NamesAnOption(error.message);
+  PrintRefusal(in_file ? fmt::format("{} (the configuration is {})", error.message, file) : error.message,
+               tier::LogsForJournal(config.log));
+  return tier::ExitStatusOfRefusal(error.code);
 }
 
 // Other processes of this user may not read tensors out of this one; and a window takes a descriptor.
@@ -119,11 +126,11 @@ int Run(int argc, char** argv) {
     return 0;
   }
   const auto config = ReadConfig(arguments);
-  if (!config) return Refuse(config.error());
+  if (!config) return RefuseConfig(config.error());
   // The file of a private daemon is its starter's, who writes it again at each start: no place to change an option.
   const std::string named_file = config->daemon.starter_pid > 0 ? "" : arguments.config;
   const auto paths = tier::ChoosePaths(config->daemon, tier::DaemonEnvironment::OfProcess());
-  if (!paths) return RefuseStart(paths.error(), named_file);
+  if (!paths) return RefuseStart(paths.error(), *config, named_file);
   if (arguments.check_config) {
     fmt::print("{}: no mistake found\n", arguments.config.empty() ? "the options" : arguments.config);
     return 0;
@@ -132,7 +139,7 @@ int Run(int argc, char** argv) {
   tier::SetUpLog(config->log);
   auto daemon = tier::Daemon::Start(*config, *paths, tier::session::ServiceManager::FromEnvironment(),
                                     {.file = arguments.config, .read = [&] { return ReadConfig(arguments); }});
-  if (!daemon) return RefuseStart(daemon.error(), named_file);
+  if (!daemon) return RefuseStart(daemon.error(), *config, named_file);
   (*daemon)->Run();
   daemon->reset();
   spdlog::info("stopped");

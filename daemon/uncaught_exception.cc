@@ -5,6 +5,9 @@
 #include <new>
 #include <system_error>
 
+#include "daemon/exit_status.h"
+#include "daemon/log_setup.h"
+
 namespace tier {
 namespace {
 
@@ -24,7 +27,7 @@ bool IsShortage(const std::exception& failure) {
     if (const auto thrown = std::current_exception()) std::rethrow_exception(thrown);
   } catch (const std::exception& failure) {
     if (IsShortage(failure)) std::_Exit(RefuseException(failure));  // Other threads run: nothing can be torn down.
-    std::fprintf(stderr, "tierd: uncaught exception: %s\n", failure.what());
+    std::fprintf(stderr, "%stierd: uncaught exception: %s\n", RefusalPrefix(), failure.what());
   } catch (...) {  // The core dump says the rest.
   }
   std::abort();
@@ -33,8 +36,8 @@ bool IsShortage(const std::exception& failure) {
 }  // namespace
 
 int RefuseException(const std::exception& failure) {
-  std::fprintf(stderr, "tierd: %s%s\n", failure.what(), IsShortage(failure) ? kAdvice : "");
-  return 1;
+  std::fprintf(stderr, "%stierd: %s%s\n", RefusalPrefix(), failure.what(), IsShortage(failure) ? kAdvice : "");
+  return kExitFailure;
 }
 
 void EndOnUncaughtShortage() { (void)std::set_terminate(&OnTerminate); }

@@ -19,6 +19,7 @@ WANTED = (
     "/usr/include/tier/control.h",
     "/usr/lib/systemd/system/tierd.service",
     "/usr/share/tierd/systemd/kill.conf",
+    "/usr/share/tierd/systemd/restart-steps.conf",
     "/usr/lib/systemd/system/tierd.socket",
     "/usr/lib/sysusers.d/tierd.conf",
     "/usr/lib/tmpfiles.d/tierd.conf",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -45,6 +46,26 @@ def test_a_mistyped_unit_is_not_read_without_a_word(units: pathlib.Path) -> None
         ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False
     )
     assert "Failed to parse" in found.stderr
+
+
+def test_the_drop_in_for_rarer_restarts_is_read_where_systemd_knows_it(units: pathlib.Path) -> None:
+    """Before 254 systemd must do no more than warn: that is why the package ships it as an example."""
+    drop_ins = units / "tierd.service.d"
+    drop_ins.mkdir()
+    shutil.copy(UNITS / "restart-steps.conf", drop_ins)
+    version = int(re.search(r"systemd (\d+)", subprocess.check_output(["systemd-analyze", "--version"], text=True))[1])
+    found = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(units / "tierd.service")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    told = found.stderr.splitlines()
+    if version >= 254:
+        assert not told
+    else:
+        assert len(told) == 2 and all("Unknown key" in line and "ignoring" in line for line in told), told
 
 
 def test_the_service_is_hardened() -> None:
@@ -90,6 +111,8 @@ def test_the_service_keeps_the_promises_of_a_restart() -> None:
     lines = (UNITS / "tierd.service").read_text().splitlines()
     for needed in ("Type=notify", "StartLimitIntervalSec=0", "Restart=always", "WatchdogSec=30s", "NotifyAccess=main"):
         assert needed in lines
+    # A configuration that is to blame leaves the unit failed; a crash is answered at once.
+    assert f"RestartPreventExitStatus={os.EX_CONFIG}" in lines and "RestartSec=250ms" in lines
     assert any(line.startswith("FileDescriptorStoreMax=") for line in lines)
     reload = [line for line in lines if line.startswith("ExecReload=")]
     assert "--check-config" in reload[0] and "kill -HUP" in reload[1]

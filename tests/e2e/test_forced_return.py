@@ -214,5 +214,5 @@ def test_a_daemon_without_the_right_to_kill_does_not_start(tmp_path: pathlib.Pat
     )  # fmt: skip
     if "Permission denied" in told.stderr and "setpriv" in told.stderr:
         pytest.skip("needs a build that uid 61234 can read")
-    assert told.returncode == 1, told.stderr
+    assert told.returncode == os.EX_CONFIG, told.stderr
     assert "it needs CAP_KILL" in told.stderr and "kill.conf" in told.stderr

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sysexits.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -200,7 +201,7 @@ TEST(Daemon, DeviceWithForeignContentIsLeftUntouched) {
   auto arguments = SmallDaemon(scratch);
   arguments.insert(arguments.end(), {"--set", "ssd.devices=[\"" + device + "\"]", "--set", "ssd.file_size=0"});
   const auto outcome = RunTierd(scratch, arguments);
-  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(outcome.status, EX_CONFIG);
   EXPECT_THAT(outcome.output, HasSubstr(device));
   std::string after(content.size(), '\1');
   std::ifstream(device, std::ios::binary).read(after.data(), static_cast<std::streamsize>(after.size()));
@@ -212,7 +213,7 @@ TEST(Daemon, ArenaLargerThanTheMachineIsRefusedWithFigures) {
   auto arguments = SmallDaemon(scratch);
   arguments.insert(arguments.end(), {"--set", "arena.maximum=900TiB"});
   const auto outcome = RunTierd(scratch, arguments);
-  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(outcome.status, EX_CONFIG);
   EXPECT_THAT(outcome.output, AllOf(HasSubstr("lower arena.maximum"), Not(HasSubstr("configuration"))));
   EXPECT_EQ(std::count(outcome.output.begin(), outcome.output.end(), '\n'), 1) << outcome.output;
 }
@@ -224,7 +225,7 @@ TEST(Daemon, WhatTheMachineRefusesIsSaidWithTheFileThatTheOptionStandsIn) {
   auto arguments = SmallDaemon(scratch);
   arguments.insert(arguments.end(), {"--config", path, "--set", "arena.maximum=900TiB"});
   const auto outcome = RunTierd(scratch, arguments);
-  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(outcome.status, EX_CONFIG);
   EXPECT_THAT(outcome.output, AllOf(HasSubstr("arena.maximum"), HasSubstr("(the configuration is " + path + ")")));
 }
 
@@ -248,7 +249,7 @@ TEST(Daemon, ANumaNodeWithoutMemoryIsRefusedAtTheStart) {
   auto arguments = SmallDaemon(scratch);
   arguments.insert(arguments.end(), {"--set", "arena.numa_node=500"});
   const auto outcome = RunTierd(scratch, arguments);
-  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(outcome.status, EX_CONFIG);
   EXPECT_THAT(outcome.output, HasSubstr("arena.numa_node is 500, and this host has memory at node"));
 }
 
@@ -288,7 +289,7 @@ TEST(Daemon, RefusalOfAPrivateOneDoesNotNameTheFileThatItsStarterWrites) {
   auto arguments = SmallDaemon(scratch);
   arguments.insert(arguments.end(), {"--config", path, "--set", "arena.maximum=900TiB"});
   const auto outcome = RunTierd(scratch, arguments);
-  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(outcome.status, EX_CONFIG);
   EXPECT_THAT(outcome.output, AllOf(HasSubstr("arena.maximum"), Not(HasSubstr(path))));
 }
 
@@ -392,9 +393,9 @@ TEST(CommandLine, ChecksConfigurations) {
   EXPECT_EQ(RunTierd(scratch, {"--check-config", "--config", path}).status, 0);
   std::ofstream(path) << "[arena]\nmaximun = \"1GiB\"\n";
   const auto wrong = RunTierd(scratch, {"--check-config", "--config", path});
-  EXPECT_EQ(wrong.status, 1);
+  EXPECT_EQ(wrong.status, EX_CONFIG);
   EXPECT_THAT(wrong.output, AllOf(HasSubstr(path + ":2:"), HasSubstr("arena.maximum")));
-  EXPECT_EQ(RunTierd(scratch, {"--check-config", "--config", scratch / "none.toml"}).status, 1);
+  EXPECT_EQ(RunTierd(scratch, {"--check-config", "--config", scratch / "none.toml"}).status, EX_CONFIG);
 }
 
 TEST(CommandLine, PrintsADefaultConfigurationThatItAccepts) {
@@ -410,7 +411,7 @@ TEST(CommandLine, SaysItsVersionAndRefusesWhatItDoesNotKnow) {
   EXPECT_THAT(RunTierd(scratch, {"--version"}).output, HasSubstr("tierd 0."));
   EXPECT_EQ(RunTierd(scratch, {"--help"}).status, 0);
   EXPECT_EQ(RunTierd(scratch, {"--nonsense"}).status, 2);
-  EXPECT_EQ(RunTierd(scratch, {"--set", "arena.maximum"}).status, 1);
+  EXPECT_EQ(RunTierd(scratch, {"--set", "arena.maximum"}).status, EX_CONFIG);
 }
 
 }  // namespace

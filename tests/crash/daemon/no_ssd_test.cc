@@ -1,6 +1,7 @@
 // A daemon that was told no size and has no place for its SSD file serves from RAM; one that was told is refused.
 #include <fcntl.h>
 #include <sys/mount.h>
+#include <sysexits.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -59,7 +60,7 @@ TEST(NoSsd, WithoutRoomForTheDefaultFileItServesFromRamAndSaysSo) {
   auto sized = SmallDaemon(scratch);
   sized.insert(sized.end(), {"--set", "ssd.file_size=1GiB", "--set", "ssd.any_file_system=true"});
   const auto refused = RunTierd(scratch, sized);
-  EXPECT_EQ(refused.status, 1) << "a size that was asked for is not taken as a hint";
+  EXPECT_EQ(refused.status, EX_CONFIG) << "a size that was asked for is not taken as a hint";
   EXPECT_THAT(refused.output, HasSubstr("lower ssd.file_size"));
 }
 
@@ -83,7 +84,7 @@ TEST(NoSsd, AFileWithHolesThatADiskCannotFillIsNotLeftOut) {
   auto unsized_file = SmallDaemon(scratch);
   unsized_file.insert(unsized_file.end(), {"--set", "ssd.file_size=0", "--set", "ssd.any_file_system=true"});
   const auto refused = RunTierd(scratch, unsized_file);
-  EXPECT_EQ(refused.status, 1) << refused.output;
+  EXPECT_EQ(refused.status, EX_CONFIG) << refused.output;
   EXPECT_THAT(refused.output, HasSubstr("preallocating 64"));
 }
 
@@ -103,7 +104,7 @@ TEST(NoSsd, PrivateOneServesFromRamWhereItsPlaceCannotHoldAFile) {
   }
   auto placed = SmallDaemon(scratch);
   placed.insert(placed.end(), {"--private", "--set", "daemon.data_directory=/proc/tierd", "--set", "ssd.file_size=0"});
-  EXPECT_EQ(RunTierd(scratch, placed).status, 1) << "a place that was named is not given up";
+  EXPECT_EQ(RunTierd(scratch, placed).status, EX_CONFIG) << "a place that was named is not given up";
 }
 
 TEST(NoSsd, PrivateOneNeedsNoHome) {
