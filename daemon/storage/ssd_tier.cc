@@ -103,6 +103,7 @@ struct SsdTier::State {
   IoMode mode = IoMode::kUring;
   std::string mode_reason;
   std::string shortage;  // Of room for the devices.
+  std::string unproven;  // Why not all windows can be pinned; empty: they can.
   std::unique_ptr<IoThreads> transfers;
   bool bound = false;                            // The index names the devices: they belong together from then on.
   std::unique_ptr<LmdbManifestStore> manifests;  // Its thread writes superblocks: gone before the files.
@@ -249,6 +250,12 @@ Status SsdTier::State::Open(const SsdTierOptions& options, base::Workers& worker
   if (Status status = OpenDevices(options); !status) return status;
   auto parts = OpenIo(options);
   if (!parts) return std::unexpected(parts.error());
+  if (files.empty()) {
+    unproven = "without an SSD device no memory is registered for I/O";
+  } else if (mode == IoMode::kUring) {
+    if (Status proven = ProvePinning(files.size() * options.window_bytes_max); !proven)
+      unproven = proven.error().message;
+  }
   if (!options.data_dir.empty()) {
     Status status = OpenManifests(options);
     // Without a device there is nothing that a manifest could name: the index may be missing for the same reason.
@@ -297,8 +304,11 @@ SsdMode SsdTier::ssd_mode() const {
   return state_->shortage.empty() ? SsdMode::kFull : SsdMode::kReduced;
 }
 const std::string& SsdTier::ssd_mode_reason() const { return state_->shortage; }
-bool SsdTier::pinned() const { return state_->transfers->pinned(); }
-std::string SsdTier::unpinned_reason() const { return state_->transfers->unpinned_reason(); }
+bool SsdTier::pinned() const { return state_->unproven.empty() && state_->transfers->pinned(); }
+std::string SsdTier::unpinned_reason() const {
+  const std::string reason = state_->transfers->unpinned_reason();
+  return reason.empty() ? state_->unproven : reason;
+}
 uint16_t SsdTier::device_count() const { return static_cast<uint16_t>(state_->files.size()); }
 
 const SsdDeviceDescription& SsdTier::device(uint16_t index) const {

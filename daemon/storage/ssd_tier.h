@@ -57,6 +57,7 @@ struct SsdTierOptions {
   uint32_t windows_max = kWindowsMax;   // Window indices are below this.
   bool discard_at_format = true;        // Block devices: BLKDISCARD before the first use.
   std::string data_dir;                 // Holds the manifests' index; empty: nothing persists (private daemons).
+  uint64_t window_bytes_max = 0;        // Of all windows together: what is to be pinned for each device.
   bool allow_any_file_system = false;   // Tests: take tmpfs, overlayfs, FUSE and network file systems too.
   std::function<Result<FileSystemSpace>(const std::string&)> space = SpaceOf;  // Tests: how full the disk is.
 };
@@ -109,8 +110,10 @@ class SsdTier {
   const std::string& io_mode_reason() const;  // Why not io_uring; empty when it is.
   SsdMode ssd_mode() const;
   const std::string& ssd_mode_reason() const;  // Why not kFull; empty: it was configured so.
-  bool pinned() const;                         // False: the mode "unpinned", some windows are not registered for I/O.
-  std::string unpinned_reason() const;         // Empty when pinned.
+  // Open has proven that all windows can be registered for I/O, and those that there are have been. False: "unpinned".
+  // Any thread, as the next.
+  bool pinned() const;
+  std::string unpinned_reason() const;  // Empty when pinned.
   uint16_t device_count() const;
   const SsdDeviceDescription& device(uint16_t index) const;
 

@@ -2,16 +2,20 @@
 // (6.1), a sparse buffer table (5.19), io_uring itself.
 #include "daemon/storage/uring.h"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
 #include <fmt/format.h>
 #include <liburing.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "daemon/base/check.h"
+#include "daemon/base/format_bytes.h"
 
 namespace tier::storage {
 namespace {
@@ -52,6 +56,34 @@ Status InitRing(uint32_t entries, io_uring* ring) {
                                          ErrorText(error)));
 }
 
+// A ring and a page for ProvePinning.
+struct PinTrial {
+  io_uring ring{};
+  bool open = false;
+  alignas(kPageSize) std::array<std::byte, kPageSize> page{};
+
+  PinTrial() = default;
+  PinTrial(const PinTrial&) = delete;
+  PinTrial& operator=(const PinTrial&) = delete;
+  ~PinTrial() {
+    if (open) io_uring_queue_exit(&ring);
+  }
+  // 0, or the error.
+  int Open() {
+    const int error = -io_uring_queue_init(2, &ring, 0);
+    open = error == 0;
+    return open ? std::max(-io_uring_register_buffers_sparse(&ring, 1), 0) : error;
+  }
+  int Pin() {
+    const iovec filled{page.data(), page.size()};
+    const iovec none{nullptr, 0};
+    const __u64 tag = 0;
+    const int result = io_uring_register_buffers_update_tag(&ring, 0, &filled, &tag, 1);
+    if (result == 1) (void)io_uring_register_buffers_update_tag(&ring, 0, &none, &tag, 1);
+    return result == 1 ? 0 : result < 0 ? -result : EIO;
+  }
+};
+
 bool Supports(io_uring* ring, std::initializer_list<int> operations) {
   io_uring_probe* probe = io_uring_get_probe_ring(ring);
   if (probe == nullptr) return false;
@@ -62,6 +94,24 @@ bool Supports(io_uring* ring, std::initializer_list<int> operations) {
 }
 
 }  // namespace
+
+Status ProvePinning(uint64_t bytes) {
+  const auto trial = std::make_unique<PinTrial>();
+  int error = trial->Open();
+  if (error == 0) error = trial->Pin();
+  if (error != 0) return Fail(Code::kDenied, "io_uring registers no memory: " + ErrorText(error));
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
+  const rlimit none{.rlim_cur = 0, .rlim_max = limit.rlim_max};
+  const bool lowered = ::setrlimit(RLIMIT_MEMLOCK, &none) == 0;
+  error = trial->Pin();
+  if (lowered) TIER_CHECK(::setrlimit(RLIMIT_MEMLOCK, &limit) == 0, "RLIMIT_MEMLOCK: {}", ErrorText(errno));
+  if ((lowered && error == 0) || limit.rlim_cur >= bytes) return {};
+  return Fail(Code::kDenied,
+              fmt::format("RLIMIT_MEMLOCK is {}, and the arena takes up to {} of locked memory, as each SSD device "
+                          "registers every window: raise it (LimitMEMLOCK=infinity, or 'ulimit -l unlimited')",
+                          base::FormatBytes(limit.rlim_cur), base::FormatBytes(bytes)));
+}
 
 UringIo::UringIo(const UringOptions& options, const CompletionSignal& signal, std::unique_ptr<io_uring> ring)
     : options_(options),

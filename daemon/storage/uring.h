@@ -21,6 +21,11 @@ struct __kernel_timespec;
 
 namespace tier::storage {
 
+// Whether this process may register windows of so many bytes together. A page is registered with a ring of its own,
+// also with the limit on locked memory at 0: that tells whether the limit binds, which rights and user namespaces
+// decide. DENIED with the reason and what to change. For the start of the daemon: the limit is the whole process's.
+Status ProvePinning(uint64_t bytes);
+
 struct UringOptions {
   uint32_t inflight_max = 256;         // Requests at a time.
   uint32_t windows_max = kWindowsMax;  // Places in the buffer table.

@@ -9,10 +9,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <linux/capability.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "daemon/base/fault_guard.h"
@@ -20,6 +17,7 @@
 #include "tests/support/proto/thread_shortage.h"
 #include "tests/support/storage/scratch.h"
 #include "tests/support/storage/ssd_tier_fixture.h"
+#include "tests/support/storage/without_memory_lock.h"
 
 namespace tier::storage {
 namespace {
@@ -28,6 +26,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::ScratchDirectory;
 using testing::WindowMemory;
+using testing::WithoutMemoryLock;
 
 constexpr uint64_t kSize = 64 * kMiB;
 constexpr WindowIndex kWindow{0};
@@ -141,29 +140,6 @@ TEST_F(SsdTierTest, StripesOverSeveralDevices) {
   EXPECT_GT(tier->transfers().traffic(0).written_bytes, 0u);
   EXPECT_GT(tier->transfers().traffic(1).written_bytes, 0u);
 }
-
-// This thread without CAP_IPC_LOCK and with 1 MiB of lockable memory, as an ordinary user's daemon.
-class WithoutMemoryLock {
- public:
-  WithoutMemoryLock() {
-    ::getrlimit(RLIMIT_MEMLOCK, &limit_before_);
-    const rlimit small{.rlim_cur = kMiB, .rlim_max = limit_before_.rlim_max};
-    ::setrlimit(RLIMIT_MEMLOCK, &small);
-    ::syscall(SYS_capget, &header_, before_);
-    __user_cap_data_struct fewer[2] = {before_[0], before_[1]};
-    fewer[0].effective &= ~(1u << CAP_IPC_LOCK);
-    ::syscall(SYS_capset, &header_, fewer);
-  }
-  ~WithoutMemoryLock() {
-    ::syscall(SYS_capset, &header_, before_);
-    ::setrlimit(RLIMIT_MEMLOCK, &limit_before_);
-  }
-
- private:
-  rlimit limit_before_{};
-  __user_cap_header_struct header_{_LINUX_CAPABILITY_VERSION_3, 0};
-  __user_cap_data_struct before_[2]{};
-};
 
 TEST_F(SsdTierTest, WorksUnpinnedWithoutTheRightToLockMemory) {
   const WithoutMemoryLock ordinary;
