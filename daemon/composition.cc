@@ -52,6 +52,10 @@ std::string SsdStatus(const storage::SsdTier& ssd) {
   return "no SSD tier, tensors stay in RAM" + (reason.empty() ? "" : ": " + reason);
 }
 
+std::string IoModeName(const storage::SsdTier& ssd) {
+  return ssd.io_mode() == storage::IoMode::kUring ? "io_uring" : "threads";
+}
+
 std::string SsdModeName(storage::SsdMode mode) {
   switch (mode) {
     case storage::SsdMode::kFull: return "full";
@@ -155,7 +159,7 @@ session::DaemonFacts Daemon::Facts() {
   session::DaemonFacts facts;
   facts.version = kVersion;
   facts.epoch = epoch_;
-  facts.io_mode = ssd.io_mode() == storage::IoMode::kUring ? "io_uring" : "threads";
+  facts.io_mode = IoModeName(ssd);
   facts.ssd_mode = SsdModeName(ssd.ssd_mode());
   facts.ssd_mode_reason = ssd.ssd_mode_reason();
   facts.spin_mode = session::SpinModeName(engine_->spin().mode());
@@ -177,11 +181,27 @@ session::DaemonFacts Daemon::Facts() {
   facts.prefault = [this] { return engine_->Prefault(); };
   facts.shortage = [this] { return engine_->Shortage(); };
   facts.spin_pauses = [this] { return engine_->loop().spin_pauses(); };
-  facts.memory_mode = [this] { return engine_->ssd().pinned() ? "pinned" : "unpinned"; };
+  facts.memory_mode = [this] { return MemoryMode(); };
+  facts.memory_mode_reason = [this] { return engine_->ssd().unpinned_reason(); };
+  if (exporter_) facts.metrics_address = exporter_->address();
   return facts;
 }
 
+std::string Daemon::MemoryMode() const { return engine_->ssd().pinned() ? "pinned" : "unpinned"; }
+
+// The address is taken before it is told; scrapes are answered once there is something to ask.
+Status Daemon::OpenMetrics() {
+  const std::string listen = ChooseMetricsAddress(config_, paths_);
+  if (listen.empty()) return {};
+  auto exporter = metrics::Exporter::Listen(listen);
+  if (!exporter) return std::unexpected(std::move(exporter.error()));
+  exporter_ = std::move(*exporter);
+  std::ofstream(paths_.socket_directory + "/metrics.port") << exporter_->port() << '\n';
+  return {};
+}
+
 Status Daemon::OpenControl() {
+  if (auto opened = OpenMetrics(); !opened) return opened;
   control_ =
       std::make_unique<session::ControlServer>(Facts(), session::ControlServerParts{.mailbox = engine_->mailbox(),
                                                                                     .jobs = engine_->jobs(),
@@ -200,12 +220,7 @@ Status Daemon::OpenControl() {
   auto grpc = control::GrpcServer::Start(options, *control_);
   if (!grpc) return std::unexpected(std::move(grpc.error()));
   grpc_ = std::move(*grpc);
-  if (config_.metrics.listen.empty() || config_.daemon.is_private) return {};
-  auto exporter = metrics::Exporter::Start(config_.metrics.listen, *control_);
-  if (!exporter) return std::unexpected(std::move(exporter.error()));
-  exporter_ = std::move(*exporter);
-  std::ofstream(paths_.socket_directory + "/metrics.port") << exporter_->port() << '\n';
-  return {};
+  return exporter_ ? exporter_->Start(*control_) : Status{};
 }
 
 Status Daemon::WatchEvents() {
@@ -223,7 +238,9 @@ Status Daemon::WatchEvents() {
 void Daemon::OnEvent(const session::Event& event) {
   if (stop_->started()) return;
   if (event.kind == "draining" || event.kind == "undrained") grpc_->SetServing(!control_->draining());
-  if (status_.OnEvent(event)) manager_.Notify(fmt::format("STATUS={}\n", status_.Line()));
+  const bool other_memory = event.kind == "pinned" || event.kind == "unpinned";
+  if (other_memory) status_.SetServing(StatusText());
+  if (status_.OnEvent(event) || other_memory) manager_.Notify(fmt::format("STATUS={}\n", status_.Line()));
 }
 
 void Daemon::WatchSignals() {
@@ -271,9 +288,8 @@ void Daemon::WatchStarter() {
 }
 
 void Daemon::AnnounceReady() {
-  storage::SsdTier& ssd = engine_->ssd();
-  const session::DaemonFacts facts = Facts();
-  if (!ssd.io_mode_reason().empty()) spdlog::warn("I/O mode {}: {}", facts.io_mode, ssd.io_mode_reason());
+  const storage::SsdTier& ssd = engine_->ssd();
+  if (!ssd.io_mode_reason().empty()) spdlog::warn("I/O mode {}: {}", IoModeName(ssd), ssd.io_mode_reason());
   for (uint16_t i = 0; i < ssd.device_count(); ++i) {
     const auto& device = ssd.device(i);
     spdlog::info("device {}: {} ({}{})", i, device.path, base::FormatBytes(device.capacity),
@@ -281,17 +297,31 @@ void Daemon::AnnounceReady() {
   }
   for (const std::string& dropped : ssd.dropped_devices()) spdlog::info("{}", dropped);
   for (const std::string& unread : ssd.unread_quarantines()) spdlog::warn("{}", unread);
-  const std::string ssd_status = SsdStatus(ssd);
-  if (!ssd.ssd_mode_reason().empty()) spdlog::warn("{}", ssd_status);
-  const std::string metrics = exporter_ ? fmt::format("; metrics port {}", exporter_->port()) : std::string();
-  const memory::Arena& arena = engine_->arena();
-  const std::string status = fmt::format(
-      "serving at {}/tierd.sock; arena up to {} in windows of {} to {}; {}, spin {}{}", paths_.socket_directory,
-      base::FormatBytes(arena.arena_max_bytes()), base::FormatBytes(arena.window_sizes(WindowKind::kBlock).least),
-      base::FormatBytes(arena.window_sizes(WindowKind::kBlock).most), facts.io_mode, facts.spin_mode, metrics);
+  if (!ssd.ssd_mode_reason().empty()) spdlog::warn("{}", SsdStatus(ssd));
+  // Without a device there is nothing to pin, and the line above says why there is none.
+  if (!ssd.pinned() && ssd.device_count() != 0) spdlog::warn("memory mode unpinned: {}", ssd.unpinned_reason());
+  if (!paths_.persistent && !config_.daemon.is_private) {
+    spdlog::warn(
+        "neither XDG_STATE_HOME nor HOME is set: nothing is kept, named jobs are refused; set "
+        "daemon.data_directory to a directory on a local disk");
+  }
+  const std::string status = StatusText();
   spdlog::info("tierd {} {}", kVersion, status);
-  status_.SetServing(fmt::format("{}{}{}", status, ssd_status.empty() ? "" : "; ", ssd_status));
+  status_.SetServing(status);
   manager_.Notify(fmt::format("READY=1\nSTATUS={}\n", status_.Line()));
+}
+
+// What it serves, in one line.
+std::string Daemon::StatusText() const {
+  const memory::Arena& arena = engine_->arena();
+  const memory::WindowSizes sizes = arena.window_sizes(WindowKind::kBlock);
+  const std::string ssd_status = SsdStatus(engine_->ssd());
+  return fmt::format("serving at {}/tierd.sock; arena up to {} in windows of {} to {}; {}, memory {}, spin {}; {}{}{}",
+                     paths_.socket_directory, base::FormatBytes(arena.arena_limit_bytes()),
+                     base::FormatBytes(sizes.least), base::FormatBytes(sizes.most), IoModeName(engine_->ssd()),
+                     MemoryMode(), session::SpinModeName(engine_->spin().mode()),
+                     exporter_ ? "metrics at " + exporter_->address() : "no metrics", ssd_status.empty() ? "" : "; ",
+                     ssd_status);
 }
 
 void Daemon::Tick() {

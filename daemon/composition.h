@@ -46,6 +46,9 @@ class Daemon {
   Status OpenDataSocket();
   Status OpenControl();
   session::DaemonFacts Facts();
+  Status OpenMetrics();
+  std::string MemoryMode() const;
+  std::string StatusText() const;
   void WatchSignals();
   void AwaitSignal();
   void OnSignal(int signal);

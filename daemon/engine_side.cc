@@ -183,12 +183,14 @@ Status EngineSide::OpenStorage(const config::Config& config, const DaemonPaths& 
   options.io = IoChoiceOf(config.ssd.engine);
   options.io_depth = static_cast<uint32_t>(config.ssd.queue_depth);
   options.windows_max = std::min(arena_->windows_max() + 1, kWindowsMax);  // One for the move memory.
+  options.window_bytes_max = arena_->arena_limit_bytes();
   options.discard_at_format = config.ssd.discard;
   options.data_dir = paths.persistent ? paths.data_directory : std::string();
   options.allow_any_file_system = config.ssd.any_file_system;
   auto ssd = OpenSsd(options, *threads_.workers, wait_for_devices);
   if (!ssd) return std::unexpected(std::move(ssd.error()));
   ssd_ = std::move(*ssd);
+  pinned_ = ssd_->pinned();
   return {};
 }
 
@@ -278,7 +280,6 @@ void EngineSide::Refresh() {
     create_failures_ = failures;
     events_.Emit("window_failed", nullptr, arena_->last_failure());
   }
-  // Known once a window has been registered, or could not be.
   if (const bool pinned = ssd_->pinned(); pinned != pinned_) {
     pinned_ = pinned;
     events_.Emit(pinned ? "pinned" : "unpinned", nullptr,

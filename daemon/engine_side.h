@@ -105,7 +105,7 @@ class EngineSide {
   session::EventLog events_;
   std::string quarantine_failure_;
   std::string superblock_failure_;  // As last told. Engine thread, as the next.
-  bool pinned_ = true;
+  bool pinned_ = false;
   uint64_t create_failures_ = 0;  // Of windows.
   memory::PrefaultReport prefault_report_;
   memory::PressureReport pressure_report_;

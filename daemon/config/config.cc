@@ -161,9 +161,9 @@ Status SetAddress(const Option& option, const toml::node& node, std::string* fie
   const size_t colon = text->rfind(':');
   const bool whole =
       colon != std::string::npos && IsHost(text->substr(0, colon)) && IsPort(std::string_view(*text).substr(colon + 1));
-  if (!whole && !text->empty()) {
+  if (!whole && !text->empty() && *text != "auto") {
     return Wrong(option, fmt::format("\"{}\" is not ADDRESS:PORT; write it like \"127.0.0.1:9464\" or \"[::1]:9464\" "
-                                     "with a port of 0 to 65535, or \"\" for none",
+                                     "with a port of 0 to 65535, \"auto\", or \"\" for none",
                                      *text));
   }
   *field = std::move(*text);

@@ -81,7 +81,7 @@ struct JobsConfig {
 };
 
 struct MetricsConfig {
-  std::string listen;  // "ADDRESS:PORT"; empty: off.
+  std::string listen;  // "ADDRESS:PORT", "auto"; empty: off.
   friend bool operator==(const MetricsConfig&, const MetricsConfig&) = default;
 };
 

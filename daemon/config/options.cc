@@ -137,9 +137,10 @@ constexpr auto kOptions = std::to_array<Option>({
      "A job without a session, or without requests and leases for so long, is idle: what it holds in RAM and SSD\n"
      "has as well may be lent to jobs that could use it, and comes back as soon as it asks for it. 0s: never.",
      0, 24 * kHour},
-    {"metrics.listen", Kind::kAddress, TIER_FIELD(metrics.listen), "\"127.0.0.1:9464\"",
+    {"metrics.listen", Kind::kAddress, TIER_FIELD(metrics.listen), "\"auto\"",
      "Where Prometheus scrapes /metrics, ADDRESS:PORT; port 0 takes a free one (it is written to metrics.port in\n"
-     "the socket directory); empty: nowhere. A private daemon never listens."},
+     "the socket directory); empty: nowhere. auto: 127.0.0.1:9464 for the daemon of /run/tierd, a free port of\n"
+     "127.0.0.1 for others. A private daemon never listens."},
     {"log.level", Kind::kChoice, TIER_FIELD(log.level), "\"info\"",
      "What is logged to standard error. SIGHUP takes over a change without a restart.", 0, UINT64_MAX,
      "debug|info|warning|error"},

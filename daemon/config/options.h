@@ -26,7 +26,7 @@ enum class Kind : uint8_t {
   kShare,        // "50%".
   kDuration,     // "250ms", "60s", "2min".
   kText,
-  kAddress,  // "127.0.0.1:9464"; "": none.
+  kAddress,  // "127.0.0.1:9464", "auto"; "": none.
   kChoice,
   kPaths,
 };

@@ -99,6 +99,8 @@ void ToMessage(const session::DaemonDescription& daemon, v1::Status* message) {
   message->set_uptime_seconds(daemon.uptime_seconds);
   message->set_io_mode(daemon.io_mode);
   message->set_memory_mode(daemon.memory_mode);
+  message->set_memory_mode_reason(daemon.memory_mode_reason);
+  message->set_metrics_address(daemon.metrics_address);
   message->set_ssd_mode(daemon.ssd_mode);
   message->set_ssd_mode_reason(daemon.ssd_mode_reason);
   message->set_spin_mode(daemon.spin_mode);

@@ -1,11 +1,10 @@
 #include "daemon/metrics/exporter.h"
 
-#include <exception>
 #include <utility>
 #include <vector>
 
-#include <prometheus/collectable.h>
-#include <prometheus/exposer.h>
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
 
 #include "daemon/metrics/families.h"
 #include "daemon/metrics/job_rows.h"
@@ -15,56 +14,59 @@
 namespace tier::metrics {
 namespace {
 
-constexpr size_t kHttpThreads = 2;
+constexpr char kPlain[] = "text/plain; charset=utf-8";
+constexpr char kIndex[] =
+    "<!doctype html><title>tierd</title><ul><li><a href=\"/metrics\">metrics</a> for Prometheus"
+    "<li><a href=\"/healthz\">healthz</a>: 200 while the engine answers</ul>\n";
 
-class DaemonCollectable final : public prometheus::Collectable {
+// One page after the other is made: which jobs have series of their own is kept from scrape to scrape.
+class Scraper {
  public:
-  explicit DaemonCollectable(session::ControlApi& api) : api_(api) {}
-  std::vector<prometheus::MetricFamily> Collect() const override {
+  explicit Scraper(session::ControlApi& api) : api_(api) {}
+  std::string Page() {
     const session::Caller operator_view{.uid = ~0u, .admin = true, .token = {}};
     const auto daemon = api_.Describe();
     if (!daemon) return {};  // Stopping: an empty page, as for a daemon with nothing to tell.
     std::vector<session::JobDescription> jobs = api_.ListJobs(operator_view);
-    return BuildFamilies(*daemon, RowsOf(std::move(jobs), daemon->engine.totals), ReadProcessFigures());
+    const std::vector<JobRow> rows = RowsOf(std::move(jobs), daemon->engine.totals);
+    return prometheus::TextSerializer().Serialize(BuildFamilies(*daemon, rows, ReadProcessFigures()));
   }
 
  private:
-  std::vector<JobRow> RowsOf(std::vector<session::JobDescription> jobs, const tiering::JobCounters& totals) const {
+  std::vector<JobRow> RowsOf(std::vector<session::JobDescription> jobs, const tiering::JobCounters& totals) {
     const MutexLock lock(mutex_);
     return rows_.Of(std::move(jobs), totals);
   }
 
   session::ControlApi& api_;
-  mutable Mutex mutex_;
-  mutable JobRows rows_ TIER_GUARDED_BY(mutex_);  // Of all who scrape together.
+  Mutex mutex_;
+  JobRows rows_ TIER_GUARDED_BY(mutex_);  // Of all who scrape together.
 };
+
+HttpPage PageOf(session::ControlApi& api, Scraper& scraper, std::string_view path) {
+  if (path == "/metrics") return {.type = "text/plain; version=0.0.4; charset=utf-8", .body = scraper.Page()};
+  if (path == "/") return {.type = "text/html; charset=utf-8", .body = kIndex};
+  if (path != "/healthz") return {.status = 404, .type = kPlain, .body = "there are /metrics and /healthz\n"};
+  const auto daemon = api.Describe();
+  if (daemon) return {.type = kPlain, .body = "ok\n"};
+  return {.status = 503, .type = kPlain, .body = daemon.error().message + "\n"};
+}
 
 }  // namespace
 
-struct Exporter::State {
-  std::unique_ptr<prometheus::Exposer> exposer;
-  std::shared_ptr<DaemonCollectable> collectable;
-};
-
-Exporter::Exporter() : state_(std::make_unique<State>()) {}
-Exporter::~Exporter() = default;
-
-Result<std::unique_ptr<Exporter>> Exporter::Start(const std::string& listen, session::ControlApi& api) {
-  std::unique_ptr<Exporter> exporter(new Exporter());
-  try {
-    exporter->state_->exposer = std::make_unique<prometheus::Exposer>(listen, kHttpThreads);
-  } catch (const std::exception& e) {
-    return Fail(Code::kInvalid, "cannot serve metrics on " + listen + " (" + e.what() +
-                                    "); set metrics.listen to a free address, or to \"\" for none");
+Result<std::unique_ptr<Exporter>> Exporter::Listen(const std::string& listen) {
+  auto endpoint = HttpEndpoint::Listen(listen);
+  if (!endpoint) {
+    return Fail(endpoint.error().code, "cannot serve metrics on " + listen + " (" + endpoint.error().message +
+                                           "); set metrics.listen to a free address, or to \"\" for none");
   }
-  exporter->state_->collectable = std::make_shared<DaemonCollectable>(api);
-  exporter->state_->exposer->RegisterCollectable(exporter->state_->collectable);
-  return exporter;
+  return std::unique_ptr<Exporter>(new Exporter(std::move(*endpoint)));
 }
 
-uint16_t Exporter::port() const {
-  const std::vector<int> ports = state_->exposer->GetListeningPorts();
-  return ports.empty() ? uint16_t{0} : static_cast<uint16_t>(ports.front());
+Status Exporter::Start(session::ControlApi& api) {
+  return endpoint_->Start([&api, scraper = std::make_shared<Scraper>(api)](std::string_view path) {
+    return PageOf(api, *scraper, path);
+  });
 }
 
 }  // namespace tier::metrics

@@ -346,7 +346,7 @@ void AddDaemon(FamilyBuilder& out, const DaemonDescription& daemon) {
       .Add(daemon.draining ? 1 : 0);
   out.Gauge("tierd_degraded",
             "1 for each cause by which tierd does less than it was set up for, 0 for the others: ssd_tier (there is "
-            "none), torn_tensors, device (one fails, or failed).");
+            "none), memory (it may not be locked), torn_tensors, device (one fails, or failed).");
   const auto causes = session::DegradedBy(daemon);
   for (size_t i = 0; i < session::kDegradedCauses; ++i) {
     const auto cause = static_cast<session::DegradedCause>(i);

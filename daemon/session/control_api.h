@@ -90,16 +90,18 @@ struct DaemonDescription {
   uint64_t epoch = 0;
   int64_t pid = 0;
   double uptime_seconds = 0;
-  std::string io_mode;          // "io_uring" or "threads"
-  std::string memory_mode;      // "pinned" or "unpinned"
-  std::string ssd_mode;         // "full", "reduced", "none"
-  std::string ssd_mode_reason;  // Why not "full"; empty: as configured.
-  std::string spin_mode;        // As configured: "auto", "always", "never"
-  std::string huge_page_mode;   // "hugetlb", "thp", "small"
-  bool draining = false;        // No new jobs and processes are taken, until it is undrained; or it stops.
+  std::string io_mode;             // "io_uring" or "threads"
+  std::string memory_mode;         // "pinned" or "unpinned"
+  std::string memory_mode_reason;  // Why "unpinned"; empty: it is pinned.
+  std::string ssd_mode;            // "full", "reduced", "none"
+  std::string ssd_mode_reason;     // Why not "full"; empty: as configured.
+  std::string spin_mode;           // As configured: "auto", "always", "never"
+  std::string huge_page_mode;      // "hugetlb", "thp", "small"
+  bool draining = false;  // No new jobs and processes are taken, until it is undrained; or it stops.
   bool is_private = false;
   std::string socket_directory;
-  std::string data_directory;  // Empty: none.
+  std::string data_directory;   // Empty: none.
+  std::string metrics_address;  // ADDRESS:PORT; empty: none.
   tiering::EngineSnapshot engine;
   std::vector<DeviceDescription> devices;
   uint64_t spin_pauses = 0;  // Spins that ended because another thread had the processor.

@@ -246,6 +246,7 @@ Result<DaemonDescription> ControlServer::Describe() {
     d.engine = Figures();
     d.huge_page_mode = facts_.huge_page_mode ? facts_.huge_page_mode() : "small";
     d.memory_mode = facts_.memory_mode ? facts_.memory_mode() : "unpinned";
+    if (facts_.memory_mode_reason) d.memory_mode_reason = facts_.memory_mode_reason();
     if (facts_.prefault) d.prefault = facts_.prefault();
     if (facts_.shortage) d.shortage = facts_.shortage();
     d.devices = facts_.devices;
@@ -269,6 +270,7 @@ Result<DaemonDescription> ControlServer::Describe() {
   description->is_private = facts_.is_private;
   description->socket_directory = facts_.socket_directory;
   description->data_directory = facts_.data_directory;
+  description->metrics_address = facts_.metrics_address;
   if (facts_.read_host) {
     const HostFigures host = facts_.read_host();
     description->host_available_bytes = host.available_bytes;
@@ -395,6 +397,8 @@ void ControlServer::EmitDevice(size_t device, const tiering::DeviceView& now) {
 void ControlServer::EmitDegraded(const tiering::EngineSnapshot& snapshot) {
   DaemonDescription now{
       .ssd_mode = facts_.ssd_mode, .ssd_mode_reason = facts_.ssd_mode_reason, .devices = facts_.devices};
+  if (facts_.memory_mode) now.memory_mode = facts_.memory_mode();
+  if (facts_.memory_mode_reason) now.memory_mode_reason = facts_.memory_mode_reason();
   now.engine.torn_count = snapshot.torn_count;
   for (size_t i = 0; i < std::min(now.devices.size(), snapshot.devices.size()); ++i)
     now.devices[i].now = snapshot.devices[i];

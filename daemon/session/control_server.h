@@ -47,11 +47,13 @@ struct DaemonFacts {
   bool is_private = false;
   std::string socket_directory;
   std::string data_directory;
+  std::string metrics_address;
   std::vector<DeviceDescription> devices;  // Without their figures.
   std::function<HostFigures()> read_host;
   // Of the windows that there are; engine thread.
   std::function<std::string()> huge_page_mode;
   std::function<std::string()> memory_mode;
+  std::function<std::string()> memory_mode_reason;
   std::function<PrefaultFigures()> prefault;
   std::function<HostShortage()> shortage;
   std::function<uint64_t()> spin_pauses;  // Any thread.

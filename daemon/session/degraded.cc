@@ -29,6 +29,10 @@ std::vector<Degradation> DegradedBy(const DaemonDescription& daemon) {
     causes.push_back(
         {DegradedCause::kSsdTier, fmt::format("no SSD tier, tensors stay in RAM: {}", daemon.ssd_mode_reason)});
   }
+  // Without an SSD tier no memory is to be locked.
+  if (daemon.memory_mode == "unpinned" && daemon.ssd_mode != "none") {
+    causes.push_back({DegradedCause::kMemory, fmt::format("memory is not pinned: {}", daemon.memory_mode_reason)});
+  }
   if (daemon.engine.torn_count > 0) {
     causes.push_back({DegradedCause::kTornTensors, fmt::format("torn tensors: {}", daemon.engine.torn_count)});
   }

@@ -62,7 +62,8 @@ FOLDER_ORDER: dict[str, tuple[str, ...]] = {
 # is beside main.cc counts as main.cc: it is one composition in several files.
 HOMES: dict[str, tuple[str, ...]] = {
     r"liburing(/|\.h)": (r"daemon/storage/uring",),
-    r"boost/asio": (r"daemon/session/", r"daemon/[a-z_]+\.(cc|h)$"),
+    r"boost/asio": (r"daemon/session/", r"daemon/metrics/http_endpoint\.", r"daemon/[a-z_]+\.(cc|h)$"),
+    r"boost/beast": (r"daemon/metrics/http_endpoint\.",),
     r"boost/interprocess": (r"proto/mapping\.",),
     r"cuda": (r"libclient/cuda/",),
     r"(grpc|grpcpp|google/protobuf)/": (r"daemon/control/", r"libclient/control/"),

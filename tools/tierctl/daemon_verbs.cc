@@ -99,6 +99,8 @@ void PrintStatus(const v1::Status& status, const OutputOptions& output) {
       {"data directory", status.data_directory().empty() ? "none" : status.data_directory()},
       {"modes", fmt::format("I/O {}, memory {}, pages {}, spin {}, SSD {}", status.io_mode(), status.memory_mode(),
                             status.huge_page_mode(), status.spin_mode(), SsdModeText(status))},
+      {"metrics",
+       status.metrics_address().empty() ? "none" : fmt::format("http://{}/metrics", status.metrics_address())},
       {"arena",
        fmt::format("{} of {} in {} windows for blocks and {} for slots, {} free", HumanBytes(status.arena_bytes()),
                    HumanBytes(status.arena_max_bytes()), status.window_count() - status.slot_window_count(),

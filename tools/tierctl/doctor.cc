@@ -19,10 +19,12 @@
 
 #include <cap-ng.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "daemon/storage/file_system.h"
 #include "proto/socket_places.h"
 #include "tools/tierctl/connection.h"
+#include "tools/tierctl/daemon_verbs.h"
 
 namespace tier::tierctl {
 namespace {
@@ -345,18 +347,18 @@ std::vector<Finding> WithDaemon(std::vector<Finding> findings, const v1::Status&
     return finding.verdict != Verdict::kGood && (finding.check == kDataCheck || finding.check == kSocketsCheck);
   });
   for (Finding& finding : findings) finding.verdict = std::min(finding.verdict, Verdict::kNote);
-  const bool no_ssd = status.ssd_mode() == "none" && !status.ssd_mode_reason().empty();
-  const bool lesser = status.io_mode() == "threads" || status.memory_mode() == "unpinned" || no_ssd;
+  const std::vector<std::string> causes = DegradedBy(status);  // As `tierctl status` has it.
   const bool reduced = status.ssd_mode() == "reduced";
   std::string found = fmt::format("{} on {}: I/O {}, memory {}, pages {}, SSD {}", status.version(), socket,
                                   status.io_mode(), status.memory_mode(), status.huge_page_mode(), status.ssd_mode());
-  if (no_ssd || reduced) found += fmt::format(" ({})", status.ssd_mode_reason());
+  if (reduced) found += fmt::format(" ({})", status.ssd_mode_reason());
+  if (!causes.empty()) found += fmt::format("; degraded: {}", fmt::join(causes, "; "));
   findings.push_back({"daemon",
-                      lesser    ? Verdict::kDegraded
-                      : reduced ? Verdict::kNote
-                                : Verdict::kGood,
+                      !causes.empty() ? Verdict::kDegraded
+                      : reduced       ? Verdict::kNote
+                                      : Verdict::kGood,
                       std::move(found), "",
-                      lesser ? "its log says why; above is what a tierd started from this shell would find" : ""});
+                      causes.empty() ? "" : "above is what a tierd started from this shell would find"});
   return findings;
 }
 

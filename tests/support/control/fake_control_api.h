@@ -71,6 +71,7 @@ class FakeControlApi final : public session::ControlApi {
   Result<session::DaemonDescription> Describe() override {
     if (on_describe) on_describe();
     const std::lock_guard lock(mutex_);
+    if (stopping) return Fail(Code::kDisconnected, "tierd is stopping");
     return description;
   }
   Result<session::PoolDescription> DescribePool(const session::Caller& caller) override {
@@ -125,6 +126,7 @@ class FakeControlApi final : public session::ControlApi {
   std::function<void()> on_describe;
   std::function<void()> on_drain;
   Error refusal{Code::kOk, {}};
+  bool stopping = false;  // Describe has no answer.
   session::DaemonDescription description;
   session::PoolDescription pool;
   std::vector<session::JobDescription> jobs;

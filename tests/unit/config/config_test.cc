@@ -32,7 +32,7 @@ TEST(Config, EmptyFileIsTheDefaults) {
   const Config config = DefaultConfig();
   EXPECT_EQ(config.arena.maximum.share, 0.25);
   EXPECT_EQ(config.engine.deadline, std::chrono::seconds(60));
-  EXPECT_EQ(config.metrics.listen, "127.0.0.1:9464");
+  EXPECT_EQ(config.metrics.listen, "auto");
   EXPECT_EQ(config.arena.numa_node, -1);
   EXPECT_FALSE(config.daemon.is_private);
 }
@@ -230,7 +230,8 @@ TEST(Config, MetricsListenOnAWholeAddressOrNone) {
   }
   EXPECT_THAT(Mistake("[metrics]\nlisten = \"9464\"\n"), HasSubstr("\"9464\" is not ADDRESS:PORT; write it like"));
   EXPECT_THAT(Mistake("[metrics]\nlisten = 9464\n"), HasSubstr("must be a text"));
-  for (const std::string text : {"", "127.0.0.1:0", "0.0.0.0:65535", "[::1]:9464", "localhost:1", "node-3.rack:9464"}) {
+  for (const std::string text :
+       {"", "auto", "127.0.0.1:0", "0.0.0.0:65535", "[::1]:9464", "localhost:1", "node-3.rack:9464"}) {
     Config config = DefaultConfig();
     EXPECT_TRUE(ApplyOverride("metrics.listen=" + text, &config)) << text;
     EXPECT_EQ(config.metrics.listen, text);
@@ -287,7 +288,7 @@ private = true
 [arena]
 maximum = "25%"
 [metrics]
-listen = "127.0.0.1:9464"
+listen = "auto"
 )",
                                  "after")
                          .value();

@@ -1,64 +1,76 @@
+// What a daemon serves over HTTP.
 #include "daemon/metrics/exporter.h"
-
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <string>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "proto/mapping.h"
 #include "tests/support/control/fake_control_api.h"
+#include "tests/unit/metrics/http_client.h"
 
 namespace tier::metrics {
 namespace {
 
-std::string Get(uint16_t port, const std::string& path) {
-  const proto::FileDescriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) return {};
-  const std::string request = "GET " + path + " HTTP/1.0\r\n\r\n";
-  if (::write(fd.get(), request.data(), request.size()) != static_cast<ssize_t>(request.size())) return {};
-  std::string answer;
-  char buffer[4096];
-  for (ssize_t n = 0; (n = ::read(fd.get(), buffer, sizeof(buffer))) > 0;)
-    answer.append(buffer, static_cast<size_t>(n));
-  return answer;
+using ::testing::AllOf;
+using testing::Ask;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+class ExporterTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto exporter = Exporter::Listen("127.0.0.1:0");
+    ASSERT_TRUE(exporter) << exporter.error().message;
+    exporter_ = std::move(*exporter);
+    ASSERT_NE(exporter_->port(), 0);
+    EXPECT_EQ(exporter_->address(), "127.0.0.1:" + std::to_string(exporter_->port()));
+    ASSERT_TRUE(exporter_->Start(api_));
+  }
+
+  test::FakeControlApi api_;
+  std::unique_ptr<Exporter> exporter_;
+};
+
+TEST_F(ExporterTest, ServesTheDaemonsFiguresAndNothingElse) {
+  api_.description.engine.arena_bytes = 4711;
+  const std::string page = Ask(exporter_->port(), "GET", "/metrics");
+  EXPECT_THAT(page, AllOf(HasSubstr("200 OK"), HasSubstr("version=0.0.4"), HasSubstr("tierd_arena_bytes 4711")));
+  EXPECT_THAT(page, Not(HasSubstr("exposer"))) << "figures of a library, without our prefix";
+  EXPECT_TRUE(api_.callers.back().admin) << "operators see every job";
 }
 
-TEST(Exporter, ServesTheDaemonsFiguresOnAFreePort) {
-  test::FakeControlApi api;
-  api.description.engine.arena_bytes = 4711;
-  const auto exporter = Exporter::Start("127.0.0.1:0", api);
-  ASSERT_TRUE(exporter) << exporter.error().message;
-  ASSERT_NE((*exporter)->port(), 0);
-  const std::string page = Get((*exporter)->port(), "/metrics");
-  EXPECT_NE(page.find("200 OK"), std::string::npos);
-  EXPECT_NE(page.find("tierd_arena_bytes 4711"), std::string::npos) << page;
-  EXPECT_TRUE(api.callers.back().admin) << "operators see every job";
+TEST_F(ExporterTest, AnswersAHeadOfTheMetrics) {
+  EXPECT_THAT(Ask(exporter_->port(), "HEAD", "/metrics"),
+              AllOf(StartsWith("HTTP/1.1 200 OK"), Not(HasSubstr("tierd_arena_bytes"))));
 }
 
-TEST(Exporter, AnAddressInUseIsNamed) {
-  test::FakeControlApi api;
-  const auto first = Exporter::Start("127.0.0.1:0", api);
-  ASSERT_TRUE(first);
-  const std::string taken = "127.0.0.1:" + std::to_string((*first)->port());
-  const auto second = Exporter::Start(taken, api);
+TEST_F(ExporterTest, SaysWhetherTheEngineAnswers) {
+  EXPECT_THAT(Ask(exporter_->port(), "GET", "/healthz"), AllOf(StartsWith("HTTP/1.1 200 "), EndsWith("\r\n\r\nok\n")));
+  api_.stopping = true;
+  EXPECT_THAT(Ask(exporter_->port(), "GET", "/healthz"),
+              AllOf(StartsWith("HTTP/1.1 503 "), EndsWith("tierd is stopping\n")));
+  EXPECT_THAT(Ask(exporter_->port(), "GET", "/metrics"), AllOf(StartsWith("HTTP/1.1 200 "), EndsWith("\r\n\r\n")));
+}
+
+TEST_F(ExporterTest, NamesItsPages) {
+  EXPECT_THAT(Ask(exporter_->port(), "GET", "/"), AllOf(StartsWith("HTTP/1.1 200 "), HasSubstr("href=\"/metrics\"")));
+  EXPECT_THAT(Ask(exporter_->port(), "GET", "/metric"), AllOf(StartsWith("HTTP/1.1 404 "), HasSubstr("/metrics")));
+}
+
+TEST_F(ExporterTest, AnAddressInUseIsNamed) {
+  const auto second = Exporter::Listen(exporter_->address());
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, Code::kInvalid);
-  EXPECT_NE(second.error().message.find(taken), std::string::npos);
-  EXPECT_NE(second.error().message.find("metrics.listen"), std::string::npos);
+  EXPECT_THAT(second.error().message,
+              AllOf(HasSubstr(exporter_->address()), HasSubstr("in use"), HasSubstr("metrics.listen")));
 }
 
 TEST(Exporter, NonsenseIsRefused) {
-  test::FakeControlApi api;
-  for (const char* listen : {"nonsense", "127.0.0.1:99999", "256.1.1.1:0"}) {
-    EXPECT_FALSE(Exporter::Start(listen, api)) << listen;
+  for (const char* listen : {"nonsense", "127.0.0.1:99999", "127.0.0.1:", "256.1.1.1:0", "[::1:0"}) {
+    EXPECT_FALSE(Exporter::Listen(listen)) << listen;
   }
 }
 

@@ -273,12 +273,12 @@ TEST(Families, DrainingAndDegradedAreFiguresOfAFixedSet) {
   session::DaemonDescription daemon;
   using Values = std::map<std::string, double>;
   EXPECT_EQ(ByLabel(BuildFamilies(daemon, {}), "tierd_degraded", "cause"),
-            (Values{{"ssd_tier", 0}, {"torn_tensors", 0}, {"device", 0}}));
+            (Values{{"ssd_tier", 0}, {"memory", 0}, {"torn_tensors", 0}, {"device", 0}}));
   EXPECT_DOUBLE_EQ(Find(BuildFamilies(daemon, {}), "tierd_draining")->metric.at(0).gauge.value, 0);
   daemon.draining = true;
   daemon.engine.torn_count = 2;
   EXPECT_EQ(ByLabel(BuildFamilies(daemon, {}), "tierd_degraded", "cause"),
-            (Values{{"ssd_tier", 0}, {"torn_tensors", 1}, {"device", 0}}));
+            (Values{{"ssd_tier", 0}, {"memory", 0}, {"torn_tensors", 1}, {"device", 0}}));
   EXPECT_DOUBLE_EQ(Find(BuildFamilies(daemon, {}), "tierd_draining")->metric.at(0).gauge.value, 1);
 }
 

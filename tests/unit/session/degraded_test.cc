@@ -23,6 +23,8 @@ TEST(DegradedBy, NamesEachCause) {
   daemon.ssd_mode = "none";
   EXPECT_THAT(TextsOf(daemon), IsEmpty()) << "configured without an SSD tier";
   daemon.ssd_mode_reason = "the disk is full";
+  daemon.memory_mode = "unpinned";
+  daemon.memory_mode_reason = "no right to lock memory";  // Without an SSD tier that is no loss.
   daemon.engine.torn_count = 3;
   daemon.devices[1].index = 1;
   daemon.devices[1].now.traffic = {.errors = 2, .corrupt = 5, .window_faults = 7};  // The last are a client's doing.
@@ -32,6 +34,16 @@ TEST(DegradedBy, NamesEachCause) {
   EXPECT_THAT(TextsOf(daemon), ElementsAre("no SSD tier, tensors stay in RAM: the disk is full", "torn tensors: 3",
                                            "device 1 offline: Input/output error", "device 1 errors: 2",
                                            "device 1 corrupt pieces: 5", "device 1 quarantined: 4 KiB"));
+}
+
+TEST(DegradedBy, MemoryThatIsNotPinnedIsOneWhereTransfersUseIt) {
+  DaemonDescription daemon;
+  daemon.ssd_mode = "full";
+  daemon.memory_mode = "unpinned";
+  daemon.memory_mode_reason = "no right to lock memory";
+  EXPECT_THAT(TextsOf(daemon), ElementsAre("memory is not pinned: no right to lock memory"));
+  daemon.memory_mode = "pinned";
+  EXPECT_THAT(TextsOf(daemon), IsEmpty());
 }
 
 TEST(DegradedBy, ADaemonThatIsDrainedDoesWhatItWasTold) {

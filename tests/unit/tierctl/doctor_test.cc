@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "tools/tierctl/connection.h"
+#include "tools/tierctl/daemon_verbs.h"
 
 namespace tier::tierctl {
 namespace {
@@ -171,8 +172,14 @@ TEST_F(DoctorTest, ADaemonThatRunsSaysItselfWhatItLacks) {
   const auto well = WithDaemon(Examine(machine_), status, "/run/tierd/admin.sock");
   EXPECT_EQ(ExitCodeOf(well), kExitOk);
   EXPECT_THAT(well.back().found, HasSubstr("1 on /run/tierd/admin.sock: I/O io_uring, memory pinned"));
-  status.set_io_mode("threads");
-  EXPECT_EQ(ExitCodeOf(WithDaemon(Examine(machine_), status, "/s")), kExitDegraded);
+  status.set_memory_mode("unpinned");
+  status.set_memory_mode_reason("RLIMIT_MEMLOCK is 8 MiB");
+  const auto lacking = WithDaemon(Examine(machine_), status, "/s");
+  EXPECT_EQ(ExitCodeOf(lacking), kExitDegraded);
+  EXPECT_THAT(lacking.back().found, HasSubstr("memory is not pinned: RLIMIT_MEMLOCK is 8 MiB"));
+  EXPECT_FALSE(DegradedBy(status).empty()) << "`tierctl status` says the same";
+  status.set_ssd_mode("none");
+  EXPECT_EQ(ExitCodeOf(WithDaemon(Examine(machine_), status, "/s")), kExitOk) << "nothing is to be registered";
 }
 
 TEST_F(DoctorTest, ADaemonThatWasNamedIsMissedAndOneThatWasNotIsStarted) {
@@ -228,7 +235,8 @@ TEST_F(DoctorTest, ADaemonWithoutTheSsdTierItShouldHaveIsDegraded) {
   EXPECT_EQ(WithDaemon({}, status, "/s").back().verdict, Verdict::kGood) << "it was configured so";
   status.set_ssd_mode_reason("the disk is full");
   EXPECT_EQ(WithDaemon({}, status, "/s").back().verdict, Verdict::kDegraded);
-  EXPECT_THAT(WithDaemon({}, status, "/s").back().found, HasSubstr("SSD none (the disk is full)"));
+  EXPECT_THAT(WithDaemon({}, status, "/s").back().found,
+              HasSubstr("degraded: no SSD tier, tensors stay in RAM: the disk is full"));
   status.set_ssd_mode("reduced");
   EXPECT_EQ(WithDaemon({}, status, "/s").back().verdict, Verdict::kNote);
   EXPECT_THAT(WithDaemon({}, status, "/s").back().found, HasSubstr("SSD reduced (the disk is full)"));

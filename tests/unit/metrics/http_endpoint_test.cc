@@ -1,0 +1,135 @@
+// Pages over HTTP, and that no slow reader keeps another from its page.
+#include "daemon/metrics/http_endpoint.h"
+
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/metrics/http_client.h"
+
+namespace tier::metrics {
+namespace {
+
+using ::testing::AllOf;
+using testing::Ask;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using testing::HttpClient;
+using ::testing::StartsWith;
+
+constexpr char kGet[] = "GET /page HTTP/1.1\r\nHost: x\r\n\r\n";
+
+std::unique_ptr<HttpEndpoint> Serve(HttpLimits limits = {}, size_t bytes = 4) {
+  auto endpoint = HttpEndpoint::Listen("127.0.0.1:0", limits);
+  EXPECT_TRUE(endpoint) << endpoint.error().message;
+  EXPECT_TRUE((*endpoint)->Start([bytes](std::string_view path) -> HttpPage {
+    if (path != "/page") return {.status = 404, .type = "text/plain", .body = "none"};
+    return {.type = "text/plain", .body = std::string(bytes, 'x')};
+  }));
+  return std::move(*endpoint);
+}
+
+TEST(HttpEndpoint, ServesAPageWithoutItsQuery) {
+  const auto endpoint = Serve();
+  EXPECT_THAT(
+      Ask(endpoint->port(), "GET", "/page?x=1"),
+      AllOf(StartsWith("HTTP/1.1 200 OK\r\n"), HasSubstr("Content-Type: text/plain\r\n"), EndsWith("\r\n\r\nxxxx")));
+  EXPECT_THAT(Ask(endpoint->port(), "GET", "/other"), StartsWith("HTTP/1.1 404 "));
+}
+
+TEST(HttpEndpoint, AnswersHeadWithTheHeaderAlone) {
+  const auto endpoint = Serve();
+  EXPECT_THAT(Ask(endpoint->port(), "HEAD", "/page"),
+              AllOf(StartsWith("HTTP/1.1 200 OK\r\n"), HasSubstr("Content-Length: 4\r\n"), EndsWith("\r\n\r\n")));
+}
+
+TEST(HttpEndpoint, RefusesOtherMethodsAndWhatIsNoHttp) {
+  const auto endpoint = Serve();
+  EXPECT_THAT(Ask(endpoint->port(), "POST", "/page"),
+              AllOf(StartsWith("HTTP/1.1 405 "), HasSubstr("Allow: GET, HEAD\r\n")));
+  HttpClient client(endpoint->port());
+  EXPECT_TRUE(client.Send("\x16\x03\x01\x02 this is TLS\r\n\r\n"));
+  EXPECT_THAT(client.ReadToEnd(), StartsWith("HTTP/1.1 400 "));
+}
+
+TEST(HttpEndpoint, RefusesAHeaderWithoutEnd) {
+  const auto endpoint = Serve();
+  HttpClient client(endpoint->port());
+  EXPECT_TRUE(client.Send("GET /page HTTP/1.1\r\nX: " + std::string(9'000, 'x')));
+  EXPECT_THAT(client.ReadToEnd(), StartsWith("HTTP/1.1 400 "));
+}
+
+TEST(HttpEndpoint, KeepsAConnectionForTheNextScrape) {
+  const auto endpoint = Serve();
+  HttpClient client(endpoint->port());
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(client.Send(kGet));
+    EXPECT_THAT(client.ReadAnswer(), EndsWith("xxxx"));
+  }
+}
+
+TEST(HttpEndpoint, HalfSentRequestsKeepNoOtherWaiting) {
+  const auto endpoint = Serve();
+  std::vector<HttpClient> slow;
+  for (int i = 0; i < 224; ++i) {
+    ASSERT_TRUE(slow.emplace_back(endpoint->port()).Send("GET /page HT"));
+    if (i % 50 != 0) continue;
+    EXPECT_THAT(Ask(endpoint->port(), "GET", "/page"), EndsWith("xxxx"));
+  }
+  EXPECT_THAT(Ask(endpoint->port(), "GET", "/page"), EndsWith("xxxx"));
+  EXPECT_GE(endpoint->closed_for_others(), 224u - HttpLimits().connections_max);
+}
+
+TEST(HttpEndpoint, AnswersThatAreNotReadKeepNoOtherWaiting) {
+  const auto endpoint = Serve({}, 16 << 20);  // More than the buffers of both sockets hold.
+  std::vector<HttpClient> slow;
+  for (int i = 0; i < 8; ++i) ASSERT_TRUE(slow.emplace_back(endpoint->port(), 4096).Send(kGet));
+  EXPECT_EQ(Ask(endpoint->port(), "GET", "/page").size() >> 20, 16u);
+}
+
+TEST(HttpEndpoint, TheOneThatHasWaitedLongestGoesForOneMore) {
+  const auto endpoint = Serve({.connections_max = 2});
+  HttpClient first(endpoint->port());
+  HttpClient second(endpoint->port());
+  for (HttpClient* client : {&first, &second, &first}) {  // Now the second one's last answer is the oldest.
+    ASSERT_TRUE(client->Send(kGet));
+    EXPECT_THAT(client->ReadAnswer(), EndsWith("xxxx"));
+  }
+  HttpClient third(endpoint->port());
+  ASSERT_TRUE(third.Send(kGet));
+  EXPECT_THAT(third.ReadAnswer(), EndsWith("xxxx"));
+  EXPECT_EQ(second.ReadToEnd(), "") << "it was closed";
+  ASSERT_TRUE(first.Send(kGet));
+  EXPECT_THAT(first.ReadAnswer(), EndsWith("xxxx"));
+  EXPECT_EQ(endpoint->closed_for_others(), 1u);
+}
+
+TEST(HttpEndpoint, ARequestThatDoesNotComeIsNotWaitedForLonger) {
+  const auto endpoint = Serve({.request_max = std::chrono::milliseconds(1)});
+  HttpClient client(endpoint->port());
+  EXPECT_EQ(client.ReadToEnd(), "");
+  EXPECT_EQ(endpoint->closed_for_others(), 0u);
+}
+
+TEST(HttpEndpoint, EndsWithConnectionsOpen) {
+  auto endpoint = Serve();
+  HttpClient idle(endpoint->port());
+  HttpClient half(endpoint->port());
+  ASSERT_TRUE(half.Send("GET /pa"));
+  ASSERT_TRUE(idle.Send(kGet));
+  EXPECT_THAT(idle.ReadAnswer(), EndsWith("xxxx"));
+  endpoint.reset();
+  EXPECT_EQ(idle.ReadToEnd() + half.ReadToEnd(), "");
+}
+
+TEST(HttpEndpoint, OneThatIsNotStartedEnds) { EXPECT_TRUE(HttpEndpoint::Listen("127.0.0.1:0")); }
+
+TEST(HttpEndpoint, ListensOnIpv6) {
+  const auto endpoint = HttpEndpoint::Listen("[::1]:0");
+  if (!endpoint) GTEST_SKIP() << "needs IPv6 on loopback: " << endpoint.error().message;
+  EXPECT_EQ((*endpoint)->address(), "[::1]:" + std::to_string((*endpoint)->port()));
+}
+
+}  // namespace
+}  // namespace tier::metrics
