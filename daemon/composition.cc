@@ -26,12 +26,20 @@ using boost::system::error_code;
 namespace {
 
 constexpr auto kTick = std::chrono::seconds(1);
+constexpr auto kScrapeReportPeriod = std::chrono::minutes(1);
 constexpr unsigned kSharedSocketMode = 0666;  // Every user may connect; the kernel says which one it is.
 constexpr unsigned kPrivateSocketMode = 0600;
 
 size_t OpenFileLimit() {
   rlimit limit{};
   return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? static_cast<size_t>(limit.rlim_cur) : 1024;
+}
+
+// By the limit alone: what CAP_IPC_LOCK adds is told by the memory mode.
+std::string LockableText() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "any amount";
+  return base::FormatBytes(limit.rlim_cur);
 }
 
 uint64_t MakeEpoch() {
@@ -305,6 +313,9 @@ void Daemon::AnnounceReady() {
         "neither XDG_STATE_HOME nor HOME is set: nothing is kept, named jobs are refused; set "
         "daemon.data_directory to a directory on a local disk");
   }
+  spdlog::info("started as uid {} with {}; may lock {} of memory and open {} files", ::geteuid(),
+               source_.file.empty() ? "no configuration file" : "configuration " + source_.file, LockableText(),
+               OpenFileLimit());
   const std::string status = StatusText();
   spdlog::info("tierd {} {}", kVersion, status);
   status_.SetServing(status);
@@ -332,8 +343,31 @@ void Daemon::Tick() {
     (void)engine_->mailbox().TryPost([this] {
       engine_->Refresh();
       control_->EmitChanges();
+      ReportActivity();
     });
+    ReportScrapes();
     Tick();
+  });
+}
+
+// Main thread.
+void Daemon::ReportScrapes() {
+  const uint64_t closed = exporter_ ? exporter_->closed_for_others() : 0;
+  const base::TimePoint now = engine_->clock().Now();
+  if (closed == scrapes_closed_ || (scrapes_told_ && now - *scrapes_told_ < kScrapeReportPeriod)) return;
+  spdlog::warn("metrics: {} connections that were slow to ask or to read were closed, as too many others came",
+               closed - scrapes_closed_);
+  scrapes_closed_ = closed;
+  scrapes_told_ = now;
+}
+
+// Engine thread; the lines are written by the main thread, which may wait for the reader of the log.
+void Daemon::ReportActivity() {
+  if (!spdlog::should_log(spdlog::level::debug)) return activity_.Restart();
+  auto lines = activity_.Note(engine_->engine().Snapshot());
+  if (lines.empty()) return;
+  asio::post(io_, [lines = std::move(lines)] {
+    for (const std::string& line : lines) spdlog::debug("{}", line);
   });
 }
 

@@ -15,6 +15,7 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "daemon/activity_report.h"
 #include "daemon/config/config.h"
 #include "daemon/control/grpc_server.h"
 #include "daemon/daemon_paths.h"
@@ -58,6 +59,8 @@ class Daemon {
   void OnEvent(const session::Event& event);
   void AnnounceReady();
   void Tick();
+  void ReportActivity();
+  void ReportScrapes();
   void SampleHost();
   void FeedWatchdog();
   void OnSessionCount(size_t sessions);
@@ -80,6 +83,7 @@ class Daemon {
   std::unique_ptr<control::GrpcServer> grpc_;
   std::unique_ptr<metrics::Exporter> exporter_;
   session::EventLogLimiter event_log_limiter_;  // The subscription's thread.
+  ActivityReport activity_;                     // The engine's thread.
   std::shared_ptr<void> log_subscription_;
 
   boost::asio::signal_set signals_{io_};
@@ -91,6 +95,8 @@ class Daemon {
   session::PrivateLifetime lifetime_;
   std::optional<session::OrderlyStop> stop_;
   ServiceStatus status_;
+  uint64_t scrapes_closed_ = 0;  // Of Exporter::closed_for_others, as last told.
+  std::optional<base::TimePoint> scrapes_told_;
   std::string stop_reason_;   // Before the stop starts; then the engine thread's to read.
   bool made_socket_ = false;  // This process made it, not systemd or another process.
 };

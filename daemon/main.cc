@@ -19,6 +19,7 @@
 #include "daemon/config/options.h"
 #include "daemon/daemon_paths.h"
 #include "daemon/exit_status.h"
+#include "daemon/host_check.h"
 #include "daemon/log_setup.h"
 #include "daemon/metrics/metrics_page.h"
 #include "daemon/session/service_manager.h"
@@ -53,7 +54,7 @@ int ParseArguments(int argc, char** argv, Arguments* arguments) {
       ->type_name("OPTION=VALUE");
   app.add_flag("--private", arguments->is_private, "The same as --set daemon.private=true");
   app.add_flag("--check-config", arguments->check_config,
-               "Check names and values of the configuration, not whether this host can carry it out, and end");
+               "Check names and values of the configuration, and its paths on this host, and end");
   app.add_flag("--print-default-config", arguments->print_default_config,
                "Print every option with its default and end");
   app.add_flag("--print-metrics", arguments->print_metrics, "Print every metric with its meaning (Markdown) and end");
@@ -96,6 +97,12 @@ int RefuseStart(const tier::Error& error, const tier::config::Config& config, co
   return tier::ExitStatusOfRefusal(error.code);
 }
 
+int CheckOnly(const std::string& file, const tier::config::Config& config, const tier::DaemonPaths& paths) {
+  if (const auto ok = tier::CheckHostPaths(config, paths); !ok) return RefuseStart(ok.error(), config, file);
+  fmt::print("{}: no mistake found\n{}\n", file.empty() ? "the options" : file, tier::kNotChecked);
+  return 0;
+}
+
 // Other processes of this user may not read tensors out of this one; and a window takes a descriptor.
 void PrepareProcess() {
   // The reader of the log may go away (a closed ssh, a pipe): jobs outlive that.
@@ -131,10 +138,7 @@ int Run(int argc, char** argv) {
   const std::string named_file = config->daemon.starter_pid > 0 ? "" : arguments.config;
   const auto paths = tier::ChoosePaths(config->daemon, tier::DaemonEnvironment::OfProcess());
   if (!paths) return RefuseStart(paths.error(), *config, named_file);
-  if (arguments.check_config) {
-    fmt::print("{}: no mistake found\n", arguments.config.empty() ? "the options" : arguments.config);
-    return 0;
-  }
+  if (arguments.check_config) return CheckOnly(arguments.config, *config, *paths);
   PrepareProcess();
   tier::SetUpLog(config->log);
   auto daemon = tier::Daemon::Start(*config, *paths, tier::session::ServiceManager::FromEnvironment(),

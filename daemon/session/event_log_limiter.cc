@@ -12,7 +12,7 @@ std::optional<EventLogLimiter::Line> EventLogLimiter::Pass(const Event& event, b
                                                        "forced_return", "window_failed", "degraded"};
   std::string text = event.kind + ": " + event.message;
   if (std::ranges::find(kFaults, event.kind) != kFaults.end()) return Line{.fault = true, .text = std::move(text)};
-  auto passed = limit_.Pass(text, now);
+  auto passed = event.kind == "pressure" ? pressure_limit_.Pass(text, now) : limit_.Pass(text, now);
   if (!passed) return std::nullopt;
   return Line{.text = std::move(*passed)};
 }

@@ -15,6 +15,8 @@
 namespace tier::session {
 
 inline constexpr uint32_t kEventLinesPerPeriodMax = 200;  // Every rank of a large node comes or goes at once.
+// Requests begin to wait every few seconds for as long as a node swaps, which is no news: a line in so long a time.
+inline constexpr base::Duration kPressurePeriod = std::chrono::minutes(1);
 
 class EventLogLimiter {
  public:
@@ -27,6 +29,7 @@ class EventLogLimiter {
 
  private:
   WarningLimit limit_{kEventLinesPerPeriodMax};
+  WarningLimit pressure_limit_{1, kPressurePeriod};
 };
 
 }  // namespace tier::session

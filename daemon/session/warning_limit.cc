@@ -9,7 +9,7 @@
 namespace tier::session {
 
 std::optional<std::string> WarningLimit::Pass(const std::string& text, base::TimePoint now) {
-  if (!period_began_ || now - *period_began_ >= kWarningPeriod) {
+  if (!period_began_ || now - *period_began_ >= period_) {
     period_began_ = now;
     passed_ = 0;
   }

@@ -17,7 +17,8 @@ inline constexpr base::Duration kWarningPeriod = std::chrono::seconds(10);
 
 class WarningLimit {
  public:
-  explicit WarningLimit(uint32_t lines_max = kWarningsPerPeriodMax) : lines_max_(lines_max) {}
+  explicit WarningLimit(uint32_t lines_max = kWarningsPerPeriodMax, base::Duration period = kWarningPeriod)
+      : lines_max_(lines_max), period_(period) {}
   // The line to log now; nothing: it is counted only.
   std::optional<std::string> Pass(const std::string& text, base::TimePoint now);
   uint64_t left_out() const { return left_out_; }  // Since the last line.
@@ -25,6 +26,7 @@ class WarningLimit {
  private:
   std::optional<base::TimePoint> period_began_;
   const uint32_t lines_max_;
+  const base::Duration period_;
   uint32_t passed_ = 0;  // In this period; <= lines_max_.
   uint64_t left_out_ = 0;
 };

@@ -3,8 +3,10 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
 
@@ -59,6 +61,20 @@ Status CheckNewFile(const std::string& path) {
   if (!path.starts_with("/dev/") || path.starts_with("/dev/shm/")) return {};
   return Fail(Code::kNotFound,
               fmt::format("{} does not exist; name a block device that does (lsblk) in ssd.devices", path));
+}
+
+Status CheckDevicePath(const std::string& path, bool any_file_system) {
+  struct stat about{};
+  if (::stat(path.c_str(), &about) == 0) {
+    if (S_ISBLK(about.st_mode)) return {};
+    if (!S_ISREG(about.st_mode)) return Fail(Code::kInvalid, path + " is neither a block device nor a regular file");
+    return any_file_system ? Status{} : CheckFileSystem(path);
+  }
+  if (errno != ENOENT) return FailErrno(errno, "looking at " + path);
+  if (Status fits = CheckNewFile(path); !fits) return fits;
+  const std::string parent = std::filesystem::path(path).parent_path();
+  if (::stat(parent.empty() ? "." : parent.c_str(), &about) != 0) return FailErrno(errno, "looking at " + parent);
+  return any_file_system ? Status{} : CheckFileSystem(parent.empty() ? "." : parent);
 }
 
 Result<FileSystemSpace> SpaceOf(const std::string& path) {

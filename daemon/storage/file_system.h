@@ -20,6 +20,10 @@ Status CheckFileSystem(const std::string& path);
 // NOT_FOUND for a missing path that names a device: under /dev no SSD file is made.
 Status CheckNewFile(const std::string& path);
 
+// What can be told of a path of ssd.devices without opening it: it is a block device, or a regular file on a file
+// system that can serve, or one can be made there. INVALID, NOT_FOUND or DENIED as opening it would answer.
+Status CheckDevicePath(const std::string& path, bool any_file_system);
+
 Result<FileSystemSpace> SpaceOf(const std::string& path);
 
 }  // namespace tier::storage

@@ -86,6 +86,29 @@ refuses_to_reload_a_mistake() {
   ! systemctl reload tierd && systemctl is-active --quiet tierd && [[ $(main_pid) == "$before" ]]
 }
 
+# The unit is failed, not restarted for as long as the mistake stays; the journal has the reason as an error.
+broken_configuration_fails() {
+  printf '[arena]\nmaximun = "1GiB"\n' >/etc/tierd/tierd.toml
+  ! systemctl start tierd || return 1
+  for _ in $(seq 50); do
+    systemctl is-failed --quiet tierd && break
+    sleep 0.1
+  done
+  systemctl --failed --plain --no-legend | grep '^tierd.service' &&
+    [[ $(systemctl show tierd --property=ExecMainStatus --value) == 78 ]] &&
+    [[ $(systemctl show tierd --property=NRestarts --value) == 0 ]] &&
+    journalctl -u tierd -p err --no-pager -o cat | grep -F "/etc/tierd/tierd.toml:2:" &&
+    [[ $(journalctl -u tierd --no-pager -o cat | grep -c "maximun") == 1 ]]
+}
+
+repaired_configuration_starts() {
+  cp /drill/tierd.toml /etc/tierd/tierd.toml
+  systemctl start tierd && systemctl is-active --quiet tierd &&
+    ! systemctl --failed --plain --no-legend | grep '^tierd.service' &&
+    journalctl -u tierd --no-pager -o cat | grep -F "configuration /etc/tierd/tierd.toml" &&
+    systemctl stop tierd
+}
+
 # examples/mlp, by find_package and by pkg-config, against what the package installed.
 trainer_builds_and_trains() {
   sh "$SOURCE/tests/e2e/cpp/try_mlp.sh" --prefix /usr "$SOURCE" /usr/bin/cmake /usr/bin/g++-12
@@ -156,6 +179,8 @@ step "installing starts nothing" nothing_started
 cp /drill/tierd.toml /etc/tierd/tierd.toml
 step "a C++ trainer builds against it and trains" trainer_builds_and_trains
 step "systemd reads the units without a word" unit_is_read_without_a_word
+step "a broken configuration leaves the unit failed" broken_configuration_fails
+step "a repaired one starts" repaired_configuration_starts
 step "the service starts" systemctl enable --now tierd
 step "it runs as its own user" test "$(stat -c %U "/proc/$(main_pid)")" = tierd
 step "tierctl status answers" status_answers

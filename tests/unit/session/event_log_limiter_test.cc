@@ -23,6 +23,19 @@ TEST(EventLogLimiter, AClientThatConnectsInALoopIsCounted) {
   EXPECT_EQ(next->text, "session_attached: session 7 of job 'train' (1800 lines before this one were left out)");
 }
 
+TEST(EventLogLimiter, PressureIsToldOnceAMinuteWithWhatWasLeftOut) {
+  EventLogLimiter limiter;
+  uint32_t told = 0;
+  for (int second = 0; second < 60; second += 3)
+    told += limiter.Pass(Of("pressure"), kStart + std::chrono::seconds(second)) ? 1 : 0;
+  EXPECT_EQ(told, 1u);
+  const auto next = limiter.Pass(Of("pressure"), kStart + kPressurePeriod);
+  ASSERT_TRUE(next);
+  EXPECT_FALSE(next->fault);
+  EXPECT_EQ(next->text, "pressure: session 7 of job 'train' (19 lines before this one were left out)");
+  EXPECT_TRUE(limiter.Pass(Of("session_attached"), kStart)) << "other events have a limit of their own";
+}
+
 TEST(EventLogLimiter, FaultsAreToldWhateverClientsDo) {
   EventLogLimiter limiter;
   while (limiter.Pass(Of("session_attached"), kStart)) continue;
