@@ -13,9 +13,9 @@ namespace {
 
 constexpr const char* kHead = R"(# Metrics
 
-The metrics that tierd has for Prometheus, on `127.0.0.1:9464/metrics` unless the configuration says otherwise. This
-page is what `tierd --print-metrics` prints; a test compares it with that, and with a running daemon. How to scrape a
-node, and the rules and dashboards made for these names: `deploy/prometheus`, `deploy/grafana`.
+The metrics that tierd has for Prometheus, on `127.0.0.1:9464/metrics` for the system's daemon ([start.md](start.md)).
+This page is what `tierd --print-metrics` prints; a test compares it with that, and with a running daemon. How to scrape
+a node, and the rules and dashboards made for these names: `deploy/prometheus`, `deploy/grafana`.
 
 Base units; counters end in `_total` and only rise. Modes and states have a series for each value they can have: 1 for
 the one that holds, 0 for the others. The labels of a training job are `tierd_job` and `uid`: two users may have jobs of
