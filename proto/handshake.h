@@ -25,9 +25,10 @@ namespace tier::proto {
 
 inline constexpr uint64_t kHandshakeMagic = 0x4f4c4c4548524554;  // "TERHELLO"
 // 2: windows have a kind, a size and a place. 3: an acquire may say the tensor's size, and its answer which content it
-// has. 4: Hello may name a NUMA node. 5: an acquire may want its blocks side by side.
-inline constexpr uint16_t kProtocolVersion = 5;
-inline constexpr uint16_t kProtocolVersionMin = 5;
+// has. 4: Hello may name a NUMA node. 5: an acquire may want its blocks side by side. 6: a job may be opened by
+// kResumeOrCreate, and Welcome says whether it was resumed.
+inline constexpr uint16_t kProtocolVersion = 6;
+inline constexpr uint16_t kProtocolVersionMin = 6;
 
 inline constexpr int kNumaNodesMax = 1024;  // Numbers of NUMA nodes are below this, as those of the kernel.
 
@@ -53,6 +54,7 @@ enum class OpenMode : uint16_t {
   kCreate = 1,  // ALREADY_EXISTS on a live job.
   kJoin = 2,    // NOT_FOUND when absent; needs the token.
   kResume = 3,  // A named job without live sessions, or the one that another rank of the run resumed.
+  kResumeOrCreate = 4,  // As kResume, where the job persisted something; else a new named job.
 };
 
 struct PacketHeader {
@@ -87,8 +89,8 @@ struct Hello {
 
 struct Welcome {
   PacketHeader header;
-  uint16_t code;  // Code; the fields behind `message` are zero unless OK.
-  uint16_t reserved0;
+  uint16_t code;     // Code; the fields behind `message` are zero unless OK.
+  uint16_t resumed;  // 1: the job was opened from its manifest, by kResume or kResumeOrCreate.
   uint32_t request_timeout_ms;  // What kTimeoutDefault means in requests. 0: not told, 60 s.
   char message[kMessageSize];
   uint64_t epoch;

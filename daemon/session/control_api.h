@@ -39,6 +39,9 @@ struct OpenJobRequest {
   uint64_t limit_bytes = 0;
   uint64_t ssd_guarantee_bytes = 0;  // Hello has neither of these two: control.proto alone.
   uint64_t ssd_limit_bytes = 0;
+
+  // Asks for what the job persisted.
+  bool resumes() const { return mode == proto::OpenMode::kResume || mode == proto::OpenMode::kResumeOrCreate; }
 };
 // INVALID naming the field and what is allowed.
 Status ValidateOpenJob(const OpenJobRequest& request);

@@ -159,6 +159,7 @@ Result<ClientPacket> ParseClientPacket(std::span<const std::byte> packet) {
 proto::Welcome MakeWelcome(const WelcomeFields& fields) {
   proto::Welcome welcome{};
   welcome.header = MakeHeader(PacketKind::kWelcome, sizeof(welcome));
+  welcome.resumed = fields.resumed ? 1 : 0;
   welcome.epoch = fields.epoch;
   welcome.session = fields.session;
   welcome.job = fields.job;

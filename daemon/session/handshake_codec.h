@@ -47,6 +47,7 @@ struct WelcomeFields {
   uint32_t windows_max = 0;
   uint32_t reconnect_timeout_ms = 0;
   uint32_t request_timeout_ms = 0;
+  bool resumed = false;
   std::string job_name;
   std::string token;
   std::string daemon;

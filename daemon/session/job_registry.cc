@@ -41,7 +41,7 @@ Result<Admission> JobRegistry::Admit(uint32_t uid, const OpenJobRequest& request
                                            "(TIERD_JOB_TOKEN)",
                                            uid));
   }
-  if (!options_.persistent && (request.named || request.mode == OpenMode::kResume)) {
+  if (!options_.persistent && (request.named || request.resumes())) {
     return Fail(Code::kDenied,
                 "named jobs and resume need a daemon that keeps its data: set daemon.data_directory (tierd.connect: "
                 "data_directory=)");
@@ -51,19 +51,19 @@ Result<Admission> JobRegistry::Admit(uint32_t uid, const OpenJobRequest& request
     if (request.mode == OpenMode::kJoin) {
       return Fail(Code::kNotFound, fmt::format("uid {} has no job '{}' to join", uid, request.name));
     }
-    return AdmitNew(uid, request, request.mode == OpenMode::kResume);
+    return AdmitNew(uid, request, request.resumes());
   }
   if (request.mode == OpenMode::kCreate) {
     return Fail(Code::kAlreadyExists,
                 fmt::format("job '{}' is live with {} sessions; attach to it, or remove it first (tierctl job remove)",
                             job->name, job->members.size()));
   }
-  if (request.mode == OpenMode::kResume && StartedByAttach(*job, request)) {
+  if (request.resumes() && StartedByAttach(*job, request)) {
     return Fail(Code::kNotFound,
                 fmt::format("a rank that came before started this run of job '{}' by mode attach: attach to it too",
                             job->name));
   }
-  if (request.mode == OpenMode::kResume && !MayResume(*job, request)) {
+  if (request.resumes() && !MayResume(*job, request)) {
     return Fail(Code::kAlreadyExists,
                 fmt::format("job '{}' is live with {} sessions; resume takes a named job without any, or one that "
                             "another rank of the same run has just resumed",
@@ -71,7 +71,7 @@ Result<Admission> JobRegistry::Admit(uint32_t uid, const OpenJobRequest& request
   }
   Admission admission{.job = *job};
   if (job->members.empty()) {
-    admission.job.resumed = request.mode == OpenMode::kResume;
+    admission.job.resumed = request.resumes();
     admission.job.resumed_ranks.clear();
   }
   if (BeginsNewRun(*job, request, now)) {
@@ -127,6 +127,7 @@ Result<Admission> JobRegistry::AdmitNew(uint32_t uid, const OpenJobRequest& requ
   job.token = request.token.empty() ? tokens_.MakeToken() : request.token;
   job.launch = request.launch;
   job.named = request.named || resume;
+  job.from_manifest = resume;
   job.resumed = resume;
   job.world_size = request.world_size;
   return admission;

@@ -6,11 +6,11 @@
 //
 // Rules: create refuses a live job. Join and a second attach need the token, or the launch that the job was opened by.
 // Resume needs a named job without sessions; a further rank may resume a job that a rank with the same token or launch
-// has resumed, once. A rank is present once. Every rank of a world names the same size; when all ranks have left, the
-// next one names a new size. A named job without sessions accepts its owner's next run, with that run's token or launch
-// and world. While it waits for the run that a launcher opened it for, it accepts only processes with its token, or
-// with neither token nor launch. The overflow uid stands for every user whom the kernel cannot name here, so it owns
-// nothing without a token.
+// has resumed, once. Resume-or-create is a resume, but where nothing is persisted the job is new. A rank is present
+// once. Every rank of a world names the same size; when all ranks have left, the next one names a new size. A named job
+// without sessions accepts its owner's next run, with that run's token or launch and world. While it waits for the run
+// that a launcher opened it for, it accepts only processes with its token, or with neither token nor launch. The
+// overflow uid stands for every user whom the kernel cannot name here, so it owns nothing without a token.
 //
 // A launch is what the environment of all ranks of one torchrun or Slurm step has in common. Other users can guess it,
 // so it is compared only among processes of one uid, and a token never follows from it: tokens are random.
@@ -62,6 +62,7 @@ struct Job {
   bool named = false;
   int32_t world_size = 0;
   std::vector<Member> members;
+  bool from_manifest = false;                    // It was opened with what it had persisted.
   bool resumed = false;                          // Its run asked for what was persisted …
   std::vector<int32_t> resumed_ranks;            // … and these ranks of it have come since.
   std::optional<base::TimePoint> expires;        // Ephemeral and never attached.
@@ -73,7 +74,7 @@ struct Job {
 struct Admission {
   Job job;               // As it will be: new, or what is there, with the token and the world of its next run.
   bool created = false;  // The engine must open it before Commit.
-  bool resume = false;   // … with its manifest.
+  bool resume = false;   // … with its manifest. Of a resume-or-create the caller finds out whether there is one.
 };
 
 class JobRegistry {

@@ -12,11 +12,13 @@ Result<const Job*> JobService::Open(uint32_t uid, const OpenJobRequest& request,
     return Fail(Code::kDisconnected, fmt::format("{}: no more sessions and jobs are taken", *drain_reason_));
   }
   if (closed_reason_) return Fail(Code::kDenied, *closed_reason_);
-  const auto admission = registry_.Admit(uid, request, now);
+  auto admission = registry_.Admit(uid, request, now);
   if (!admission) return std::unexpected(admission.error());
   const Job& asked = admission->job;
-  if (request.mode == proto::OpenMode::kResume && !admission->created && asked.members.empty() &&
-      !IsOpening(asked.id)) {
+  if (request.mode == proto::OpenMode::kResumeOrCreate && admission->created && !HasManifest(asked)) {
+    admission->resume = admission->job.from_manifest = false;
+  }
+  if (request.resumes() && !admission->created && asked.members.empty() && !IsOpening(asked.id)) {
     const tiering::JobCounters has = engine_.Counters(asked.id);
     if (has.persisting) return Fail(Code::kTimeout, fmt::format("job {} is being persisted; try again", asked.name));
     if (has.persisted) return Reopen(uid, request, asked, session, now);
@@ -36,6 +38,15 @@ Result<const Job*> JobService::Open(uint32_t uid, const OpenJobRequest& request,
              static_cast<uint64_t>(job.id));
   if (admission->created && !IsOpening(job.id)) NoteOpened(job);
   return &job;
+}
+
+// Also a damaged one, which a resume refuses. While the job is being closed there may be none yet: then the engine
+// opens it in neither way.
+bool JobService::HasManifest(const Job& job) const {
+  const std::string key = job.EngineKey();
+  const auto first = engine_.StoredManifests(key, 1);
+  TIER_CHECK(first.size() <= 1, "{} manifests where one was asked for", first.size());
+  return !first.empty() && first.front().key == key;
 }
 
 Status JobService::OpenInEngine(const Admission& admission, const OpenJobRequest& request) {

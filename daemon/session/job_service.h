@@ -64,6 +64,7 @@ class JobService {
   EventLog& events() { return events_; }
 
  private:
+  bool HasManifest(const Job& job) const;
   Status OpenInEngine(const Admission& admission, const OpenJobRequest& request);
   Result<const Job*> Reopen(uint32_t uid, const OpenJobRequest& request, const Job& old,
                             std::optional<tiering::SessionId> session, base::TimePoint now);

@@ -46,11 +46,12 @@ Status ValidateOpenJob(const OpenJobRequest& request) {
   if (!request.token.empty() && !request.launch.empty()) {
     return Fail(Code::kInvalid, "a job token and a launch were given; give one of them");
   }
-  if (static_cast<uint16_t>(request.mode) > static_cast<uint16_t>(proto::OpenMode::kResume)) {
-    return Fail(Code::kInvalid, fmt::format("mode is {}, allowed are 0 (attach), 1 (create), 2 (join), 3 (resume)",
+  if (static_cast<uint16_t>(request.mode) > static_cast<uint16_t>(proto::OpenMode::kResumeOrCreate)) {
+    return Fail(Code::kInvalid, fmt::format("mode is {}, allowed are 0 (attach), 1 (create), 2 (join), 3 (resume), 4 "
+                                            "(resume_or_create)",
                                             static_cast<uint16_t>(request.mode)));
   }
-  const bool needs_name = request.mode == proto::OpenMode::kJoin || request.mode == proto::OpenMode::kResume;
+  const bool needs_name = request.mode == proto::OpenMode::kJoin || request.resumes();
   if (needs_name && request.name.empty()) return Fail(Code::kInvalid, "join and resume need the job's name");
   if (request.named && request.name.empty()) return Fail(Code::kInvalid, "a named job needs a name");
   if (request.limit_bytes != 0 && request.limit_bytes < request.guarantee_bytes) {

@@ -62,6 +62,7 @@ struct Attached {
   uint64_t job = 0;
   std::string job_name;
   std::string token;
+  bool resumed = false;  // The job has what it had persisted.
 };
 
 struct SessionTableOptions {

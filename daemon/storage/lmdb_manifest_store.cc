@@ -360,7 +360,9 @@ Result<std::vector<std::byte>> LmdbManifestStore::Load(std::string_view job) con
   auto manifest = index_->Get(IndexTable::kManifests, job);
   if (!manifest && manifest.error().code == Code::kNotFound) {
     return Fail(Code::kNotFound,
-                fmt::format("nothing is persisted of job {}: open it with mode create or attach", job));
+                fmt::format("nothing is persisted of job {}: open it with mode resume_or_create, attach or "
+                            "create",
+                            job));
   }
   return manifest;
 }

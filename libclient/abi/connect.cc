@@ -15,9 +15,9 @@ namespace {
 std::string TextOf(const char* text) { return text == nullptr ? std::string() : std::string(text); }
 
 Result<client::SessionOptions> SessionOptionsFrom(const tier_connect_options& given) {
-  if (given.mode < TIER_MODE_ATTACH || given.mode > TIER_MODE_RESUME) {
-    return Fail(Code::kInvalid,
-                "mode " + std::to_string(given.mode) + " is none of TIER_MODE_ATTACH, _CREATE, _JOIN, _RESUME");
+  if (given.mode < TIER_MODE_ATTACH || given.mode > TIER_MODE_RESUME_OR_CREATE) {
+    return Fail(Code::kInvalid, "mode " + std::to_string(given.mode) +
+                                    " is none of TIER_MODE_ATTACH, _CREATE, _JOIN, _RESUME, _RESUME_OR_CREATE");
   }
   if (given.spin < 0 || given.spin > 2) {
     return Fail(Code::kInvalid, "spin " + std::to_string(given.spin) + " is none of 0 (auto), 1 (always), 2 (never)");
@@ -145,7 +145,7 @@ int tier_session(tier_client* client, tier_session_view* view) {
     const int connected = client->session->Alive().has_value() ? 1 : 0;
     return abi::WriteView<tier_session_view>(
         {0, welcome.epoch, welcome.session, welcome.window_size, client->job.c_str(), client->token.c_str(),
-         client->socket.c_str(), connected},
+         client->socket.c_str(), connected, welcome.resumed},
         view);
   });
 }

@@ -106,7 +106,9 @@ int tier_control_open_job(tier_control* control, const tier_control_open_options
     if (control == nullptr || job == nullptr) return Refuse(Code::kInvalid, "control and job must not be NULL");
     if (const auto read = tier::abi::ReadOptions(options, &open); !read) return Refuse(read.error());
     if (const auto fits = CheckView(job); !fits) return Refuse(fits.error());
-    if (open.mode < TIER_MODE_ATTACH || open.mode > TIER_MODE_RESUME) return Refuse(Code::kInvalid, "unknown mode");
+    if (open.mode < TIER_MODE_ATTACH || open.mode > TIER_MODE_RESUME_OR_CREATE) {
+      return Refuse(Code::kInvalid, "unknown mode");
+    }
     tier::v1::OpenJobRequest request;
     if (open.name != nullptr) request.set_name(open.name);
     if (open.token != nullptr) request.set_token(open.token);

@@ -267,6 +267,18 @@ def test_what_was_persisted_is_there_for_the_next_run_of_the_same_daemon(daemon:
             client.get("weights")
 
 
+def test_one_line_serves_the_first_run_and_the_next(daemon: launcher.Running) -> None:
+    with pytest.raises(tierd.NotFound, match="nothing is persisted of job .*: open it with mode resume_or_create"):
+        tierd.connect(job="again", socket=daemon.socket, mode="resume")
+    for run in range(3):
+        with tierd.connect(job="again", socket=daemon.socket, mode="resume_or_create") as client:
+            assert client.session.resumed == (run > 0)
+            if run:
+                assert client.get("run", dtype="uint8").tolist() == [run - 1]
+            client.put("run", bytes([run]), replace=True)
+            client.persist()
+
+
 def test_all_ranks_of_a_run_resume(daemon: launcher.Running) -> None:
     with tierd.connect(job="ranks", socket=daemon.socket, named=True) as client:
         for rank in range(3):

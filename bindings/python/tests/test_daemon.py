@@ -278,9 +278,10 @@ def test_a_daemon_that_was_to_have_no_ssd_tier_does_not_complain(
     assert "no SSD tier" not in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("mode", ["resume", "resume_or_create"])
 @pytest.mark.parametrize(("keeps", "attempts"), [(True, 1), (False, 0)])
-def test_resume_starts_a_daemon_only_where_one_kept_tensors(
-    runtime: pathlib.Path, monkeypatch: pytest.MonkeyPatch, keeps: bool, attempts: int
+def test_resume_starts_a_daemon_only_where_one_keeps_tensors(
+    runtime: pathlib.Path, monkeypatch: pytest.MonkeyPatch, keeps: bool, attempts: int, mode: str
 ) -> None:
     starts: list[autostart.Resources] = []
 
@@ -296,7 +297,7 @@ def test_resume_starts_a_daemon_only_where_one_kept_tensors(
     monkeypatch.setattr(library, "load", Absent)
     monkeypatch.setattr(autostart, "connect_or_start", start)
     with pytest.raises(tierd.NotFound):
-        tierd.connect(job="x", named=True, mode="resume", data_directory=runtime if keeps else None)
+        tierd.connect(job="x", named=True, mode=mode, data_directory=runtime if keeps else None)
     assert len(starts) == attempts
 
 

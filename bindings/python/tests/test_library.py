@@ -33,6 +33,7 @@ CONSTANTS = {
     "TIER_TIMEOUT": library.TIMEOUT, "TIER_NO_MEMORY": library.NO_MEMORY, "TIER_WOULD_DEADLOCK": library.WOULD_DEADLOCK,
     "TIER_MODE_ATTACH": library.MODES["attach"], "TIER_MODE_CREATE": library.MODES["create"],
     "TIER_MODE_JOIN": library.MODES["join"], "TIER_MODE_RESUME": library.MODES["resume"],
+    "TIER_MODE_RESUME_OR_CREATE": library.MODES["resume_or_create"],
 }  # fmt: skip
 
 

@@ -57,8 +57,8 @@ class Resources:
         return dataclasses.replace(self, computed=frozenset(), **dict.fromkeys(self.computed))
 
     def may_serve(self, mode: str) -> bool:
-        """Whether a daemon that starts now can serve ``mode``: only a data directory has jobs to resume."""
-        return mode in ("attach", "create") or (mode == "resume" and self.data_directory is not None)
+        """Whether a daemon that starts now can serve ``mode``: only in a data directory can jobs be kept."""
+        return mode in ("attach", "create") or (mode.startswith("resume") and self.data_directory is not None)
 
     @classmethod
     def of(

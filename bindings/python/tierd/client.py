@@ -300,7 +300,7 @@ class Client:
         return SessionState(
             fields.epoch, fields.session, fields.window_size,
             (fields.job or b"").decode(), (fields.token or b"").decode(), os.fsdecode(fields.socket or b""),
-            bool(fields.connected),
+            bool(fields.connected), bool(fields.resumed),
         )  # fmt: skip
 
     def tensor_id(self, key: Key) -> int:

@@ -37,8 +37,8 @@ def connect(
     The daemon: ``socket`` is the path of its socket. Without it, the call tries ``$TIERD_SOCKET`` alone, or else
     ``tierd.sock`` in ``$XDG_RUNTIME_DIR/tierd``, ``/tmp/tierd-UID`` and ``/run/tierd``. Where no daemon answers and
     neither ``socket`` nor ``$TIERD_SOCKET`` named one, the call starts a private daemon, unless ``autostart`` is false.
-    The daemon says so on stderr, and ends after its last client. No daemon is started for mode ``join``, nor for
-    ``resume`` without ``data_directory``, as a new daemon has no job to open.
+    The daemon says so on stderr, and ends after its last client. No daemon is started for mode ``join``, as a new daemon
+    has no job to join, nor for ``resume`` and ``resume_or_create`` without ``data_directory``, as it would keep nothing.
 
     The job: ``job`` is its name; without it, the ranks of one torchrun launch or Slurm step get a common job, and any
     other program a job of its own. ``mode`` says how to open it:
@@ -47,6 +47,9 @@ def connect(
     - ``create`` makes a new job: :class:`tierd.AlreadyExists` where it is live;
     - ``join`` joins a live job: :class:`tierd.NotFound` where there is none;
     - ``resume`` opens a named job as its last ``persist`` left it, for every rank of a run. What changed later is lost.
+      :class:`tierd.NotFound` where nothing is persisted;
+    - ``resume_or_create`` does the same where something is persisted, and else makes a new named job, so that the first
+      run of a script can have the same line as the next. ``client.session.resumed`` tells which.
 
     ``token`` lets a process join a live job (default: ``$TIERD_JOB_TOKEN``). The ranks of one launch or step need none,
     and neither does a process that already has the job open: its second ``connect`` joins its own job. ``named`` keeps

@@ -24,7 +24,7 @@ NO_MEMORY = 5
 WOULD_DEADLOCK = 13
 TIMEOUT = 14
 
-MODES = {"attach": 0, "create": 1, "join": 2, "resume": 3}
+MODES = {"attach": 0, "create": 1, "join": 2, "resume": 3, "resume_or_create": 4}
 SPINS = {"auto": 0, "always": 1, "never": 2}
 
 # Element types of tier_copy_options.
@@ -74,6 +74,7 @@ class SessionFields(ctypes.Structure):
         ("token", c_char_p),
         ("socket", c_char_p),
         ("connected", c_int),
+        ("resumed", c_int),
     ]
 
 

@@ -47,7 +47,8 @@ class TensorState:
 @dataclasses.dataclass(frozen=True, slots=True)
 class SessionState:
     """The daemon and the job of this client. ``token`` lets other processes join the job (``TIERD_JOB_TOKEN``).
-    ``window_size`` is that of the largest windows, in bytes."""
+    ``window_size`` is that of the largest windows, in bytes. ``resumed``: the job was opened with what an earlier run
+    had persisted."""
 
     epoch: int
     session: int
@@ -56,6 +57,7 @@ class SessionState:
     token: str
     socket: str
     connected: bool
+    resumed: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

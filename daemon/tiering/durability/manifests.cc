@@ -344,7 +344,9 @@ Status AdoptManifest(Tables& tables, JobState& job, bool resume) {
     if (const Error* broken = tables.manifests.FindBroken(key)) return std::unexpected(*broken);
     if (tables.manifests.FindStored(key) == nullptr) {
       return Fail(Code::kNotFound,
-                  fmt::format("nothing is persisted of job {}: open it with mode create or attach", key));
+                  fmt::format("nothing is persisted of job {}: open it with mode resume_or_create, attach or "
+                              "create",
+                              key));
     }
   }
   // An ephemeral job has nothing to do with what an earlier run of its name persisted: it stays inactive.

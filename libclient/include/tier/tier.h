@@ -69,9 +69,17 @@ typedef struct tier_op tier_op;         /* an asynchronous call that tier_wait h
  *   any other process, while the job is live                ALREADY_EXISTS
  *   a rank of a run whose first rank used ATTACH            NOT_FOUND
  *   any process, where the job has persisted nothing        NOT_FOUND
+ * RESUME_OR_CREATE does what RESUME does where the job has persisted something, and else opens a new named job; tier_session says
+ * which (resumed). All ranks of a run give the same mode.
  * A run that opened a named job by ATTACH may not replace tensors that only the manifest of an earlier run has:
  * tier_persist returns DENIED. A run that opened it by CREATE may. */
-enum { TIER_MODE_ATTACH = 0, TIER_MODE_CREATE = 1, TIER_MODE_JOIN = 2, TIER_MODE_RESUME = 3 };
+enum {
+  TIER_MODE_ATTACH = 0,
+  TIER_MODE_CREATE = 1,
+  TIER_MODE_JOIN = 2,
+  TIER_MODE_RESUME = 3,
+  TIER_MODE_RESUME_OR_CREATE = 4
+};
 
 typedef struct tier_connect_options {
   size_t struct_size;
@@ -111,6 +119,7 @@ typedef struct tier_session_view {
   const char* token;    /* what other processes need to join: hand it on as TIERD_JOB_TOKEN */
   const char* socket;
   int connected; /* 0 once the daemon has ended, or has ended the session */
+  int resumed;   /* 1: the job was opened with what an earlier run persisted */
 } tier_session_view;
 TIER_API int tier_session(tier_client* client, tier_session_view* view);
 

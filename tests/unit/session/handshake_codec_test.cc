@@ -106,7 +106,7 @@ TEST(ParseHello, EachWrongFieldIsNamed) {
        },
        Code::kVersion, "versions 0 to 0"},
       {"versions upside down", [](Hello& h) { h.version_min = 60'000; }, Code::kVersion, "versions 60000 to "},
-      {"mode", [](Hello& h) { h.mode = 4; }, Code::kInvalid, "mode is 4"},
+      {"mode", [](Hello& h) { h.mode = 5; }, Code::kInvalid, "mode is 5"},
       {"named", [](Hello& h) { h.named = 2; }, Code::kInvalid, "named"},
       {"node", [](Hello& h) { h.numa_node = 1025; }, Code::kInvalid, "`numa_node` is 1025, at most 1024"},
       {"reserved1", [](Hello& h) { h.reserved1 = 1; }, Code::kInvalid, "reserved"},
@@ -219,6 +219,7 @@ TEST(MakeWelcome, FillsInEverythingAndTerminatesItsTexts) {
                                     .windows_max = 5,
                                     .reconnect_timeout_ms = 6,
                                     .request_timeout_ms = 7,
+                                    .resumed = true,
                                     .job_name = std::string(500, 'j'),
                                     .token = std::string(64, 't'),
                                     .daemon = "tierd 0.1.0"});
@@ -230,6 +231,7 @@ TEST(MakeWelcome, FillsInEverythingAndTerminatesItsTexts) {
   EXPECT_EQ(welcome.windows_max, 5u);
   EXPECT_EQ(welcome.reconnect_timeout_ms, 6u);
   EXPECT_EQ(welcome.request_timeout_ms, 7u);
+  EXPECT_EQ(welcome.resumed, 1u);
   EXPECT_EQ(welcome.session_region_size, proto::kSessionRegionSize);
   EXPECT_EQ(std::strlen(welcome.job_name), proto::kJobNameSize - 1);
   EXPECT_EQ(std::strlen(welcome.token), 64u);

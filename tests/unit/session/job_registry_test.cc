@@ -364,10 +364,30 @@ TEST_F(JobRegistryTest, AllRanksOfARunMayResume) {
 }
 
 TEST_F(JobRegistryTest, ResumeOfAnUnknownJobAsksTheEngineForItsManifest) {
-  const auto admission = registry_.Admit(kAlice, {.name = "old", .mode = OpenMode::kResume}, kStart);
-  ASSERT_TRUE(admission);
-  EXPECT_TRUE(admission->created && admission->resume && admission->job.named);
-  EXPECT_EQ(admission->job.EngineKey(), "1000/old");
+  for (const OpenMode mode : {OpenMode::kResume, OpenMode::kResumeOrCreate}) {
+    const auto admission = registry_.Admit(kAlice, {.name = "old", .mode = mode}, kStart);
+    ASSERT_TRUE(admission);
+    EXPECT_TRUE(admission->created && admission->resume && admission->job.named);
+    EXPECT_EQ(admission->job.EngineKey(), "1000/old");
+  }
+}
+
+TEST_F(JobRegistryTest, ResumeOrCreateFollowsTheRulesOfResumeWhereTheJobIsLive) {
+  const auto rank = [&](int32_t number) {
+    return OpenJobRequest{.name = "train",
+                          .token = std::string(64, 'b'),
+                          .mode = OpenMode::kResumeOrCreate,
+                          .rank = number,
+                          .world_size = 2};
+  };
+  const Job job = Open(kAlice, rank(0)).value();
+  EXPECT_EQ(Open(kAlice, rank(1)).value().id, job.id);
+  EXPECT_EQ(Refusal(kAlice, rank(1)), Code::kAlreadyExists) << "a rank comes once";
+  EXPECT_EQ(Refusal(kAlice, {.name = "train", .mode = OpenMode::kResumeOrCreate}), Code::kAlreadyExists)
+      << "another run";
+  ASSERT_TRUE(Open(kAlice, {.name = "brief"}));
+  EXPECT_EQ(Refusal(kAlice, {.name = "brief", .mode = OpenMode::kResumeOrCreate}), Code::kAlreadyExists)
+      << "it is not named";
 }
 
 TEST_F(JobRegistryTest, NothingIsKeptByADaemonWithoutData) {
@@ -376,6 +396,8 @@ TEST_F(JobRegistryTest, NothingIsKeptByADaemonWithoutData) {
   EXPECT_THAT(registry.Admit(kAlice, named, kStart).error().message, HasSubstr("set daemon.data_directory"));
   const OpenJobRequest resumed = {.name = "train", .mode = OpenMode::kResume};
   EXPECT_EQ(registry.Admit(kAlice, resumed, kStart).error().code, Code::kDenied);
+  const OpenJobRequest either = {.name = "train", .mode = OpenMode::kResumeOrCreate};
+  EXPECT_EQ(registry.Admit(kAlice, either, kStart).error().code, Code::kDenied);
   EXPECT_TRUE(registry.Admit(kAlice, {.name = "train"}, kStart));
 }
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "tests/support/session/engine_thread_parts.h"
@@ -63,6 +64,38 @@ TEST_F(ResumeAttach, IsAnsweredWhenTheJobIsOpen) {
   ASSERT_TRUE(SendOne(*attempt->client));
   loop_.RunOnce();
   EXPECT_EQ(engine_.submitted.size(), 1u);
+}
+
+TEST_F(ResumeAttach, ResumeOrCreateResumesWhatIsPersistedAndElseMakesANewJob) {
+  const auto open = [this](uint64_t session) {
+    auto region = MakeSessionRegion(1, static_cast<tiering::SessionId>(session)).value();
+    AttachRequest request = MakeRequest(session, 1000, "train", std::move(region.mapping));
+    request.open.mode = proto::OpenMode::kResumeOrCreate;
+    return AttachNow(table_, std::move(request));
+  };
+  const auto created = open(1);
+  ASSERT_TRUE(created) << created.error().message;
+  EXPECT_FALSE(created->resumed) << "nothing is persisted";
+  EXPECT_FALSE(engine_.jobs.begin()->second.resume);
+  EXPECT_TRUE(engine_.jobs.begin()->second.named);
+  job_service_.Close(registry_.jobs().begin()->first, "by request", false);
+  engine_.kept = {{.key = "1000/train-2", .ssd_bytes = 4096}};
+  EXPECT_FALSE(open(2).value().resumed) << "that is another job's";
+  job_service_.Close(registry_.jobs().begin()->first, "by request", false);
+  engine_.kept.push_back({.key = "1000/train", .ssd_bytes = 4096});
+  std::ranges::sort(engine_.kept, {}, &tiering::StoredManifest::key);  // As the engine lists them.
+  EXPECT_EQ(open(3).error().message, "not answered") << "it is being resumed";
+  EXPECT_TRUE(engine_.jobs.begin()->second.resume);
+}
+
+TEST_F(ResumeAttach, WhoeverJoinsIsToldWhetherTheJobWasResumed) {
+  const auto first = Resume(1, 0);
+  const auto second = Resume(2, 1);
+  EndResumes();
+  EXPECT_TRUE(first->answer.value().value().resumed);
+  EXPECT_TRUE(second->answer.value().value().resumed);
+  auto region = MakeSessionRegion(1, tiering::SessionId{3}).value();
+  EXPECT_FALSE(AttachNow(table_, MakeRequest(3, 1000, "another", std::move(region.mapping))).value().resumed);
 }
 
 TEST_F(ResumeAttach, AllRanksWaitForOneResume) {

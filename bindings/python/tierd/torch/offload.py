@@ -86,7 +86,8 @@ def offload(
     ``name`` is the prefix of the keys. With ``resume``, and a client that was connected with ``mode="resume"``, the run
     of that name goes on as :func:`persist` left it: parameters, state, step counts and generators of random numbers;
     ``model`` and ``options`` give the shapes and whatever was not persisted. Without it, tensors of that name are
-    ``AlreadyExists``.
+    ``AlreadyExists``. A script for the first run and for the next connects with ``mode="resume_or_create"`` and gives
+    ``resume=client.session.resumed``.
 
     ``progress`` shows a bar on stderr while the model moves (``None``: where more than 1 GiB moves and stderr is a
     terminal, or in IPython; drawn by ``rich``, if that is installed).
