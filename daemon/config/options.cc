@@ -2,13 +2,15 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 
+#include "daemon/base/edit_distance.h"
 #include "daemon/storage/device_io.h"
 #include "proto/units.h"
 
 namespace tier::config {
 namespace {
+
+using base::EditDistance;
 
 constexpr uint64_t kMillisecond = 1'000'000;
 constexpr uint64_t kSecond = 1'000 * kMillisecond;
@@ -150,26 +152,10 @@ constexpr auto kOptions = std::to_array<Option>({
 
 #undef TIER_FIELD
 
-// Levenshtein's distance, in one row.
-size_t Distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row[b.size()];
-}
-
 // An option in the wrong section is a likelier mistake than most others.
 size_t Unlikeness(std::string_view typed, std::string_view key) {
   const auto last = [](std::string_view text) { return text.substr(text.rfind('.') + 1); };
-  return std::min(Distance(typed, key), Distance(last(typed), last(key)) + 1);
+  return std::min(EditDistance(typed, key), EditDistance(last(typed), last(key)) + 1);
 }
 
 }  // namespace
@@ -197,7 +183,7 @@ std::string_view NearestSection(std::string_view name) {
   name = name.substr(0, 64);
   const auto section = [](const Option& option) { return option.key.substr(0, option.key.find('.')); };
   return section(*std::min_element(kOptions.begin(), kOptions.end(), [&](const Option& a, const Option& b) {
-    return Distance(name, section(a)) < Distance(name, section(b));
+    return EditDistance(name, section(a)) < EditDistance(name, section(b));
   }));
 }
 
