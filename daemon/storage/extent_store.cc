@@ -97,11 +97,11 @@ Result<Extent> ExtentStore::Allocate(uint32_t pages, LastBlock last) {
   const DeviceSpace sum = usable();
   return Fail(Code::kNoSpace,
               fmt::format("the SSD tier cannot hold {} more: {} of {} are free, {} live, {} about to become free, "
-                          "{} quarantined{}{}; free tensors, or restart tierd with one more device in ssd.devices",
+                          "{} quarantined{}{}; {}",
                           FormatBytes(pages * kPageSize), FormatBytes(sum.free), FormatBytes(sum.capacity),
                           FormatBytes(sum.live), FormatBytes(sum.pending), FormatBytes(sum.quarantined),
                           last == LastBlock::kKeep ? "; the last 2 MiB are kept for reads that need them" : "",
-                          UnusableNote()));
+                          UnusableNote(), kRoomAdvice));
 }
 
 // No device has a run of that length: the longest ones of the first that has so many free pages.

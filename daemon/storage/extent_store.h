@@ -34,6 +34,11 @@ namespace tier::storage {
 
 inline constexpr uint32_t kStripePages = 2 * kPagesPerBlock;  // 4 MiB: one merged request.
 
+// What helps where SSD space is short. A restart, which a new device takes, ends all jobs: it comes last.
+inline constexpr char kRoomAdvice[] =
+    "free tensors, remove what jobs that are not open have persisted (tierctl job list, tierctl job remove --purge), "
+    "or restart tierd, which ends all jobs, with one more device in ssd.devices";
+
 struct DeviceSpace {  // Bytes.
   uint64_t capacity = 0;
   uint64_t free = 0;

@@ -186,9 +186,9 @@ std::optional<Refusal> SpaceRefusal(const Tables& tables, const JobState& job, u
   return Refusal{
       Code::kNoSpace,
       fmt::format("persisting needs {} more on SSD, {} of {} are free ({} are held only by the last manifest){}; "
-                  "free tensors, or restart tierd with one more device in ssd.devices",
+                  "{}",
                   base::FormatBytes(bytes), base::FormatBytes(space.free), base::FormatBytes(space.capacity),
-                  base::FormatBytes(held), tables.ports.extents.UnusableNote()),
+                  base::FormatBytes(held), tables.ports.extents.UnusableNote(), storage::kRoomAdvice),
       {.requested = bytes, .available = space.free, .limit = space.capacity}};
 }
 

@@ -54,7 +54,8 @@ std::string Bounds(const Tables& tables, const JobState& job, const Capacity& ca
   if (capacity.in_ram) {
     return fmt::format(
         "the job may always hold {} in RAM, and SSD devices can hold less, {} of all jobs{}; free tensors, "
-        "raise the job's guarantee or the arena, or restart tierd with a larger device in ssd.devices",
+        "raise the job's guarantee or the arena, or restart tierd, which ends all jobs, with a larger device in "
+        "ssd.devices",
         FormatBytes(capacity.bytes), FormatBytes(capacity.ssd), note);
   }
   if (capacity.room.by_limit) {
@@ -73,14 +74,14 @@ std::string Bounds(const Tables& tables, const JobState& job, const Capacity& ca
         "SSD devices can hold {} of tensors{}, other jobs of user {} have or are guaranteed {}, jobs of other users "
         "{}, "
         "and a thirty-second of what other users leave is for the next user; free tensors of this job or of that "
-        "user's others, or restart tierd with one more device in ssd.devices",
+        "user's others, or restart tierd, which ends all jobs, with one more device in ssd.devices",
         FormatBytes(capacity.ssd), note, job.record.uid, FormatBytes(capacity.room.of_user),
         FormatBytes(capacity.room.others - capacity.room.of_user));
   }
   return fmt::format(
       "SSD devices can hold {} of tensors{}, other jobs have or are guaranteed {}, and a sixteenth of the "
       "rest is left for the next job; free tensors, guarantee more to this job (tierctl job set "
-      "--ssd-guarantee), or restart tierd with one more device in ssd.devices",
+      "--ssd-guarantee), or restart tierd, which ends all jobs, with one more device in ssd.devices",
       FormatBytes(capacity.ssd), note, FormatBytes(capacity.room.others));
 }
 
@@ -142,12 +143,12 @@ std::optional<Refusal> SecondGenerationRefusal(const Tables& tables, const JobSt
   const uint64_t taken = TakenBesideManifest(tables, job);
   return Refusal{
       Code::kNoSpace,
-      fmt::format("writing tensor {:#x} needs {} more on SSD, for what the job persisted last stays there until it "
-                  "persists again: SSD devices can hold {} of tensors beside that{}, jobs have or are guaranteed {}; "
-                  "persist now, which gives back what was written since, free tensors, or restart tierd with a larger "
-                  "device in ssd.devices",
-                  tensor, FormatBytes(bytes), FormatBytes(capacity), tables.ports.extents.UnusableNote(),
-                  FormatBytes(taken)),
+      fmt::format(
+          "writing tensor {:#x} needs {} more on SSD, for what the job persisted last stays there until it "
+          "persists again: SSD devices can hold {} of tensors beside that{}, jobs have or are guaranteed {}; "
+          "persist now, which gives back what was written since, free tensors, or restart tierd, which ends all "
+          "jobs, with a larger device in ssd.devices",
+          tensor, FormatBytes(bytes), FormatBytes(capacity), tables.ports.extents.UnusableNote(), FormatBytes(taken)),
       {.tensor = tensor, .requested = bytes, .available = capacity - std::min(capacity, taken), .limit = capacity}};
 }
 

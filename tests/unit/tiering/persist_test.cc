@@ -157,6 +157,9 @@ TEST_F(Persist, ItsWorstCaseIsReservedFirst) {
   EXPECT_EQ(refused.code, Code::kNoSpace);
   EXPECT_EQ(refused.error.requested, 3 * kPiece);
   EXPECT_NE(refused.detail.find("held only by the last manifest"), std::string::npos) << refused.detail;
+  const size_t at_once = refused.detail.find("tierctl job remove --purge");
+  const size_t by_restart = refused.detail.find("restart tierd, which ends all jobs");
+  EXPECT_LT(at_once, by_restart) << refused.detail;
   EXPECT_EQ(small.manifests.commit(), 1u);
 }
 
