@@ -111,8 +111,10 @@ int Train(const Arguments& arguments) {
   loss = network.Forward(inputs, targets, false);
   const tier_stats_view stats = client.Stats();
   std::printf("end: loss %.9f; %llu leases, %.1f MiB out, %.1f MiB in, %.3f s waited\n", loss,
-              static_cast<unsigned long long>(stats.acquires), static_cast<double>(stats.swap_out_bytes) / (1 << 20),
-              static_cast<double>(stats.swap_in_bytes) / (1 << 20), static_cast<double>(stats.acquire_wait_ns) * 1e-9);
+              static_cast<unsigned long long>(stats.acquires),
+              static_cast<double>(stats.copied_to_tensors_bytes) / (1 << 20),
+              static_cast<double>(stats.copied_from_tensors_bytes) / (1 << 20),
+              static_cast<double>(stats.acquire_wait_ns) * 1e-9);
   return loss < first || arguments.steps == 0 ? 0 : 1;
 }
 

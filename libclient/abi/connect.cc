@@ -158,8 +158,9 @@ int tier_stats(tier_client* client, tier_stats_view* view) {
     const auto& counters = session.counters();
     const auto& figures = session.channel().figures();
     return abi::WriteView<tier_stats_view>(
-        {0, counters.swap_out_bytes, counters.swap_in_bytes, counters.acquires, figures.waits, figures.wait_ns,
-         session.leases_open(), session.windows().mapped_count(), session.stitched_count(), session.pinned().count()},
+        {0, counters.copied_to_tensors_bytes, counters.copied_from_tensors_bytes, counters.acquires, figures.waits,
+         figures.wait_ns, session.leases_open(), session.windows().mapped_count(), session.stitched_count(),
+         session.pinned().count()},
         view);
   });
 }

@@ -35,8 +35,8 @@ struct SessionOptions {
 };
 
 struct SessionCounters {
-  std::atomic<uint64_t> swap_out_bytes{0};
-  std::atomic<uint64_t> swap_in_bytes{0};
+  std::atomic<uint64_t> copied_to_tensors_bytes{0};
+  std::atomic<uint64_t> copied_from_tensors_bytes{0};
   std::atomic<uint64_t> acquires{0};
 };
 

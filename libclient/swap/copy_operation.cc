@@ -312,7 +312,8 @@ void CopyOperation::GiveBack(Chunk& chunk) {
   const uint64_t bytes =
       chunk.range.length / copy::ElementSize(request_.tensor_type) * copy::ElementSize(request_.memory_type);
   auto& counters = session_.counters();
-  (out ? counters.swap_out_bytes : counters.swap_in_bytes).fetch_add(bytes, std::memory_order_relaxed);
+  (out ? counters.copied_to_tensors_bytes : counters.copied_from_tensors_bytes)
+      .fetch_add(bytes, std::memory_order_relaxed);
   outcome_.bytes += bytes;
 }
 

@@ -45,7 +45,7 @@ def test_a_model_is_refused_exactly_where_the_daemon_has_no_room_for_it(socket_f
         assert all(type(parameter) is nn.Parameter for parameter in model.parameters())
         assert all(torch.equal(ours, theirs) for ours, theirs in zip(model.parameters(), before, strict=True))
         figures = inspection.job_figures(client)
-        assert (figures["logical_bytes"], figures["tensor_count"], client.stats().swap_out_bytes) == (0, 0, 0)
+        assert (figures["logical_bytes"], figures["tensor_count"], client.stats().copied_to_tensors_bytes) == (0, 0, 0)
         found = re.search(r"and ([\d.]+) MiB are available to job '-room'", str(refused.value))
         assert found is not None and 52 < float(found[1]) < 60
         ours, optimizer = offload(new_model(6), client, lr=1e-2)  # 48 MiB: all of them, to the last moment.

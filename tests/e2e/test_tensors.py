@@ -221,6 +221,19 @@ def test_threads_read_while_one_writes(client: tierd.Client) -> None:
     assert client.stats().leases_open == 0
 
 
+def test_stats_count_every_copy_and_nothing_else(client: tierd.Client) -> None:
+    sizes = [100, 3 << 20, 20 << 20]
+    for number, size in enumerate(sizes):
+        client.put(number, bytes(size))
+        client.put(number, bytes(size), replace=True)
+        client.get_into(number, bytearray(size))
+    with client.lease(0, write=True) as lease:
+        lease.numpy()[:] = 1  # In place.
+    stats = client.stats()
+    assert stats.copied_to_tensors_bytes == 2 * sum(sizes)
+    assert stats.copied_from_tensors_bytes == sum(sizes)
+
+
 def test_waiting_for_ones_own_lease_is_told_at_once(client: tierd.Client) -> None:
     client.put("key", b"x" * 100)
     with client.lease("key"):

@@ -15,6 +15,7 @@ import ctypes
 import dataclasses
 import functools
 import os
+import threading
 import types
 import warnings
 from collections.abc import Iterable, Sequence
@@ -37,6 +38,9 @@ class Client:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._layouts: dict[tuple[int, bool], Layout] = {}
+        # Bytes that this class copied itself, under leases, by thread: a thread changes its own number alone.
+        self._copied_to: dict[int, int] = {}
+        self._copied_from: dict[int, int] = {}
 
     # ---- Whole tensors ----
 
@@ -75,6 +79,7 @@ class Client:
                 take = self._taker(_shared(shared, sharded), timeout)
                 free = functools.partial(self._free_quietly, tensor, _shared(shared))
                 ranges.fill_new(take, tensor, key, memory, free)
+                _count(self._copied_to, memory.size)
             self._layouts[tensor, shared] = memory.layout
 
     def start_put(self, key: Key, array: Any, *, timeout: float | None = None) -> PendingPut:
@@ -134,12 +139,14 @@ class Client:
                     self._swap_in(tensor, memory, _shared(shared), take.timeout / 2)
                 else:
                     ranges.read_whole(take, tensor, key, memory, deadline)
+                    _count(self._copied_from, memory.size)
             except (NoMemory, WouldDeadlock):
                 # A tensor that was put range by range, because RAM cannot hold it at once, is read so too.
                 if memory.stream is not None or memory.size <= ranges.BLOCK:
                     raise
                 ranges.require_size(key, self.tensor(tensor, shared=shared).size, memory)
                 ranges.read_ranges(take, tensor, memory, deadline)
+                _count(self._copied_from, memory.size)
 
     def delete(self, *keys: Key, shared: bool = False) -> None:
         """Frees tensors, in RAM and on SSD. Waits until other clients and threads have ended their leases on them;
@@ -283,6 +290,8 @@ class Client:
     def stats(self) -> Stats:
         fields = library.StatsFields(struct_size=ctypes.sizeof(library.StatsFields))
         self._session.call("tier_stats", ctypes.byref(fields))
+        fields.copied_to_tensors_bytes += sum(list(self._copied_to.values()))
+        fields.copied_from_tensors_bytes += sum(list(self._copied_from.values()))
         return Stats(*(int(getattr(fields, field.name)) for field in dataclasses.fields(Stats)))
 
     def tensor(self, key: Key, *, shared: bool = False) -> TensorState:
@@ -423,6 +432,11 @@ class Client:
 
 def _several(keys: Key | Part | Iterable[Key | Part]) -> Iterable[Key | Part]:
     return keys if isinstance(keys, Iterable) and not isinstance(keys, str) else [keys]
+
+
+def _count(table: dict[int, int], nbytes: int) -> None:
+    thread = threading.get_ident()
+    table[thread] = table.get(thread, 0) + nbytes
 
 
 def _shared(shared: bool, sharded: bool = False) -> int:

@@ -155,8 +155,8 @@ class OptimizerSlice(ctypes.Structure):
 class StatsFields(ctypes.Structure):
     _fields_ = [
         ("struct_size", c_size_t),
-        ("swap_out_bytes", c_uint64),
-        ("swap_in_bytes", c_uint64),
+        ("copied_to_tensors_bytes", c_uint64),
+        ("copied_from_tensors_bytes", c_uint64),
         ("acquires", c_uint64),
         ("acquire_waits", c_uint64),
         ("acquire_wait_ns", c_uint64),

@@ -10,10 +10,14 @@ Key: TypeAlias = "int | str"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stats:
-    """What this client has done since it connected, in bytes and counts; the last four fields are the present state."""
+    """What this client has done since it connected, in bytes and counts; the last four fields are the present state.
 
-    swap_out_bytes: int
-    swap_in_bytes: int
+    The first two count copies between this program's memory and tensors in RAM, by ``put``, ``get`` and their like; not
+    what is read or written in place, under a lease. What goes to SSD and comes from there is the daemon's figure, for
+    the whole job: ``swap_out_bytes_total`` and ``swap_in_bytes_total`` of :class:`tierd.control.Job`."""
+
+    copied_to_tensors_bytes: int
+    copied_from_tensors_bytes: int
     acquires: int
     acquire_waits: int  # Acquires whose answer took longer than 20 µs.
     acquire_wait_ns: int

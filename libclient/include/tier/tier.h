@@ -69,10 +69,10 @@ typedef struct tier_op tier_op;         /* an asynchronous call that tier_wait h
  *   any other process, while the job is live                ALREADY_EXISTS
  *   a rank of a run whose first rank used ATTACH            NOT_FOUND
  *   any process, where the job has persisted nothing        NOT_FOUND
- * RESUME_OR_CREATE does what RESUME does where the job has persisted something, and else opens a new named job; tier_session says
- * which (resumed). All ranks of a run give the same mode.
- * A run that opened a named job by ATTACH may not replace tensors that only the manifest of an earlier run has:
- * tier_persist returns DENIED. A run that opened it by CREATE may. */
+ * RESUME_OR_CREATE does what RESUME does where the job has persisted something, and else opens a new named job;
+ * tier_session says which (resumed). All ranks of a run give the same mode. A run that opened a named job by ATTACH may
+ * not replace tensors that only the manifest of an earlier run has: tier_persist returns DENIED. A run that opened it
+ * by CREATE may. */
 enum {
   TIER_MODE_ATTACH = 0,
   TIER_MODE_CREATE = 1,
@@ -356,8 +356,10 @@ TIER_API int tier_optimizer_update(const tier_optimizer_options* options, const 
 
 typedef struct tier_stats_view {
   size_t struct_size;
-  uint64_t swap_out_bytes;  /* copied by this client into tensors */
-  uint64_t swap_in_bytes;   /* copied by this client out of tensors */
+  /* Copied by tier_swap_out from the caller's memory into tensors, and by tier_swap_in back: in RAM, whatever of it
+   * goes to SSD or comes from there. The job's traffic with SSD is the daemon's figure (tierctl job show, metrics). */
+  uint64_t copied_to_tensors_bytes;
+  uint64_t copied_from_tensors_bytes;
   uint64_t acquires;        /* leases granted by create and acquire, by started calls too */
   uint64_t acquire_waits;   /* acquires whose answer took longer than 20 µs */
   uint64_t acquire_wait_ns; /* the sum of their waiting times, over all threads */

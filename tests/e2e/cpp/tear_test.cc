@@ -27,9 +27,9 @@ class HalfASwap : public RealDaemon {
   }
   // Goes on until it meets the reader's lease in the middle of the tensor; all ranges before that are final by then.
   tier::Operation SwapUpToTheLease() {
-    const uint64_t before = writer_->Stats().swap_out_bytes;
+    const uint64_t before = writer_->Stats().copied_to_tensors_bytes;
     auto swap = writer_->SwapOut(kTensor, new_, &shared_);
-    while (!swap.done() && writer_->Stats().swap_out_bytes < before + kHalf) {
+    while (!swap.done() && writer_->Stats().copied_to_tensors_bytes < before + kHalf) {
       (void)swap.WaitFor(std::chrono::milliseconds(1));
     }
     EXPECT_FALSE(swap.done());

@@ -51,7 +51,7 @@ void FillAndSeal(tier::Client& client, uint64_t tensor, uint64_t bytes) {
   tier_copy_options shared = TIER_COPY_OPTIONS_INIT;
   shared.flags = TIER_SHARED;
   tier::Operation under_way = client.SwapOut(1, memory, &shared);
-  while (client.Stats().swap_out_bytes < bytes - kBlock) (void)under_way.WaitFor(std::chrono::milliseconds(1));
+  while (client.Stats().copied_to_tensors_bytes < bytes - kBlock) (void)under_way.WaitFor(std::chrono::milliseconds(1));
   SayReady();
   WaitToBeKilled();
 }

@@ -43,8 +43,8 @@ TEST_P(SwapSizes, ComeBackBitForBit) {
   ASSERT_TIER_OK(In(1, back, nullptr, &outcome));
   EXPECT_EQ(outcome.bytes, content.size());
   EXPECT_EQ(back, content);
-  EXPECT_EQ(Stats().swap_out_bytes, content.size());
-  EXPECT_EQ(Stats().swap_in_bytes, content.size());
+  EXPECT_EQ(Stats().copied_to_tensors_bytes, content.size());
+  EXPECT_EQ(Stats().copied_from_tensors_bytes, content.size());
   daemon_->Await([&] { return daemon_->leases_open() == 0; });
 }
 
