@@ -43,7 +43,7 @@ grpc::Status ControlService::OpenJob(grpc::ServerContext* context, const v1::Ope
   if (const auto valid = session::ValidateOpenJob(open); !valid) return ToStatus(valid.error(), context);
   const auto job = api_.OpenJob(caller, open);
   if (!job) return ToStatus(job.error(), context);
-  ToMessage(*job, response);
+  ToMessage(*job, Tokens::kWith, response);
   return grpc::Status::OK;
 }
 
@@ -60,13 +60,14 @@ grpc::Status ControlService::SetJob(grpc::ServerContext* context, const v1::SetJ
   if (request->has_ssd_limit_bytes()) change.ssd_limit_bytes = request->ssd_limit_bytes();
   const auto job = api_.SetJob(CallerOf(*context), request->name(), change);
   if (!job) return ToStatus(job.error(), context);
-  ToMessage(*job, response);
+  ToMessage(*job, Tokens::kWithout, response);
   return grpc::Status::OK;
 }
 
-grpc::Status ControlService::ListJobs(grpc::ServerContext* context, const v1::ListJobsRequest*,
+grpc::Status ControlService::ListJobs(grpc::ServerContext* context, const v1::ListJobsRequest* request,
                                       v1::ListJobsResponse* response) {
-  for (const auto& job : api_.ListJobs(CallerOf(*context))) ToMessage(job, response->add_jobs());
+  const Tokens tokens = request->with_tokens() ? Tokens::kWith : Tokens::kWithout;
+  for (const auto& job : api_.ListJobs(CallerOf(*context))) ToMessage(job, tokens, response->add_jobs());
   for (const auto& kept : api_.ListStoredManifests(CallerOf(*context))) ToMessage(kept, response->add_kept());
   return grpc::Status::OK;
 }

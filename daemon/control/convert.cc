@@ -51,20 +51,23 @@ session::OpenJobRequest FromMessage(const v1::OpenJobRequest& message) {
   return request;
 }
 
-void ToMessage(const session::JobDescription& job, v1::Job* message) {
+void ToMessage(const session::JobDescription& job, Tokens tokens, v1::Job* message) {
   message->set_id(job.id);
   message->set_name(job.name);
   message->set_uid(job.uid);
   message->set_named(job.named);
   message->set_world_size(job.world_size);
   for (const int32_t rank : job.ranks) message->add_ranks(rank);
-  message->set_token(job.token);
+  if (tokens == Tokens::kWith) message->set_token(job.token);
   const tiering::JobCounters& c = job.counters;
   message->set_ram_bytes(c.ram_bytes);
   message->set_ssd_bytes(c.ssd_bytes);
   message->set_leased_bytes(c.leased_bytes);
   message->set_dirty_bytes(c.dirty_bytes);
-  message->set_guarantee_bytes(c.guarantee_bytes);
+  message->set_guarantee_bytes(c.own_guarantee_bytes);
+  message->set_promised_bytes(c.guarantee_bytes);
+  message->set_borrowed_bytes(c.pool.borrowed_bytes);
+  message->set_owed_bytes(c.pool.owed_bytes);
   message->set_limit_bytes(c.limit_bytes);
   message->set_logical_bytes(c.logical_bytes);
   message->set_ssd_guarantee_bytes(c.ssd_guarantee_bytes);

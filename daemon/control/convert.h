@@ -2,6 +2,7 @@
 // both. Pure functions.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 #include <grpcpp/grpcpp.h>
@@ -21,7 +22,9 @@ grpc::StatusCode ToGrpcCode(Code code);
 grpc::Status ToStatus(const Error& error, grpc::ServerContextBase* context);
 
 session::OpenJobRequest FromMessage(const v1::OpenJobRequest& message);
-void ToMessage(const session::JobDescription& job, v1::Job* message);
+// Who reads a token may join the job: it goes out only where it is asked for.
+enum class Tokens : uint8_t { kWithout, kWith };
+void ToMessage(const session::JobDescription& job, Tokens tokens, v1::Job* message);
 void ToMessage(const session::StoredManifestDescription& kept, v1::KeptManifest* message);
 void ToMessage(const session::DaemonDescription& daemon, v1::Status* message);
 void ToMessage(const session::DeviceDescription& device, v1::Device* message);

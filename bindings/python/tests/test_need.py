@@ -154,7 +154,7 @@ def test_an_interrupt_of_the_check_leaves_no_tensor(
 
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    figures = {"name": "job", "share_bytes": GIB, "guarantee_bytes": GIB}
+    figures = {"name": "job", "share_bytes": GIB, "promised_bytes": GIB}
     monkeypatch.setattr(need, "job_figures", lambda client: figures)
     return figures
 
@@ -173,7 +173,7 @@ def test_what_is_to_stay_in_ram_fits_what_is_certain(client: tierd.Client, job: 
     model = new_model()
     whole = need.required(run_of(model, {"parameters": "ram", "optimizer_state": "ram"}))
     assert whole.in_ram == whole.tensors - need.required(run_of(model), resume=True).tensors
-    job["guarantee_bytes"] = (whole.in_ram + whole.in_use) * 10 // 9 - 1
+    job["promised_bytes"] = (whole.in_ram + whole.in_use) * 10 // 9 - 1
     with pytest.raises(tierd.NoMemory, match=r"are certain to job 'job'.*guarantee=.*'auto'"):
         tierd.torch.offload(
             model, tierd.torch.AdamW, client=client, min_bytes=1, parameters="ram", optimizer_state="ram"

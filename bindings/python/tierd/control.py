@@ -45,7 +45,8 @@ _BY_STATUS = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Job:
-    """A job as the daemon describes it, in bytes and counts. Only its owner and administrators get its ``token``."""
+    """A job as the daemon describes it, in bytes and counts. Its ``token`` is empty unless it was asked for, by its
+    owner or an administrator."""
 
     id: int
     name: str
@@ -76,6 +77,10 @@ class Job:
     ssd_guarantee_bytes: int
     ssd_limit_bytes: int
     moved_bytes_total: int
+    kept_bytes: int
+    promised_bytes: int
+    borrowed_bytes: int
+    owed_bytes: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -206,9 +211,11 @@ class Control:
         persisted, and works where the job is not open."""
         self._call("CloseJob", "CloseJobRequest", "CloseJobResponse", name=name, forget=purge)
 
-    def list_jobs(self) -> list[Job]:
-        """Returns the open jobs that the caller may see. ``tierctl job list`` also shows what closed jobs persisted."""
-        return [_job(message) for message in self._call("ListJobs", "ListJobsRequest", "ListJobsResponse").jobs]
+    def list_jobs(self, *, tokens: bool = False) -> list[Job]:
+        """Returns the open jobs that the caller may see, with their tokens if these are asked for. ``tierctl job list``
+        also shows what closed jobs persisted."""
+        answer = self._call("ListJobs", "ListJobsRequest", "ListJobsResponse", with_tokens=tokens)
+        return [_job(message) for message in answer.jobs]
 
     def list_tensors(self, job: str, limit: int = 0) -> list[Any]:
         """Returns the job's tensors as messages ``tier.v1.Tensor``, at most ``limit`` of them (0: 1,000)."""

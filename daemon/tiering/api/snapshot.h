@@ -26,10 +26,11 @@ struct JobCounters {
   uint64_t ram_bytes = 0;  // Bytes of pages that hold its pieces in RAM.
   uint64_t ssd_bytes = 0;  // Bytes of extents that hold its pieces.
   uint64_t leased_bytes = 0;
-  uint64_t dirty_bytes = 0;  // Sealed in RAM, no valid SSD copy.
-  uint64_t guarantee_bytes = 0;
-  uint64_t limit_bytes = 0;    // 0: none.
-  uint64_t logical_bytes = 0;  // Of its tensors, each piece in whole pages, wherever they lie.
+  uint64_t dirty_bytes = 0;          // Sealed in RAM, no valid SSD copy.
+  uint64_t guarantee_bytes = 0;      // What it is promised: its own guarantee, or its equal part.
+  uint64_t own_guarantee_bytes = 0;  // That was asked for. 0: none.
+  uint64_t limit_bytes = 0;          // 0: none.
+  uint64_t logical_bytes = 0;        // Of its tensors, each piece in whole pages, wherever they lie.
   uint64_t ssd_guarantee_bytes = 0;
   uint64_t ssd_limit_bytes = 0;  // 0: none.
   bool persisted = false;        // The store has a manifest of it, its own or an earlier run's.

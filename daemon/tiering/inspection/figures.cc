@@ -25,6 +25,7 @@ JobView ViewOf(const Tables& tables, const JobState& job) {
   counters.persisted = job.manifest.stored();
   counters.persisting = ManifestUnderWay(tables, job);
   counters.guarantee_bytes = tables.ledger.PromisedTo(job.entitlement);
+  counters.own_guarantee_bytes = job.record.guarantee_bytes;
   counters.limit_bytes = job.record.limit_bytes;
   counters.logical_bytes = job.pages.logical() * kPageSize;
   counters.ssd_guarantee_bytes = job.record.ssd_guarantee_bytes;

@@ -34,7 +34,7 @@ typedef struct tier_control_job {
   size_t struct_size;
   uint64_t id;
   char name[128];
-  char token[65]; /* hand it to the other ranks as TIERD_JOB_TOKEN; "" where the caller may not see it */
+  char token[65]; /* of tier_control_open_job: hand it to the other ranks as TIERD_JOB_TOKEN; else "" */
   uint32_t uid;
   int named;
   int world_size;

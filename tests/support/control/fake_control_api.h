@@ -27,7 +27,7 @@ class FakeControlApi final : public session::ControlApi {
     job.name = request.name;
     job.uid = caller.uid;
     job.token = std::string(64, 'a');
-    job.counters.guarantee_bytes = request.guarantee_bytes;
+    job.counters.guarantee_bytes = job.counters.own_guarantee_bytes = request.guarantee_bytes;
     job.counters.ssd_guarantee_bytes = request.ssd_guarantee_bytes;
     job.counters.ssd_limit_bytes = request.ssd_limit_bytes;
     jobs.push_back(job);
@@ -47,6 +47,7 @@ class FakeControlApi final : public session::ControlApi {
       if (job.name != name) continue;
       tiering::JobCounters& has = job.counters;
       has.guarantee_bytes = change.guarantee_bytes.value_or(has.guarantee_bytes);
+      has.own_guarantee_bytes = has.guarantee_bytes;
       has.limit_bytes = change.limit_bytes.value_or(has.limit_bytes);
       has.ssd_guarantee_bytes = change.ssd_guarantee_bytes.value_or(has.ssd_guarantee_bytes);
       has.ssd_limit_bytes = change.ssd_limit_bytes.value_or(has.ssd_limit_bytes);

@@ -56,12 +56,31 @@ TEST(Convert, JobCarriesCountersAndRanks) {
   job.ranks = {0, 1};
   job.counters.ram_bytes = 10;
   job.counters.stall_ns = 1'500'000'000;
+  job.counters.guarantee_bytes = 8;
+  job.counters.own_guarantee_bytes = 3;
+  job.counters.pool.borrowed_bytes = 4;
+  job.counters.pool.owed_bytes = 5;
   v1::Job message;
-  ToMessage(job, &message);
+  ToMessage(job, Tokens::kWithout, &message);
   EXPECT_EQ(message.name(), "j");
   EXPECT_EQ(message.ranks_size(), 2);
   EXPECT_EQ(message.ram_bytes(), 10u);
   EXPECT_DOUBLE_EQ(message.stall_seconds_total(), 1.5);
+  EXPECT_EQ(message.promised_bytes(), 8u);
+  EXPECT_EQ(message.guarantee_bytes(), 3u);
+  EXPECT_EQ(message.borrowed_bytes(), 4u);
+  EXPECT_EQ(message.owed_bytes(), 5u);
+}
+
+TEST(Convert, ATokenGoesOutOnlyWhereItIsAskedFor) {
+  session::JobDescription job;
+  job.token = "secret";
+  v1::Job without;
+  ToMessage(job, Tokens::kWithout, &without);
+  EXPECT_EQ(without.token(), "");
+  v1::Job with;
+  ToMessage(job, Tokens::kWith, &with);
+  EXPECT_EQ(with.token(), "secret");
 }
 
 TEST(Convert, AWindowsNodeIsToldWhereTheHostHasSeveral) {

@@ -147,6 +147,26 @@ TEST_F(GrpcServerTest, TellsTheDaemonWhoCalls) {
   }
 }
 
+TEST_F(GrpcServerTest, AListOfJobsHasTokensOnlyWhereTheyAreAskedFor) {
+  api_.jobs = {{.name = "train", .token = std::string(64, 'a'), .counters = {}}};
+  for (const bool asked : {false, true}) {
+    grpc::ClientContext context;
+    SetDeadline(&context);
+    v1::ListJobsRequest request;
+    request.set_with_tokens(asked);
+    v1::ListJobsResponse response;
+    ASSERT_TRUE(Stub(options_.control_socket)->ListJobs(&context, request, &response).ok());
+    EXPECT_EQ(response.jobs(0).token(), asked ? std::string(64, 'a') : "");
+  }
+  grpc::ClientContext context;
+  SetDeadline(&context);
+  v1::SetJobRequest change;
+  change.set_name("train");
+  v1::Job changed;
+  ASSERT_TRUE(Stub(options_.control_socket)->SetJob(&context, change, &changed).ok());
+  EXPECT_EQ(changed.token(), "") << "who changes its terms needs none";
+}
+
 TEST_F(GrpcServerTest, TheLargestPoolFitsInOneMessage) {
   for (uint32_t i = 0; i < 8192; ++i) {
     api_.pool.owners.push_back({.job = std::string(64, 'j'), .uid = UINT32_MAX, .figures = {}});

@@ -195,10 +195,10 @@ def _check_share(client: Client, need: Need) -> None:
             f"{format_bytes(job['share_bytes'])} are available {where}, or the job's limit (tierctl job set --limit)"
         )
     stays = _below_eviction(need.in_ram + need.in_use)
-    if need.in_ram and stays > job["guarantee_bytes"]:
+    if need.in_ram and stays > job["promised_bytes"]:
         raise NoMemory(
             f"{format_bytes(stays)} of RAM are needed for what is to stay there ('ram'), a tenth of it free, and "
-            f"{format_bytes(job['guarantee_bytes'])} are certain {where}, give the job a guarantee "
+            f"{format_bytes(job['promised_bytes'])} are certain {where}, give the job a guarantee "
             "(tierd.connect(guarantee=…)), or place parts by 'auto'"
         )
 
