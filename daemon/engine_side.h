@@ -102,7 +102,7 @@ class EngineSide {
   std::unique_ptr<memory::PageCopier> copier_;
   std::unique_ptr<std::byte, FreeMemory> move_memory_;  // Untouched before a device is drained; never pinned.
   std::unique_ptr<storage::SsdTier> ssd_;
-  session::EventLog events_;
+  session::EventLog events_{session::EventLog::SequenceOfNow()};
   std::string quarantine_failure_;
   std::string superblock_failure_;  // As last told. Engine thread, as the next.
   bool pinned_ = false;

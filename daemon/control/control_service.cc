@@ -135,8 +135,8 @@ grpc::Status ControlService::RetryDevice(grpc::ServerContext* context, const v1:
 }
 
 grpc::ServerWriteReactor<v1::Event>* ControlService::Watch(grpc::CallbackServerContext* context,
-                                                           const v1::WatchRequest*) {
-  return WatchReactor::Start(api_, CallerOf(*context), context);
+                                                           const v1::WatchRequest* request) {
+  return WatchReactor::Start(api_, CallerOf(*context), *request, context);
 }
 
 }  // namespace tier::control

@@ -7,20 +7,20 @@
 namespace tier::control {
 
 WatchReactor* WatchReactor::Start(session::ControlApi& api, const session::Caller& caller,
-                                  grpc::CallbackServerContext* context) {
+                                  const v1::WatchRequest& request, grpc::CallbackServerContext* context) {
   auto* reactor = new WatchReactor();  // Owned by gRPC until OnDone.
+  if (request.recent_only()) {
+    reactor->PushLast(api.RecentEvents(caller, request.since()));
+    return reactor;
+  }
   {
     const MutexLock lock(reactor->self_->mutex);
     reactor->self_->reactor = reactor;
   }
-  auto subscription = api.Watch(caller, [self = reactor->self_](const session::Event& event) {
-    const MutexLock lock(self->mutex);
-    if (self->reactor != nullptr) self->reactor->Push(event);
-  });
+  auto subscription = reactor->Subscribe(api, caller, request);
   if (!subscription) {
     const MutexLock lock(reactor->mutex_);
-    reactor->finished_ = true;
-    reactor->Finish(ToStatus(subscription.error(), context));
+    reactor->End(ToStatus(subscription.error(), context));
     return reactor;
   }
   reactor->subscription_ = std::move(*subscription);
@@ -29,35 +29,60 @@ WatchReactor* WatchReactor::Start(session::ControlApi& api, const session::Calle
   return reactor;
 }
 
+Result<std::shared_ptr<void>> WatchReactor::Subscribe(session::ControlApi& api, const session::Caller& caller,
+                                                      const v1::WatchRequest& request) {
+  auto push = [self = self_](const session::Event& event) {
+    const MutexLock lock(self->mutex);
+    if (self->reactor != nullptr) self->reactor->Push(event);
+  };
+  if (!request.has_since()) return api.Watch(caller, std::move(push));
+  return api.WatchFrom(caller, request.since(), std::move(push));
+}
+
+void WatchReactor::PushLast(const std::vector<session::Event>& events) {
+  const MutexLock lock(mutex_);
+  for (const session::Event& event : events) ToMessage(event, &queue_.emplace_back());
+  last_is_queued_ = true;
+  WriteNext();
+}
+
 void WatchReactor::Push(const session::Event& event) {
   const MutexLock lock(mutex_);
+  while (queue_.size() == kWatchQueueMax && !finished_) has_room_.Wait(mutex_);
   if (finished_) return;
-  if (queue_.size() == kWatchQueueMax) queue_.pop_front();
   ToMessage(event, &queue_.emplace_back());
   if (!writing_) WriteNext();
 }
 
 void WatchReactor::WriteNext() {
-  if (queue_.empty()) return;
+  if (queue_.empty()) {
+    if (last_is_queued_) End(grpc::Status::OK);
+    return;
+  }
   in_flight_ = std::move(queue_.front());
   queue_.pop_front();
+  has_room_.NotifyOne();
   writing_ = true;
   StartWrite(&in_flight_);
+}
+
+// Once. Who waits for room goes away.
+void WatchReactor::End(const grpc::Status& status) {
+  if (std::exchange(finished_, true)) return;
+  has_room_.NotifyAll();
+  Finish(status);
 }
 
 void WatchReactor::OnWriteDone(bool ok) {
   const MutexLock lock(mutex_);
   writing_ = false;
-  if (!ok && !std::exchange(finished_, true)) {
-    Finish(grpc::Status::CANCELLED);
-    return;
-  }
+  if (!ok) return End(grpc::Status::CANCELLED);
   if (!finished_) WriteNext();
 }
 
 void WatchReactor::OnCancel() {
   const MutexLock lock(mutex_);
-  if (!std::exchange(finished_, true)) Finish(grpc::Status::CANCELLED);
+  End(grpc::Status::CANCELLED);
 }
 
 void WatchReactor::OnDone() {

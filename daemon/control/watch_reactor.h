@@ -1,11 +1,13 @@
 // One Watch stream: carries events from ControlApi to one gRPC client at the client's pace.
 //
-// A bounded queue stands between the daemon and a slow reader; when it is full the oldest event goes, which the reader
-// sees as a gap in `sequence`. Methods are called by gRPC's threads and by ControlApi's event thread.
+// A short queue stands between the two; while it is full, ControlApi's thread for this watcher waits. Events that come
+// meanwhile wait in the daemon's own queue for it, or are lost there, which the watcher is told (event_log.h). Methods
+// are called by gRPC's threads and by that thread.
 #pragma once
 
 #include <deque>
 #include <memory>
+#include <vector>
 
 #include <grpcpp/grpcpp.h>
 
@@ -15,13 +17,13 @@
 
 namespace tier::control {
 
-inline constexpr size_t kWatchQueueMax = 1024;
+inline constexpr size_t kWatchQueueMax = 64;
 
 class WatchReactor final : public grpc::ServerWriteReactor<v1::Event> {
  public:
   // Starts the stream; deletes itself when it is done (gRPC's OnDone).
   // RESOURCE_EXHAUSTED, and no events, when too many watch already.
-  static WatchReactor* Start(session::ControlApi& api, const session::Caller& caller,
+  static WatchReactor* Start(session::ControlApi& api, const session::Caller& caller, const v1::WatchRequest& request,
                              grpc::CallbackServerContext* context);
 
   void OnWriteDone(bool ok) override;
@@ -30,13 +32,20 @@ class WatchReactor final : public grpc::ServerWriteReactor<v1::Event> {
 
  private:
   WatchReactor() = default;
+  Result<std::shared_ptr<void>> Subscribe(session::ControlApi& api, const session::Caller& caller,
+                                          const v1::WatchRequest& request);
+  // All there is to tell: the stream ends behind it.
+  void PushLast(const std::vector<session::Event>& events);
   void Push(const session::Event& event);
   void WriteNext() TIER_REQUIRES(mutex_);  // REQUIRES: no write in flight.
+  void End(const grpc::Status& status) TIER_REQUIRES(mutex_);
 
   Mutex mutex_;
+  CondVar has_room_;
   std::deque<v1::Event> queue_ TIER_GUARDED_BY(mutex_);
   v1::Event in_flight_ TIER_GUARDED_BY(mutex_);
   bool writing_ TIER_GUARDED_BY(mutex_) = false;
+  bool last_is_queued_ TIER_GUARDED_BY(mutex_) = false;
   bool finished_ TIER_GUARDED_BY(mutex_) = false;
   std::shared_ptr<void> subscription_;
   struct Self {  // Cleared before deletion, so that a late event finds no reactor.

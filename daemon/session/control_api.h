@@ -138,11 +138,11 @@ struct PoolDescription {
 };
 
 struct Event {
-  uint64_t sequence = 0;  // Rises by one; a gap means the watcher was too slow (events dropped).
+  uint64_t sequence = 0;  // Rises with each event of the daemon, whether this watcher may see it or not.
   int64_t unix_time_ms = 0;
   std::string kind;     // job_opened job_closed job_changed job_purged session_attached session_ended pressure io_error
                         // corrupt torn drain draining undrained degraded recovered forced_return prefault
-                        // host_memory …
+                        // host_memory …; events_lost: some up to this number are missing here
   std::string job;      // Name, or empty.
   std::string message;  // One sentence.
 };
@@ -176,6 +176,11 @@ class ControlApi {
   // Calls back on a private thread for each event the caller may see until the subscription object is destroyed.
   // NO_MEMORY: too many watch already.
   virtual Result<std::shared_ptr<void>> Watch(const Caller& caller, std::function<void(const Event&)> callback) = 0;
+  // As Watch, but first come the events behind `since` that are kept, and events_lost in place of those that are gone.
+  virtual Result<std::shared_ptr<void>> WatchFrom(const Caller& caller, uint64_t since,
+                                                  std::function<void(const Event&)> callback) = 0;
+  // These alone. 0: all that are kept.
+  virtual std::vector<Event> RecentEvents(const Caller& caller, uint64_t since) = 0;
 };
 
 }  // namespace tier::session

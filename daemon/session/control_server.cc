@@ -354,6 +354,15 @@ Result<std::shared_ptr<void>> ControlServer::Watch(const Caller& caller, std::fu
   return parts_.events.Watch(caller, std::move(callback));
 }
 
+Result<std::shared_ptr<void>> ControlServer::WatchFrom(const Caller& caller, uint64_t since,
+                                                       std::function<void(const Event&)> callback) {
+  return parts_.events.Watch(caller, std::move(callback), since);
+}
+
+std::vector<Event> ControlServer::RecentEvents(const Caller& caller, uint64_t since) {
+  return parts_.events.Recent(caller, since);
+}
+
 // As it stands when it is looked at: one that was suspect for some milliseconds is not worth a line.
 void ControlServer::EmitDevice(size_t device, const tiering::DeviceView& now) {
   TIER_CHECK(device < devices_seen_.size() && device < facts_.devices.size(), "device {} of {}", device,

@@ -86,6 +86,9 @@ class ControlServer final : public ControlApi {
   Status DrainDevice(const Caller& caller, uint16_t device, bool draining) override;
   Status RetryDevice(const Caller& caller, uint16_t device) override;
   Result<std::shared_ptr<void>> Watch(const Caller& caller, std::function<void(const Event&)> callback) override;
+  Result<std::shared_ptr<void>> WatchFrom(const Caller& caller, uint64_t since,
+                                          std::function<void(const Event&)> callback) override;
+  std::vector<Event> RecentEvents(const Caller& caller, uint64_t since) override;
 
   // Compares the engine's figures with those of the last call and tells watchers what became worse. Engine thread,
   // about every second; does nothing while there is no watcher.

@@ -273,10 +273,10 @@ const Job* JobRegistry::FindOwned(uint32_t uid, const std::string& name) const {
   return job;
 }
 
-bool JobRegistry::MaySee(const Caller& caller, const Job& job) {
+bool JobRegistry::MaySee(const Caller& caller, uint32_t uid, const std::string& token) {
   if (caller.admin) return true;
-  if (!caller.token.empty()) return SameToken(caller.token, job.token);
-  return MaySeeOf(caller, job.uid);
+  if (!caller.token.empty()) return SameToken(caller.token, token);
+  return MaySeeOf(caller, uid);
 }
 
 bool JobRegistry::MaySeeOf(const Caller& caller, uint32_t uid) {

@@ -100,7 +100,8 @@ class JobRegistry {
   // The job that `caller` means by `name` and may control: its owner, a holder of its token, an admin (who may write
   // "uid/name"). NOT_FOUND also for another user's job: its name is private.
   Result<const Job*> FindFor(const Caller& caller, const std::string& name) const;
-  static bool MaySee(const Caller& caller, const Job& job);
+  static bool MaySee(const Caller& caller, const Job& job) { return MaySee(caller, job.uid, job.token); }
+  static bool MaySee(const Caller& caller, uint32_t uid, const std::string& token);
   // What has no token: an admin and its owner may.
   static bool MaySeeOf(const Caller& caller, uint32_t uid);
   const std::map<tiering::JobId, Job>& jobs() const { return jobs_; }

@@ -6,15 +6,19 @@
 
 namespace tier::control_client {
 
-Result<std::unique_ptr<WatchStream>> WatchStream::Start(const Channel& channel) {
+Result<std::unique_ptr<WatchStream>> WatchStream::Start(const Channel& channel, const WatchOptions& options) {
   std::unique_ptr<WatchStream> watch(new WatchStream());
   channel.Prepare(&watch->context_);
-  watch->reader_ = channel.stub().Watch(&watch->context_, v1::WatchRequest());
+  v1::WatchRequest request;
+  if (options.since) request.set_since(*options.since);
+  request.set_recent_only(options.recent_only);
+  watch->recent_only_ = options.recent_only;
+  watch->reader_ = channel.stub().Watch(&watch->context_, request);
   watch->reader_->WaitForInitialMetadata();  // The daemon sends it when the subscription stands.
   auto thread = proto::StartThread("tier-watch", proto::BlockedSignals::kAll,
                                    [raw = watch.get(), socket = channel.socket()] { raw->ReadAll(socket); });
   if (!thread) {
-    watch->context_.TryCancel();
+    watch->Cancel();
     watch->ReadAll(channel.socket());  // To its end: gRPC holds what is not finished.
     return std::unexpected(std::move(thread.error()));
   }
@@ -22,8 +26,15 @@ Result<std::unique_ptr<WatchStream>> WatchStream::Start(const Channel& channel) 
   return watch;
 }
 
-WatchStream::~WatchStream() {
+void WatchStream::Cancel() {
   context_.TryCancel();
+  const MutexLock lock(mutex_);
+  closing_ = true;
+  has_room_.NotifyAll();
+}
+
+WatchStream::~WatchStream() {
+  Cancel();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -31,15 +42,17 @@ void WatchStream::ReadAll(const std::string& socket) {
   v1::Event event;
   while (reader_->Read(&event)) {
     const MutexLock lock(mutex_);
-    if (queue_.size() == kEventsQueuedMax) queue_.pop_front();
+    while (queue_.size() == kEventsQueuedMax && !closing_) has_room_.Wait(mutex_);
+    if (closing_) continue;
     queue_.push_back(event);
     changed_.NotifyOne();
   }
   const grpc::Status status = reader_->Finish();
   const MutexLock lock(mutex_);
   ended_ = true;
-  end_ =
-      status.ok() ? Error{Code::kDisconnected, "the daemon ended the event stream"} : ToError(status, context_, socket);
+  end_ = !status.ok()   ? ToError(status, context_, socket)
+         : recent_only_ ? Error{Code::kOk, "these were all"}
+                        : Error{Code::kDisconnected, "the daemon ended the event stream"};
   changed_.NotifyAll();
 }
 
@@ -51,6 +64,7 @@ Result<v1::Event> WatchStream::Next(std::chrono::milliseconds timeout) {
   if (!queue_.empty()) {
     v1::Event event = std::move(queue_.front());
     queue_.pop_front();
+    has_room_.NotifyOne();
     return event;
   }
   if (ended_) return std::unexpected(end_);

@@ -82,6 +82,32 @@ def test_a_jobs_ssd_space_is_guaranteed_limited_and_shown(daemon: launcher.Runni
             assert bytes(client.get(3)) == bytes(2 << 20)
 
 
+def test_a_watcher_that_comes_back_loses_no_event(daemon: launcher.Running) -> None:
+    with control.connect(daemon.directory) as channel:
+        with channel.watch() as events:
+            channel.open_job("watched")
+            last = next(event for event in events if event.job == "watched").sequence
+        channel.set_job("watched", limit="32MiB")
+        channel.close_job("watched")
+        with channel.watch(since=last) as events:
+            assert [next(events).kind for _ in range(2)] == ["job_changed", "job_closed"]
+        with channel.watch(since=1) as events:
+            first = next(events)
+            assert first.kind == "events_lost" and "started since" in first.message
+
+
+def test_a_list_of_jobs_has_tokens_only_where_they_are_asked_for(daemon: launcher.Running) -> None:
+    with control.connect(daemon.directory) as channel:
+        token = channel.open_job("quiet").token
+        try:
+            assert len(token) == 64
+            assert channel.set_job("quiet", limit="32MiB").token == ""
+            assert [job.token for job in channel.list_jobs() if job.name == "quiet"] == [""]
+            assert [job.token for job in channel.list_jobs(tokens=True) if job.name == "quiet"] == [token]
+        finally:
+            channel.close_job("quiet")
+
+
 def test_the_tensors_of_a_job_are_listed_by_key(client: tierd.Client, daemon: launcher.Running) -> None:
     client.put("weights/0", b"x" * 5000)
     with control.connect(daemon.directory) as channel:

@@ -85,7 +85,8 @@ class Job:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Event:
-    """An event in the daemon. A gap in ``sequence``: events were dropped, because the watcher was too slow."""
+    """An event in the daemon. ``sequence`` rises with each event, also with those that this caller may not see.
+    ``kind`` is ``events_lost`` where some up to this one are missing, and the ``message`` says why."""
 
     sequence: int
     unix_time_ms: int
@@ -227,13 +228,14 @@ class Control:
         milliseconds = max(1, int(timeout * 1000))
         self._call("Drain", "DrainRequest", "DrainResponse", timeout + 5, job=job, timeout_ms=milliseconds)
 
-    def watch(self) -> Watch:
-        """Returns the events from now on. No event after the return is missed."""
+    def watch(self, *, since: int | None = None) -> Watch:
+        """Returns the events from now on. No event after the return is missed. With ``since``, the ``sequence`` of an
+        event, first the events behind that one; 0: all that the daemon has kept."""
         call = self._channel.unary_stream(
             f"/{_SERVICE}/Watch",
             request_serializer=_serialize,
             response_deserializer=self._messages["Event"].FromString,
-        )(self._messages["WatchRequest"](), metadata=self._metadata)
+        )(self._messages["WatchRequest"](since=since), metadata=self._metadata)
         call.initial_metadata()  # Arrives when the subscription is in place, or the call has failed.
         if not call.is_active():
             raise _translated(call, self.path)

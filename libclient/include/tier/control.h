@@ -85,9 +85,9 @@ TIER_API int tier_control_drain_device(tier_control* control, uint32_t device);
 
 typedef struct tier_control_event {
   size_t struct_size;
-  uint64_t sequence; /* a gap: events were dropped, because the watcher was too slow */
+  uint64_t sequence; /* rises with each event of the daemon, also with those that this caller may not see */
   int64_t unix_time_ms;
-  char kind[32]; /* job_opened, job_changed, session_attached ... */
+  char kind[32]; /* job_opened, session_attached ...; events_lost: some up to this one are missing here */
   char job[128];
   char message[512];
 } tier_control_event;

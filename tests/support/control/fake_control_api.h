@@ -114,6 +114,17 @@ class FakeControlApi final : public session::ControlApi {
       watchers.erase(entry);
     });
   }
+  Result<std::shared_ptr<void>> WatchFrom(const session::Caller& caller, uint64_t since,
+                                          std::function<void(const session::Event&)> callback) override {
+    for (const session::Event& event : RecentEvents(caller, since)) callback(event);
+    return Watch(caller, std::move(callback));
+  }
+  std::vector<session::Event> RecentEvents(const session::Caller&, uint64_t since) override {
+    const std::lock_guard lock(mutex_);
+    std::vector<session::Event> behind = recent;
+    std::erase_if(behind, [since](const session::Event& event) { return event.sequence <= since; });
+    return behind;
+  }
   void Emit(const session::Event& event) {
     const std::lock_guard lock(mutex_);
     for (const auto& watcher : watchers) watcher(event);
@@ -133,6 +144,7 @@ class FakeControlApi final : public session::ControlApi {
   std::vector<session::JobDescription> jobs;
   std::vector<session::StoredManifestDescription> kept;
   std::vector<tiering::TensorView> tensors;
+  std::vector<session::Event> recent;
   std::vector<session::Caller> callers;
   std::vector<session::OpenJobRequest> opened;
   std::vector<std::pair<std::string, std::chrono::milliseconds>> drained;

@@ -409,42 +409,6 @@ TEST_F(GrpcServerTest, UnknownDevicesAreNotFound) {
   }
 }
 
-TEST_F(GrpcServerTest, WatchDeliversWhatHappensAfterItsHeaders) {
-  auto stub = Stub(options_.control_socket);
-  grpc::ClientContext context;
-  SetDeadline(&context);
-  auto reader = stub->Watch(&context, {});
-  reader->WaitForInitialMetadata();
-  ASSERT_EQ(api_.watcher_count(), 1u);
-  for (uint64_t i = 1; i <= 3; ++i) {
-    session::Event event;
-    event.sequence = i;
-    event.kind = "job_opened";
-    api_.Emit(event);
-  }
-  v1::Event received;
-  for (uint64_t i = 1; i <= 3; ++i) {
-    ASSERT_TRUE(reader->Read(&received));
-    EXPECT_EQ(received.sequence(), i);
-  }
-  context.TryCancel();
-  while (reader->Read(&received)) {
-  }
-  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
-}
-
-TEST_F(GrpcServerTest, WatchThatIsRefusedEndsAtOnceWithTheReason) {
-  api_.refusal = {Code::kNoMemory, "64 watchers are there already, the limit is 64"};
-  grpc::ClientContext context;
-  SetDeadline(&context);
-  auto reader = Stub(options_.control_socket)->Watch(&context, {});
-  v1::Event event;
-  EXPECT_FALSE(reader->Read(&event));
-  const grpc::Status status = reader->Finish();
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_EQ(status.error_message(), api_.refusal.message);
-}
-
 TEST_F(GrpcServerTest, StopEndsOpenStreamsAndRemovesTheSockets) {
   auto stub = Stub(options_.control_socket);
   grpc::ClientContext context;

@@ -1,4 +1,4 @@
-// ControlApi over a live engine thread: who may do what, what is told, and events.
+// ControlApi over a live engine thread: who may do what, and what is told.
 #include <future>
 #include <mutex>
 #include <string>
@@ -8,7 +8,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/support/proto/thread_shortage.h"
 #include "tests/support/session/control_callers.h"
 #include "tests/support/session/manual_clock.h"
 #include "tests/support/session/session_world.h"
@@ -245,8 +244,21 @@ TEST(ControlServer, WatchersSeeWhatTheyMay) {
   EXPECT_EQ(alices.Wait(1).kind, "job_changed");
   EXPECT_EQ(alices.Wait(1).sequence, 2u);
   EXPECT_EQ(bobs.Wait(0).job, "other");
-  EXPECT_EQ(bobs.Wait(0).sequence, 1u) << "what Bob may not see is no gap for him";
+  EXPECT_EQ(bobs.Wait(0).sequence, 3u) << "one number for all";
   EXPECT_GT(bobs.Wait(0).unix_time_ms, 1'600'000'000'000);
+}
+
+TEST(ControlServer, WhoComesBackIsToldWhatHappenedMeanwhile) {
+  SessionWorld world;
+  ASSERT_TRUE(world.control().OpenJob(kAlice, {.name = "train"}));
+  ASSERT_TRUE(world.control().OpenJob(kBob, {.name = "other"}));
+  const auto recent = world.control().RecentEvents(kAlice, 0);
+  ASSERT_EQ(recent.size(), 1u);
+  EXPECT_EQ(recent.front().job, "train");
+  ASSERT_TRUE(world.control().CloseJob(kAlice, "train", false));
+  Collector events;
+  const auto watch = world.control().WatchFrom(kAlice, recent.front().sequence, events.callback());
+  EXPECT_EQ(events.Wait(0).kind, "job_closed");
 }
 
 TEST(ControlServer, TellsWatchersWhatBecameWorse) {
@@ -330,93 +342,6 @@ TEST(ControlServer, CallsFromManyThreadsAllGetTheirAnswers) {
     }));
   }
   for (auto& call : calls) EXPECT_TRUE(call.get());
-}
-
-TEST(EventLog, SlowWatcherLosesItsOwnEventsAndSeesTheGap) {
-  EventLog log;
-  std::promise<void> go;
-  auto gate = go.get_future().share();
-  Collector slow;
-  Collector quick;
-  auto collect = slow.callback();
-  const auto first = log.Watch(kAdmin, [&, gate](const Event& event) {
-    gate.wait();
-    collect(event);
-  });
-  const auto second = log.Watch(kAdmin, quick.callback());
-  constexpr size_t kEvents = 3 * kEventsQueuedMax;
-  for (size_t i = 0; i < kEvents; ++i) {
-    log.Emit("pressure", nullptr, std::to_string(i));
-    (void)quick.Wait(i);
-  }
-  go.set_value();
-  (void)slow.Wait(kEventsQueuedMax - 1);
-  EXPECT_EQ(quick.count(), kEvents);
-  EXPECT_GT(log.dropped(), 0u);
-  log.Emit("pressure", nullptr, "last");
-  for (size_t i = 0;; ++i) {
-    const Event event = slow.Wait(i);
-    if (event.message != "last") continue;
-    EXPECT_GT(event.sequence, i + 1) << "a gap";
-    break;
-  }
-}
-
-TEST(EventLog, WatchersAreLimitedAndComeAndGo) {
-  EventLog log;
-  const auto ignore = [](const Event&) {};
-  std::vector<std::shared_ptr<void>> watches;
-  for (uint32_t i = 0; i < kWatchersMax - kWatchersPerUidMax; ++i) {
-    auto watch = log.Watch({.uid = i}, ignore);
-    ASSERT_TRUE(watch) << watch.error().message;
-    watches.push_back(std::move(*watch));
-  }
-  const auto refused = log.Watch({.uid = 5000}, ignore);
-  ASSERT_FALSE(refused) << "the last places are for administrators";
-  EXPECT_EQ(refused.error().code, Code::kNoMemory);
-  EXPECT_TRUE(log.Watch(kAdmin, ignore));
-  EXPECT_EQ(log.watchers(), kWatchersMax - kWatchersPerUidMax);
-  watches.pop_back();
-  EXPECT_TRUE(log.Watch({.uid = 5000}, ignore));
-}
-
-TEST(EventLog, OneUserCannotTakeAllWatchers) {
-  EventLog log;
-  const auto ignore = [](const Event&) {};
-  std::vector<std::shared_ptr<void>> watches;
-  for (size_t i = 0; i < kWatchersPerUidMax; ++i) watches.push_back(*log.Watch(kAlice, ignore));
-  const auto refused = log.Watch(kAlice, ignore);
-  ASSERT_FALSE(refused);
-  EXPECT_THAT(refused.error().message, ::testing::HasSubstr("the limit is 8"));
-  EXPECT_TRUE(log.Watch(kBob, ignore));
-}
-
-TEST(EventLog, AWatcherWithoutAThreadIsRefusedAlone) {
-  EventLog log;
-  Collector first;
-  const auto watch = log.Watch(kAdmin, first.callback());
-  {
-    const tier::testing::ThreadShortage shortage;
-    const auto refused = log.Watch(kAlice, [](const Event&) {});
-    ASSERT_FALSE(refused);
-    EXPECT_EQ(refused.error().code, Code::kNoMemory) << refused.error().message;
-    EXPECT_EQ(log.watchers(), 1u);
-    log.Emit("pressure", nullptr, "told");
-    EXPECT_EQ(first.Wait(0).message, "told");
-  }
-  EXPECT_TRUE(log.Watch(kAlice, [](const Event&) {}));
-}
-
-TEST(EventLog, NothingIsCalledAfterTheSubscriptionWentAway) {
-  EventLog log;
-  std::atomic<bool> alive{true};
-  for (int round = 0; round < 200; ++round) {
-    alive = true;
-    auto watch = log.Watch(kAdmin, [&](const Event&) { ASSERT_TRUE(alive.load()); });
-    for (int i = 0; i < 5; ++i) log.Emit("drain", nullptr, "x");
-    watch->reset();
-    alive = false;
-  }
 }
 
 }  // namespace

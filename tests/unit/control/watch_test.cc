@@ -1,0 +1,162 @@
+// Streams of events to gRPC clients: what comes, from where on, and to a slow one.
+#include <sys/stat.h>
+
+#include <chrono>
+#include <filesystem>
+#include <future>
+#include <memory>
+#include <string>
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include "control.grpc.pb.h"
+#include "daemon/control/grpc_server.h"
+#include "daemon/control/watch_reactor.h"
+#include "tests/support/control/fake_control_api.h"
+
+namespace tier::control {
+namespace {
+
+class WatchTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char pattern[] = "/tmp/tier-control-XXXXXX";
+    directory_ = ::mkdtemp(pattern);
+    ASSERT_EQ(::chmod(directory_.c_str(), 0755), 0);
+    options_.control_socket = directory_ + "/control.sock";
+    options_.admin_socket = directory_ + "/admin.sock";
+    options_.admin_group = "no-such-group";
+    auto server = GrpcServer::Start(options_, api_);
+    ASSERT_TRUE(server) << server.error().message;
+    server_ = std::move(*server);
+  }
+  void TearDown() override {
+    server_.reset();
+    std::filesystem::remove_all(directory_);
+  }
+  std::unique_ptr<v1::Control::Stub> Stub(const std::string& path) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    return v1::Control::NewStub(
+        grpc::CreateCustomChannel("unix:" + path, grpc::InsecureChannelCredentials(), arguments));
+  }
+  static void SetDeadline(grpc::ClientContext* context) {
+    context->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+  }
+
+  std::string directory_;
+  GrpcServerOptions options_;
+  test::FakeControlApi api_;
+  std::unique_ptr<GrpcServer> server_;
+};
+
+TEST_F(WatchTest, WatchDeliversWhatHappensAfterItsHeaders) {
+  auto stub = Stub(options_.control_socket);
+  grpc::ClientContext context;
+  SetDeadline(&context);
+  auto reader = stub->Watch(&context, {});
+  reader->WaitForInitialMetadata();
+  ASSERT_EQ(api_.watcher_count(), 1u);
+  for (uint64_t i = 1; i <= 3; ++i) {
+    session::Event event;
+    event.sequence = i;
+    event.kind = "job_opened";
+    api_.Emit(event);
+  }
+  v1::Event received;
+  for (uint64_t i = 1; i <= 3; ++i) {
+    ASSERT_TRUE(reader->Read(&received));
+    EXPECT_EQ(received.sequence(), i);
+  }
+  context.TryCancel();
+  while (reader->Read(&received)) {
+  }
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+TEST_F(WatchTest, WatchBeginsBehindTheEventThatTheCallerHas) {
+  for (uint64_t i = 1; i <= 3 * kWatchQueueMax; ++i) api_.recent.push_back({.sequence = i, .kind = "job_opened"});
+  grpc::ClientContext context;
+  SetDeadline(&context);
+  v1::WatchRequest request;
+  request.set_since(2);
+  request.set_recent_only(true);
+  auto reader = Stub(options_.control_socket)->Watch(&context, request);
+  v1::Event event;
+  for (uint64_t i = 3; i <= 3 * kWatchQueueMax; ++i) {
+    ASSERT_TRUE(reader->Read(&event));
+    EXPECT_EQ(event.sequence(), i);
+  }
+  EXPECT_FALSE(reader->Read(&event)) << "the recent ones were asked for alone";
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(api_.watcher_count(), 0u);
+}
+
+TEST_F(WatchTest, WithoutRecentEventsTheirStreamEndsAtOnce) {
+  grpc::ClientContext context;
+  SetDeadline(&context);
+  v1::WatchRequest request;
+  request.set_recent_only(true);
+  auto reader = Stub(options_.control_socket)->Watch(&context, request);
+  v1::Event event;
+  EXPECT_FALSE(reader->Read(&event));
+  EXPECT_TRUE(reader->Finish().ok());
+}
+
+// The daemon's thread for this watcher waits: nothing is lost here, and the daemon counts what is lost there.
+TEST_F(WatchTest, ASlowReaderOfAWatchLosesNothingOnTheWay) {
+  auto stub = Stub(options_.control_socket);
+  grpc::ClientContext context;
+  SetDeadline(&context);
+  auto reader = stub->Watch(&context, {});
+  reader->WaitForInitialMetadata();
+  constexpr uint64_t kEvents = 20 * kWatchQueueMax;
+  auto emitted = std::async(std::launch::async, [&] {
+    session::Event event{.kind = "job_opened", .message = std::string(4000, 'x')};
+    for (event.sequence = 1; event.sequence <= kEvents; ++event.sequence) api_.Emit(event);
+  });
+  v1::Event received;
+  for (uint64_t i = 1; i <= kEvents; ++i) {
+    ASSERT_TRUE(reader->Read(&received));
+    ASSERT_EQ(received.sequence(), i);
+  }
+  emitted.get();
+  context.TryCancel();
+  while (reader->Read(&received)) {
+  }
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+TEST_F(WatchTest, AWatcherThatReadsNothingMoreLetsGoWhenItIsCancelled) {
+  auto stub = Stub(options_.control_socket);
+  grpc::ClientContext context;
+  SetDeadline(&context);
+  auto reader = stub->Watch(&context, {});
+  reader->WaitForInitialMetadata();
+  auto emitted = std::async(std::launch::async, [&] {
+    session::Event event{.kind = "job_opened", .message = std::string(4000, 'x')};
+    for (event.sequence = 1; event.sequence <= 20 * kWatchQueueMax; ++event.sequence) api_.Emit(event);
+  });
+  context.TryCancel();
+  v1::Event event;
+  while (reader->Read(&event)) {
+  }
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  emitted.get();  // It waits for room no more.
+}
+
+TEST_F(WatchTest, WatchThatIsRefusedEndsAtOnceWithTheReason) {
+  api_.refusal = {Code::kNoMemory, "64 watchers are there already, the limit is 64"};
+  grpc::ClientContext context;
+  SetDeadline(&context);
+  auto reader = Stub(options_.control_socket)->Watch(&context, {});
+  v1::Event event;
+  EXPECT_FALSE(reader->Read(&event));
+  const grpc::Status status = reader->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(status.error_message(), api_.refusal.message);
+}
+
+}  // namespace
+}  // namespace tier::control

@@ -1,0 +1,80 @@
+// The client's end of a stream of events, which comes faster than it is read.
+#include "libclient/control/watch.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace tier::control_client {
+namespace {
+
+constexpr uint64_t kEvents = 3 * kEventsQueuedMax;
+
+// Sends so many events as fast as they are taken.
+class EventService final : public v1::Control::Service {
+  grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*, v1::Status*) override {
+    return grpc::Status::OK;
+  }
+  grpc::Status Watch(grpc::ServerContext*, const v1::WatchRequest* request,
+                     grpc::ServerWriter<v1::Event>* writer) override {
+    v1::Event event;
+    for (uint64_t i = request->since() + 1; i <= kEvents; ++i) {
+      event.set_sequence(i);
+      if (!writer->Write(event)) return grpc::Status::CANCELLED;
+    }
+    return grpc::Status::OK;
+  }
+};
+
+class WatchStreamTest : public ::testing::Test {
+ protected:
+  WatchStreamTest() {
+    char pattern[] = "/tmp/tier-watch-XXXXXX";
+    directory_ = ::mkdtemp(pattern);
+    const std::string path = directory_ + "/control.sock";
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("unix:" + path, grpc::InsecureServerCredentials());
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    channel_ = std::move(Channel::Connect(path.c_str(), nullptr).value());
+  }
+  ~WatchStreamTest() override {
+    server_->Shutdown();
+    std::filesystem::remove_all(directory_);
+  }
+  static Result<v1::Event> Next(WatchStream& stream) { return stream.Next(std::chrono::seconds(20)); }
+
+  std::string directory_;
+  EventService service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Channel> channel_;
+};
+
+TEST_F(WatchStreamTest, WhoReadsSlowlyLosesNothing) {
+  const auto stream = WatchStream::Start(*channel_, {.since = 2, .recent_only = true});
+  ASSERT_TRUE(stream) << stream.error().message;
+  for (uint64_t i = 3; i <= kEvents; ++i) ASSERT_EQ(Next(**stream).value().sequence(), i);
+  EXPECT_EQ(Next(**stream).error().code, Code::kOk) << "these were all";
+  EXPECT_EQ(Next(**stream).error().code, Code::kOk) << "and it stays so";
+}
+
+TEST_F(WatchStreamTest, AStreamThatShouldGoOnAndEndsIsBrokenOff) {
+  const auto stream = WatchStream::Start(*channel_, {.since = kEvents});
+  ASSERT_TRUE(stream) << stream.error().message;
+  EXPECT_EQ(Next(**stream).error().code, Code::kDisconnected);
+}
+
+TEST_F(WatchStreamTest, WhoGoesLeavesNoReaderBehind) {
+  for (int round = 0; round < 20; ++round) {
+    const auto stream = WatchStream::Start(*channel_, {.since = 0});
+    ASSERT_TRUE(stream) << stream.error().message;
+    EXPECT_EQ(Next(**stream).value().sequence(), 1u);  // The rest waits, in the queue and before it.
+  }
+}
+
+}  // namespace
+}  // namespace tier::control_client
