@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "tools/tierctl/printable.h"
+
 namespace tier::tierctl {
 
 namespace {
@@ -39,7 +41,7 @@ Result<std::unique_ptr<control_client::Channel>> Connect(const DaemonOptions& op
 bool SocketIsNamed(const DaemonOptions& options) { return SocketsOf(options.socket).named; }
 
 int Explain(const Error& error) {
-  fmt::print(stderr, "tierctl: {}: {}\n", CodeName(error.code), error.message);
+  fmt::print(stderr, "tierctl: {}: {}\n", CodeName(error.code), Printable(error.message));
   switch (error.code) {
     case Code::kNotFound: return kExitNotFound;
     case Code::kDisconnected:

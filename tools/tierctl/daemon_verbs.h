@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "tools/tierctl/daemon_options.h"
@@ -11,20 +10,6 @@
 namespace tier::tierctl {
 
 int ShowStatus(const DaemonOptions& options);
-int ListJobs(const DaemonOptions& options);
-int ShowJob(const DaemonOptions& options, const std::string& name);
-struct JobChange {
-  std::string name;
-  std::optional<uint64_t> guarantee_bytes;
-  std::optional<uint64_t> limit_bytes;
-  std::optional<uint64_t> ssd_guarantee_bytes;
-  std::optional<uint64_t> ssd_limit_bytes;
-};
-int SetJob(const DaemonOptions& options, const JobChange& change);
-int OpenJob(const DaemonOptions& options, const JobChange& job, bool named);
-int RemoveJob(const DaemonOptions& options, const std::string& name, bool purge);
-int ListTensors(const DaemonOptions& options, const std::string& job, uint32_t max);
-int ShowTensor(const DaemonOptions& options, const std::string& job, const std::string& id_or_key);
 int ListDevices(const DaemonOptions& options);
 int DrainDevice(const DaemonOptions& options, uint32_t device, bool undo);
 int RetryDevice(const DaemonOptions& options, uint32_t device);
@@ -36,8 +21,5 @@ struct DrainRequest {
 int Drain(const DaemonOptions& options, const DrainRequest& asked);
 int Undrain(const DaemonOptions& options);
 int ShowVersion(const DaemonOptions& options);
-
-// "64GiB", "1.5 TB", "4096": bytes, as in the configuration. Nothing if it is no size.
-std::optional<uint64_t> ParseBytes(const std::string& text);
 
 }  // namespace tier::tierctl

@@ -6,22 +6,23 @@
 
 #include "daemon/storage/ssd_tier.h"
 #include "tools/tierctl/connection.h"
+#include "tools/tierctl/message_json.h"
+#include "tools/tierctl/printable.h"
 
 namespace tier::tierctl {
 namespace {
 
 int Print(const storage::SsdDeviceDescription& device, const char* verb, const OutputOptions& output) {
   if (output.json) {
-    const nlohmann::ordered_json document = {{"path", device.path},
-                                             {"uuid", device.uuid},
-                                             {"size_bytes", device.size},
-                                             {"capacity_bytes", device.capacity},
-                                             {"commit", device.superblock_commit},
-                                             {"block_device", device.block_device}};
-    fmt::print("{}\n", document.dump(2));
+    PrintJson({{"path", device.path},
+               {"uuid", device.uuid},
+               {"size_bytes", device.size},
+               {"capacity_bytes", device.capacity},
+               {"commit", device.superblock_commit},
+               {"block_device", device.block_device}});
   } else {
-    fmt::print("{} {}: uuid {}, {} for extents of {}\n", verb, device.path, device.uuid, HumanBytes(device.capacity),
-               HumanBytes(device.size));
+    fmt::print("{} {}: uuid {}, {} for extents of {}\n", verb, Printable(device.path), device.uuid,
+               HumanBytes(device.capacity), HumanBytes(device.size));
   }
   return kExitOk;
 }

@@ -24,7 +24,8 @@
 #include "daemon/storage/file_system.h"
 #include "proto/socket_places.h"
 #include "tools/tierctl/connection.h"
-#include "tools/tierctl/daemon_verbs.h"
+#include "tools/tierctl/message_json.h"
+#include "tools/tierctl/printable.h"
 
 namespace tier::tierctl {
 namespace {
@@ -37,6 +38,7 @@ constexpr uint64_t kOpenFilesWanted = 20'000;  // A descriptor a window, and one
 constexpr const char* kVerdictWords[] = {"ok", "note", "degraded", "bad"};
 constexpr char kDataCheck[] = "data directory";
 constexpr char kSocketsCheck[] = "sockets";
+constexpr size_t kFoundIndent = 28;  // Behind the verdict and the name of the check.
 
 std::string ReadText(const Machine& machine, const std::string& path) {
   std::ifstream file(machine.root + path);
@@ -274,8 +276,8 @@ bool UnderSystemd(const Machine& machine) {
           exists("/etc/systemd/system/tierd.service"));
 }
 
-nlohmann::ordered_json ToJson(const std::vector<Finding>& findings) {
-  nlohmann::ordered_json document = nlohmann::ordered_json::array();
+Json ToJson(const std::vector<Finding>& findings) {
+  Json document = Json::array();
   for (const Finding& f : findings) {
     document.push_back({{"check", f.check},
                         {"verdict", kVerdictWords[static_cast<int>(f.verdict)]},
@@ -292,9 +294,14 @@ void PrintFindings(const std::vector<Finding>& findings, const OutputOptions& ou
     const Mood mood = f.verdict == Verdict::kGood  ? Mood::kGood
                       : f.verdict == Verdict::kBad ? Mood::kBad
                                                    : Mood::kWarning;
-    fmt::print("{}  {:<17} {}\n", f.verdict == Verdict::kNote ? word : Paint(word, mood, output), f.check, f.found);
-    if (!f.remedy.empty()) fmt::print("{:<28}→ {}\n", "", f.remedy);
-    if (!f.advice.empty()) fmt::print("{:<28}  {}\n", "", f.advice);
+    const auto text = [&](const std::string& sentence, size_t indent) {
+      return Wrapped(Printable(sentence), output.width, indent);
+    };
+    fmt::print("{}  {:<17} {}\n", f.verdict == Verdict::kNote ? word : Paint(word, mood, output), f.check,
+               text(f.found, kFoundIndent));
+    // Whole, however long it is: it is there to be pasted.
+    if (!f.remedy.empty()) fmt::print("{:<{}}{} {}\n", "", kFoundIndent, output.unicode ? "→" : ">", f.remedy);
+    if (!f.advice.empty()) fmt::print("{:<{}}{}\n", "", kFoundIndent + 2, text(f.advice, kFoundIndent + 2));
   }
 }
 
@@ -347,7 +354,7 @@ std::vector<Finding> WithDaemon(std::vector<Finding> findings, const v1::Status&
     return finding.verdict != Verdict::kGood && (finding.check == kDataCheck || finding.check == kSocketsCheck);
   });
   for (Finding& finding : findings) finding.verdict = std::min(finding.verdict, Verdict::kNote);
-  const std::vector<std::string> causes = DegradedBy(status);  // As `tierctl status` has it.
+  const auto& causes = status.degraded_by();  // As `tierctl status` has it.
   const bool reduced = status.ssd_mode() == "reduced";
   std::string found = fmt::format("{} on {}: I/O {}, memory {}, pages {}, SSD {}", status.version(), socket,
                                   status.io_mode(), status.memory_mode(), status.huge_page_mode(), status.ssd_mode());
@@ -381,7 +388,7 @@ int Doctor(const DaemonOptions& options) {
   } else {
     findings.push_back(WithoutDaemon(machine, answer.error(), SocketIsNamed(options)));
   }
-  options.output.json ? fmt::print("{}\n", ToJson(findings).dump(2)) : PrintFindings(findings, options.output);
+  options.output.json ? PrintJson({{"findings", ToJson(findings)}}) : PrintFindings(findings, options.output);
   return ExitCodeOf(findings);
 }
 

@@ -15,6 +15,7 @@
 #include "tools/tierctl/daemon_verbs.h"
 #include "tools/tierctl/device_verbs.h"
 #include "tools/tierctl/doctor.h"
+#include "tools/tierctl/job_verbs.h"
 #include "tools/tierctl/pool_verbs.h"
 #include "tools/tierctl/words.h"
 
@@ -38,6 +39,7 @@ struct Arguments {
   uint32_t device = 0;
   uint32_t max = 1000;
   uint32_t timeout_s = 60;
+  bool show_token = false;
   bool force = false;
   bool undo = false;
   bool wait = false;
@@ -88,7 +90,9 @@ class CommandLine {
     } catch (const CLI::ParseError& e) {
       return app_.exit(e) == 0 ? kExitOk : kExitUsage;
     }
-    args_.daemon.output.colour = ColourWanted();
+    const bool json = args_.daemon.output.json;
+    args_.daemon.output = ThisOutput();
+    args_.daemon.output.json = json;
     return verb_();
   }
 
@@ -134,7 +138,10 @@ class CommandLine {
   void AddJobVerbs() {
     CLI::App* noun = Noun("job", "Jobs: named users of the node");
     Verb(noun, "list", "All jobs that you may see", [this] { return ListJobs(args_.daemon); });
-    CLI::App* show = Verb(noun, "show", "One job", [this] { return ShowJob(args_.daemon, args_.job); });
+    Verb(noun, "names", "Their names alone, one a line: for scripts and completion",
+         [this] { return ListJobNames(args_.daemon); });
+    CLI::App* show =
+        Verb(noun, "show", "One job", [this] { return ShowJob(args_.daemon, args_.job, args_.show_token); });
     CLI::App* open = Verb(noun, "open", "Open a job for processes that will attach to it", [this] {
       return WithChange([this](const JobChange& c) { return OpenJob(args_.daemon, c, args_.named); });
     });
@@ -151,6 +158,7 @@ class CommandLine {
       verb->add_option("--ssd-limit", args_.ssd_limit, "Space on SSD that its tensors may never exceed; 0: none")
           ->type_name("SIZE");
     }
+    show->add_flag("--show-token", args_.show_token, "Its token too; who has it may join the job");
     open->add_flag("--named", args_.named, "Keep it until it is removed");
     remove->add_flag("--purge", args_.purge, "Its persisted tensors too, also where the job is not open");
   }

@@ -1,12 +1,24 @@
 #include "tools/tierctl/message_json.h"
 
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <string_view>
+
 #include <fmt/format.h>
 
 namespace tier::tierctl {
 namespace {
 
+using Field = google::protobuf::FieldDescriptor;
+
+// Numbers that name something.
+bool IsName(const Field& field) {
+  constexpr std::array<std::string_view, 3> kNames = {"id", "epoch", "space"};
+  return std::ranges::find(kNames, field.name()) != kNames.end();
+}
+
 Json FieldToJson(const google::protobuf::Message& message, const google::protobuf::FieldDescriptor& field) {
-  using Field = google::protobuf::FieldDescriptor;
   const google::protobuf::Reflection& reflection = *message.GetReflection();
   if (field.is_repeated()) {
     Json array = Json::array();
@@ -22,7 +34,10 @@ Json FieldToJson(const google::protobuf::Message& message, const google::protobu
     case Field::CPPTYPE_INT32: return reflection.GetInt32(message, &field);
     case Field::CPPTYPE_UINT32: return reflection.GetUInt32(message, &field);
     case Field::CPPTYPE_INT64: return reflection.GetInt64(message, &field);
-    case Field::CPPTYPE_UINT64: return reflection.GetUInt64(message, &field);
+    case Field::CPPTYPE_UINT64: {
+      const uint64_t number = reflection.GetUInt64(message, &field);
+      return IsName(field) ? Json(std::to_string(number)) : Json(number);
+    }
     case Field::CPPTYPE_DOUBLE: return reflection.GetDouble(message, &field);
     case Field::CPPTYPE_STRING: return reflection.GetString(message, &field);
     case Field::CPPTYPE_ENUM: return reflection.GetEnum(message, &field)->name();
@@ -36,10 +51,27 @@ Json FieldToJson(const google::protobuf::Message& message, const google::protobu
 Json ToJson(const google::protobuf::Message& message) {
   Json object = Json::object();
   const google::protobuf::Descriptor& type = *message.GetDescriptor();
-  for (int i = 0; i < type.field_count(); ++i) object[type.field(i)->name()] = FieldToJson(message, *type.field(i));
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  for (int i = 0; i < type.field_count(); ++i) {
+    const Field& field = *type.field(i);
+    const bool may_lack = field.has_presence() || field.name() == "token";
+    if (may_lack && !reflection.HasField(message, &field)) continue;
+    object[field.name()] = FieldToJson(message, field);
+  }
   return object;
 }
 
-void PrintJson(const Json& document) { fmt::print("{}\n", document.dump(2)); }
+std::string RenderJson(const Json& document, int indent) {
+  Json whole = {{"json_version", kJsonVersion}};
+  whole.update(document);
+  return whole.dump(indent, ' ', true, Json::error_handler_t::replace);
+}
+
+void PrintJson(const Json& document) { fmt::print("{}\n", RenderJson(document)); }
+
+void PrintJsonLine(const Json& document) {
+  fmt::print("{}\n", RenderJson(document, -1));
+  (void)std::fflush(stdout);  // A reader behind a pipe waits for it; a closed pipe shows at the next line.
+}
 
 }  // namespace tier::tierctl

@@ -1,14 +1,104 @@
 #include "tools/tierctl/output.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 
 #include <fmt/format.h>
 
+#include "tools/tierctl/printable.h"
+
 namespace tier::tierctl {
+namespace {
+
+constexpr size_t kWidthDefault = 80;
+constexpr size_t kWidthMax = 1000;
+// Names are cut to the first of these before columns move closer, then to the second.
+constexpr size_t kNameWidth = 16;
+constexpr size_t kNameWidthMin = 8;
+constexpr size_t kRecordIndent = 2;
+constexpr size_t kRecordWidthMin = 20;
+
+// A terminal that takes bytes for characters of another set may take the middle of one for a command.
+Characters CharactersOf(const OutputOptions& options) {
+  return options.width != 0 && !options.unicode ? Characters::kAscii : Characters::kUnicode;
+}
+std::string_view MarkOfCut(const OutputOptions& options) { return options.unicode ? "…" : "~"; }
+
+// Takes from the widest column of names, one by one. False: they are as narrow as may be, and it does not fit.
+bool Narrow(const std::vector<Column>& columns, size_t name_width, size_t room, std::vector<size_t>* widths) {
+  size_t sum = std::accumulate(widths->begin(), widths->end(), size_t{0});
+  while (sum > room) {
+    size_t widest = columns.size();
+    for (size_t i = 0; i < columns.size(); ++i) {
+      const bool may = !columns[i].right && (*widths)[i] > std::max(name_width, columns[i].title.size());
+      if (may && (widest == columns.size() || (*widths)[i] > (*widths)[widest])) widest = i;
+    }
+    if (widest == columns.size()) return false;
+    --(*widths)[widest];
+    --sum;
+  }
+  return true;
+}
+
+std::string Padded(const std::string& cell, size_t width, bool right) {
+  const std::string pad(width - std::min(width, DisplayWidth(cell)), ' ');
+  return right ? pad + cell : cell + pad;
+}
+
+std::string Lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+// "device 0", and below it what the other columns have.
+std::string Records(const std::vector<Column>& columns, const OutputOptions& options) {
+  const std::string indent(kRecordIndent, ' ');
+  const size_t room = std::max(options.width, kRecordWidthMin) - kRecordIndent;
+  std::string text;
+  for (size_t row = 0; row < columns.front().cells.size(); ++row) {
+    std::string line;
+    for (const Column& column : columns) {
+      if (column.cells[row].empty()) continue;
+      const std::string word = CutToWidth(Lower(column.title) + " " + column.cells[row], room - 1, MarkOfCut(options));
+      if (&column == &columns.front()) {
+        text += word + "\n";
+        continue;
+      }
+      if (!line.empty() && DisplayWidth(line) + 2 + DisplayWidth(word) + 1 > room) {
+        text += indent + std::exchange(line, {}) + ",\n";
+      }
+      line += (line.empty() ? "" : ", ") + word;
+    }
+    if (!line.empty()) text += indent + line + "\n";
+  }
+  return text;
+}
+
+std::string Grid(const std::vector<Column>& columns, const std::vector<size_t>& widths, size_t gap,
+                 std::string_view mark) {
+  std::string text;
+  for (size_t row = 0; row <= columns.front().cells.size(); ++row) {
+    std::string line;
+    for (size_t i = 0; i < columns.size(); ++i) {
+      const std::string& cell = row == 0 ? columns[i].title : columns[i].cells[row - 1];
+      const CutAt at = i + 1 == columns.size() ? CutAt::kEnd : CutAt::kMiddle;
+      line += Padded(CutToWidth(cell, widths[i], mark, at), widths[i], columns[i].right);
+      if (i + 1 < columns.size()) line += std::string(gap, ' ');
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+}  // namespace
 
 std::string HumanBytes(uint64_t bytes) {
   constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
@@ -23,27 +113,63 @@ std::string HumanBytes(uint64_t bytes) {
   return fmt::format("{:.{}f} {}", value, digits, kUnits[unit]);
 }
 
-std::string RenderTable(const std::vector<Column>& columns) {
-  if (columns.empty()) return {};
-  std::string text;
-  const size_t rows = columns.front().cells.size();
-  std::vector<size_t> widths;
-  for (const Column& column : columns) {
+std::string RenderTable(const std::vector<Column>& given, const OutputOptions& options) {
+  if (given.empty()) return {};
+  std::vector<Column> columns = given;
+  std::vector<size_t> natural;
+  for (Column& column : columns) {
     size_t width = column.title.size();
-    for (const std::string& cell : column.cells) width = std::max(width, cell.size());
-    widths.push_back(width);
-  }
-  for (size_t row = 0; row <= rows; ++row) {
-    std::string line;
-    for (size_t i = 0; i < columns.size(); ++i) {
-      const std::string& cell = row == 0 ? columns[i].title : columns[i].cells[row - 1];
-      line += columns[i].right ? fmt::format("{:>{}}", cell, widths[i]) : fmt::format("{:<{}}", cell, widths[i]);
-      if (i + 1 < columns.size()) line += "  ";
+    for (std::string& cell : column.cells) {
+      cell = Printable(cell, CharactersOf(options));
+      width = std::max(width, DisplayWidth(cell));
     }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
+    natural.push_back(width);
+  }
+  struct Step {
+    size_t gap;
+    size_t name_width;
+  };
+  for (const Step step : {Step{2, kNameWidth}, Step{1, kNameWidth}, Step{1, kNameWidthMin}}) {
+    std::vector<size_t> widths = natural;
+    const size_t gaps = step.gap * (columns.size() - 1);
+    const bool fits =
+        options.width == 0 || (options.width > gaps && Narrow(columns, step.name_width, options.width - gaps, &widths));
+    if (fits) return Grid(columns, widths, step.gap, MarkOfCut(options));
+  }
+  return Records(columns, options);
+}
+
+std::string RenderFields(const std::vector<std::pair<std::string, std::string>>& fields, const OutputOptions& options) {
+  size_t width = 0;
+  for (const auto& [name, value] : fields) width = std::max(width, name.size());
+  std::string text;
+  for (const auto& [name, value] : fields) {
+    text += fmt::format("{:<{}}  {}\n", name, width,
+                        Wrapped(Printable(value, CharactersOf(options)), options.width, width + 2));
   }
   return text;
+}
+
+std::string Wrapped(std::string_view text, size_t width, size_t indent) {
+  if (width == 0) return std::string(text);
+  std::string wrapped;
+  size_t column = indent;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(' ', at), text.size());
+    const std::string_view word = text.substr(at, end - at);
+    const size_t needs = DisplayWidth(word);
+    if (column > indent && column + 1 + needs > width) {
+      wrapped += "\n" + std::string(indent, ' ');
+      column = indent;
+    } else if (at != 0) {
+      wrapped += ' ';
+      ++column;
+    }
+    wrapped += word;
+    column += needs;
+    at = end + 1;
+  }
+  return wrapped;
 }
 
 std::string Paint(const std::string& text, Mood mood, const OutputOptions& options) {
@@ -52,12 +178,41 @@ std::string Paint(const std::string& text, Mood mood, const OutputOptions& optio
   return fmt::format("\033[{}m{}\033[0m", code, text);
 }
 
+OutputOptions ThisOutput() {
+  const bool terminal = ::isatty(STDOUT_FILENO) != 0;
+  return {.colour = ColourWanted(), .unicode = UnicodeWanted(), .width = terminal ? OutputWidth() : 0};
+}
+
 bool ColourWanted() {
   const char* no_color = std::getenv("NO_COLOR");
   const char* term = std::getenv("TERM");
   if (no_color != nullptr && *no_color != '\0') return false;
   if (term == nullptr || std::strcmp(term, "dumb") == 0) return false;
   return ::isatty(STDOUT_FILENO) != 0;
+}
+
+bool UnicodeWanted() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const char* const value = std::getenv(name);
+    if (value == nullptr || *value == '\0') continue;
+    const std::string_view locale(value);
+    for (const char* word : {"UTF-8", "utf-8", "UTF8", "utf8"}) {
+      if (locale.find(word) != std::string_view::npos) return true;
+    }
+    return false;
+  }
+  return false;
+}
+
+size_t OutputWidth() {
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col != 0) return size.ws_col;
+  const char* const columns = std::getenv("COLUMNS");
+  if (columns == nullptr) return kWidthDefault;
+  size_t width = 0;
+  const char* const end = columns + std::strlen(columns);
+  const auto [rest, error] = std::from_chars(columns, end, width);
+  return error == std::errc() && rest == end && width != 0 ? std::min(width, kWidthMax) : kWidthDefault;
 }
 
 }  // namespace tier::tierctl

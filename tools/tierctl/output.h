@@ -1,14 +1,15 @@
 // What a verb has to say, shown either as tables for people or as one JSON document for programs.
 //
-// The JSON is the truth: each verb builds it, and the table is a view of chosen fields of it. Colour only on a terminal
-// and without NO_COLOR.
+// The JSON is the truth: each verb builds it, and the table is a view of chosen fields of it. On a terminal a table
+// fits its width: names are cut, numbers never. Elsewhere it is as wide as it is. What comes from tenants is made
+// printable here, in one place. Colour only on a terminal and without NO_COLOR.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 namespace tier::tierctl {
 
@@ -23,22 +24,45 @@ inline constexpr int kExitDegraded = 6;
 struct OutputOptions {
   bool json = false;
   bool colour = false;
+  bool unicode = false;  // The terminal shows UTF-8.
+  size_t width = 0;      // Columns of the terminal; 0: standard output is none.
 };
 
 struct Column {
   std::string title;
   std::vector<std::string> cells;
-  bool right = false;  // Figures.
+  bool right = false;  // Figures: never cut.
 };
+
+template <typename Rows, typename Cell>
+Column MakeColumn(const char* title, const Rows& rows, bool right, Cell&& cell) {
+  Column column{title, {}, right};
+  for (const auto& row : rows) column.cells.push_back(cell(row));
+  return column;
+}
 
 // "1.5 GiB", "512 B": binary units, three significant digits.
 std::string HumanBytes(uint64_t bytes);
-// Columns side by side, two spaces apart; the last is not padded.
-std::string RenderTable(const std::vector<Column>& columns);
+// Columns side by side, two spaces apart; the last is not padded. Where that is too wide, cells that are no figures are
+// cut and the columns stand closer; where it is still too wide, each row becomes some lines.
+std::string RenderTable(const std::vector<Column>& columns, const OutputOptions& options = {});
+// Names and what stands for each, one a line; a long one goes on below itself.
+std::string RenderFields(const std::vector<std::pair<std::string, std::string>>& fields,
+                         const OutputOptions& options = {});
+// Words in lines of at most `width` columns (0: one line); all but the first begin with `indent` spaces. Breaks at
+// blanks. Begins at column `indent` too.
+std::string Wrapped(std::string_view text, size_t width, size_t indent);
 // Marks a word green, yellow or red where colour is on.
 enum class Mood { kGood, kWarning, kBad };
 std::string Paint(const std::string& text, Mood mood, const OutputOptions& options);
-// Whether standard output is a terminal that may be coloured (NO_COLOR unset, TERM not "dumb").
+
+// What standard output is: its width if it is a terminal, whether it may be coloured (NO_COLOR unset, TERM not "dumb")
+// and shows UTF-8 (by the environment's locale).
+OutputOptions ThisOutput();
 bool ColourWanted();
+// Whether the characters of the environment's locale are UTF-8.
+bool UnicodeWanted();
+// Columns of the terminal at standard output; without one $COLUMNS, else 80.
+size_t OutputWidth();
 
 }  // namespace tier::tierctl

@@ -13,16 +13,8 @@ constexpr size_t kOtherUsersHue = kPoolHues.size() - 2;
 constexpr size_t kEndedHue = kPoolHues.size() - 1;
 constexpr size_t kLetters = 26;
 
-// What a tenant named does not steer the terminal.
-std::string Printable(std::string name) {
-  for (char& c : name) {
-    if (static_cast<unsigned char>(c) < ' ' || c == '\177') c = '?';
-  }
-  return name;
-}
-
 std::string NameOf(const v1::PoolOwner& owner) {
-  if (owner.kind() == v1::POOL_OWNER_KIND_JOB) return fmt::format("{}/{}", owner.uid(), Printable(owner.job()));
+  if (owner.kind() == v1::POOL_OWNER_KIND_JOB) return fmt::format("{}/{}", owner.uid(), owner.job());
   return owner.kind() == v1::POOL_OWNER_KIND_OTHER_USERS ? "other users" : "ended jobs";
 }
 

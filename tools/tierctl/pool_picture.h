@@ -32,7 +32,7 @@ struct PoolCell {
 };
 
 struct PoolOwnerLine {
-  std::string name;  // "uid/job", "other users", "ended jobs", "unlisted".
+  std::string name;  // "uid/job" as the tenant named it, "other users", "ended jobs", "unlisted".
   char letter = ' ';
   size_t hue = 0;  // Into kPoolHues.
   v1::PoolOwner figures;

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "tools/tierctl/output.h"
+#include "tools/tierctl/printable.h"
 
 namespace tier::tierctl {
 namespace {
@@ -118,7 +119,8 @@ std::string Table(const PoolPicture& picture) {
 std::string Lines(const PoolPicture& picture, const PoolTextOptions& options) {
   std::string text;
   for (const PoolOwnerLine& owner : picture.owners) {
-    text += InHue(std::string(1, owner.letter), owner.hue, options) + " " + owner.name + "\n";
+    const std::string shown = CutToWidth(Printable(owner.name), options.width - 2, options.unicode ? "…" : "~");
+    text += InHue(std::string(1, owner.letter), owner.hue, options) + " " + shown + "\n";
     std::vector<std::string> words;
     for (const auto& [name, bytes] : FiguresOf(owner.figures)) {
       words.push_back(fmt::format("{} {}", name, HumanBytes(bytes)));
@@ -136,7 +138,7 @@ std::string Legend(const PoolPicture& picture, const PoolTextOptions& options) {
     rows.push_back(table.substr(at, end - at));
     at = end + 1;
   }
-  const auto too_wide = [&](const std::string& row) { return row.size() > options.width; };
+  const auto too_wide = [&](const std::string& row) { return DisplayWidth(row) > options.width; };
   if (std::ranges::any_of(rows, too_wide)) return Lines(picture, options);
   std::string text = rows.front() + "\n";
   for (size_t i = 1; i < rows.size(); ++i) {
@@ -145,9 +147,10 @@ std::string Legend(const PoolPicture& picture, const PoolTextOptions& options) {
   return text;
 }
 
+// For XML, which takes no control character in any form.
 std::string Escaped(const std::string& text) {
   std::string escaped;
-  for (const char c : text) {
+  for (const char c : Printable(text)) {
     switch (c) {
       case '&': escaped += "&amp;"; break;
       case '<': escaped += "&lt;"; break;

@@ -11,10 +11,6 @@ namespace tier::tierctl {
 // Prints the picture, or with --json what it was drawn from. `svg`: a file that gets the picture too; empty: none.
 int ShowPoolMap(const DaemonOptions& options, const std::string& svg);
 
-// Columns of the terminal at standard output; without one $COLUMNS, else 80.
-size_t OutputWidth();
-// Whether the characters of the environment's locale are UTF-8.
-bool UnicodeWanted();
 // Replaces the file. IO_ERROR names it, and the system's reason.
 Status WriteTextFile(const std::string& path, const std::string& text);
 

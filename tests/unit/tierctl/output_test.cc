@@ -6,6 +6,8 @@
 
 #include "libclient/control/channel.h"
 #include "tools/tierctl/daemon_verbs.h"
+#include "tools/tierctl/job_verbs.h"
+#include "tools/tierctl/printable.h"
 
 namespace tier::tierctl {
 namespace {
@@ -42,6 +44,67 @@ TEST(RenderTable, AlignsFiguresRightAndLeavesNoTrailingSpace) {
             "a            5 B\n"
             "longer  1.00 GiB  x\n");
   EXPECT_EQ(RenderTable({}), "");
+}
+
+std::vector<std::string> LinesOf(const std::string& text) {
+  std::vector<std::string> lines;
+  for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) {
+    lines.push_back(text.substr(at, text.find('\n', at) - at));
+  }
+  return lines;
+}
+
+TEST(RenderTable, CutsNamesToTheWidthAndNumbersNever) {
+  const std::vector<Column> columns = {{"JOB", {"nightly-evaluation-of-the-large-model", "a"}, false},
+                                       {"RAM", {"1.00 GiB", "5 B"}, true},
+                                       {"STATE", {"online", "offline (Input/output error)"}, false}};
+  EXPECT_EQ(RenderTable(columns, {.unicode = true, .width = 50}),
+            "JOB                       RAM  STATE\n"
+            "nightly-e…rge-model  1.00 GiB  online\n"
+            "a                         5 B  offline (Input/out…\n");
+  for (size_t width = 36; width < 90; ++width) {
+    for (const std::string& line : LinesOf(RenderTable(columns, {.unicode = true, .width = width}))) {
+      EXPECT_LE(DisplayWidth(line), width) << line;
+    }
+    EXPECT_NE(RenderTable(columns, {.width = width}).find("1.00 GiB"), std::string::npos);
+  }
+  EXPECT_EQ(RenderTable(columns, {.width = 1000}), RenderTable(columns)) << "no wider than it needs to be";
+}
+
+TEST(RenderTable, MakesLinesOfARowThatIsTooWideInAnyCase) {
+  const std::vector<Column> columns = {{"DEVICE", {"0", "1"}, true},
+                                       {"PATH", {"/var/lib/tierd/tier.ssd", "/dev/nvme1n1"}, false},
+                                       {"CAPACITY", {"64.0 GiB", "1.00 TiB"}, true},
+                                       {"NOTE", {"", "x"}, false}};
+  EXPECT_EQ(RenderTable(columns, {.width = 24}),
+            "device 0\n"
+            "  path /var/~d/tier.ssd,\n"
+            "  capacity 64.0 GiB\n"
+            "device 1\n"
+            "  path /dev/nvme1n1,\n"
+            "  capacity 1.00 TiB,\n"
+            "  note x\n");
+}
+
+TEST(RenderTable, WhatTenantsNamedForgesNoRowAndSteersNoTerminal) {
+  const std::vector<Column> columns = {
+      {"TENSOR", {"x\n0x1  shared\r\033[2J", "\xc2\x9b\u202e", std::string(300, '\033')}, false},
+      {"SIZE", {"1 B", "2 B", "3 B"}, true}};
+  for (const size_t width : {size_t{0}, size_t{80}, size_t{30}, size_t{10}}) {
+    const std::string table = RenderTable(columns, {.width = width});
+    for (const char c : table) ASSERT_TRUE(c == '\n' || (c >= ' ' && c <= '~')) << width;
+    if (width != 10) {
+      EXPECT_EQ(LinesOf(table).size(), 4u) << width;
+    }
+  }
+}
+
+TEST(RenderFields, AValueGoesOnBelowItself) {
+  EXPECT_EQ(RenderFields({{"job", "a\033b"}, {"arena", "12 of 24 MiB in 3 windows"}}, {.width = 20}),
+            "job    a\\x1bb\n"
+            "arena  12 of 24 MiB\n"
+            "       in 3 windows\n");
+  EXPECT_EQ(RenderFields({{"arena", "12 of 24 MiB in 3 windows"}}), "arena  12 of 24 MiB in 3 windows\n");
 }
 
 TEST(Paint, ColoursOnlyWhenAsked) {

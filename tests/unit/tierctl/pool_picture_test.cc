@@ -221,10 +221,15 @@ TEST(PoolPicture, ManyJobsShareTheLastLetterAndHuesComeAgain) {
 
 TEST(PoolPicture, NamesDoNotSteerTheTerminal) {
   v1::GetPoolMapResponse answer;
-  AddOwner(&answer, "a\033[2Jb\n", 1000, kMiB);
-  const std::string text = Text(answer, {.width = 100});
-  EXPECT_THAT(text, HasSubstr("1000/a?[2Jb?"));
-  EXPECT_THAT(text, Not(HasSubstr("\033")));
+  AddOwner(&answer, "a\033[2Jb\n\xe2\x80\xae<", 1000, kMiB);
+  for (const size_t width : {100u, 24u}) {
+    const std::string text = Text(answer, {.width = width});
+    EXPECT_THAT(text, HasSubstr(width == 100 ? R"(1000/a\x1b[2Jb\x0a\u{202e}<)" : R"(A 1000/a\x1b[~a\u{202e}<)"));
+    EXPECT_THAT(text, Not(HasSubstr("\033")));
+  }
+  const std::string svg = RenderPoolSvg(MakePoolPicture(answer, {}));
+  EXPECT_THAT(svg, HasSubstr(R"(1000/a\x1b[2Jb\x0a\u{202e}&lt;)"));
+  EXPECT_THAT(svg, Not(HasSubstr("\033")));
 }
 
 TEST(PoolPicture, AWindowOfAnOwnerThatIsNotListedIsShown) {

@@ -1,0 +1,45 @@
+// Which job a name means.
+#include "tools/tierctl/job_verbs.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tier::tierctl {
+namespace {
+
+using ::testing::HasSubstr;
+
+v1::ListJobsResponse Jobs(const std::vector<std::pair<uint32_t, const char*>>& jobs) {
+  v1::ListJobsResponse answer;
+  for (const auto& [uid, name] : jobs) {
+    v1::Job* job = answer.add_jobs();
+    job->set_uid(uid);
+    job->set_name(name);
+  }
+  return answer;
+}
+
+TEST(FindJob, ByNameOrWithItsOwner) {
+  const auto jobs = Jobs({{1000, "train"}, {1001, "eval"}});
+  EXPECT_EQ(FindJob(jobs, "train").value(), &jobs.jobs(0));
+  EXPECT_EQ(FindJob(jobs, "1001/eval").value(), &jobs.jobs(1));
+  EXPECT_EQ(FindJob(jobs, "1000/eval").error().code, Code::kNotFound);
+  EXPECT_THAT(FindJob(jobs, "absent").error().message, HasSubstr("no job 'absent' among the 2 that you may see"));
+}
+
+TEST(FindJob, ANameOfTwoOwnersIsRefused) {
+  const auto jobs = Jobs({{1000, "train"}, {1001, "train"}});
+  const auto found = FindJob(jobs, "train");
+  ASSERT_FALSE(found);
+  EXPECT_EQ(found.error().code, Code::kInvalid);
+  EXPECT_THAT(found.error().message, HasSubstr("2 owners have a job 'train': write uid/train"));
+  EXPECT_EQ(FindJob(jobs, "1001/train").value(), &jobs.jobs(1));
+}
+
+TEST(FindJob, AnOwnerAndANameGoBeforeAJobThatIsCalledSo) {
+  const auto jobs = Jobs({{1001, "1000/train"}, {1000, "train"}});
+  EXPECT_EQ(FindJob(jobs, "1000/train").value(), &jobs.jobs(1)) << "as the daemon reads it";
+}
+
+}  // namespace
+}  // namespace tier::tierctl

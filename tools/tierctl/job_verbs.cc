@@ -1,0 +1,286 @@
+#include "tools/tierctl/job_verbs.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "tools/tierctl/ask.h"
+#include "tools/tierctl/connection.h"
+#include "tools/tierctl/message_json.h"
+#include "tools/tierctl/printable.h"
+
+namespace tier::tierctl {
+namespace {
+
+using Stub = v1::Control::Stub;
+
+std::string LimitText(uint64_t limit) { return limit == 0 ? "none" : HumanBytes(limit); }
+
+void PrintJob(const v1::Job& job, const OutputOptions& output) {
+  std::string ranks;
+  for (const int32_t rank : job.ranks()) ranks += (ranks.empty() ? "" : " ") + std::to_string(rank);
+  const uint64_t asked = job.acquire_hits_total() + job.acquire_misses_total();
+  const std::string fields = RenderFields(
+      {
+          {"job", job.name() + (job.named() ? "  (named)" : "")},
+          {"owner", fmt::format("uid {}", job.uid())},
+          {"ranks", job.world_size() > 0 ? fmt::format("{} of {}", ranks, job.world_size())
+                                         : fmt::format("{} sessions", job.session_count())},
+          {"RAM",
+           fmt::format("{} held in {} windows, {} in use, {} leased, {} dirty, {} moved", HumanBytes(job.held_bytes()),
+                       job.window_count(), HumanBytes(job.ram_bytes()), HumanBytes(job.leased_bytes()),
+                       HumanBytes(job.dirty_bytes()), HumanBytes(job.moved_bytes_total()))},
+          {"promise", fmt::format("{} promised, guarantee {}, {} borrowed beyond it, {} owed",
+                                  HumanBytes(job.promised_bytes()), LimitText(job.guarantee_bytes()),
+                                  HumanBytes(job.borrowed_bytes()), HumanBytes(job.owed_bytes()))},
+          {"share",
+           fmt::format("may hold {} now, limit {}", HumanBytes(job.share_bytes()), LimitText(job.limit_bytes()))},
+          {"kept", fmt::format("{} of windows that were taken from it and that its processes still have",
+                               HumanBytes(job.kept_bytes()))},
+          {"SSD", fmt::format("{} held, {} written, {} read", HumanBytes(job.ssd_bytes()),
+                              HumanBytes(job.swap_out_bytes_total()), HumanBytes(job.swap_in_bytes_total()))},
+          {"keeps", fmt::format("{} in tensors, SSD guarantee {}, SSD limit {}", HumanBytes(job.logical_bytes()),
+                                HumanBytes(job.ssd_guarantee_bytes()), LimitText(job.ssd_limit_bytes()))},
+          {"tensors", fmt::format("{} ({} torn), {} leases", job.tensor_count(), job.torn_count(), job.lease_count())},
+          {"acquires", fmt::format("{} of {} from RAM, waited {:.3f} s", job.acquire_hits_total(), asked,
+                                   job.stall_seconds_total())},
+      },
+      output);
+  fmt::print("{}", fields);
+  if (!job.token().empty()) fmt::print("TIERD_JOB_TOKEN={}\n", Printable(job.token()));
+}
+
+int ShowOneJob(const DaemonOptions& options, const v1::Job& job) {
+  options.output.json ? PrintJson(ToJson(job)) : PrintJob(job, options.output);
+  return kExitOk;
+}
+
+void PrintKept(const google::protobuf::RepeatedPtrField<v1::KeptManifest>& kept, const OutputOptions& output) {
+  const auto state = [](const v1::KeptManifest& each) {
+    return each.damage().empty() ? std::string("can be resumed") : "damaged: " + each.damage();
+  };
+  fmt::print(
+      "\npersisted by jobs that are not open (tierctl job remove --purge UID/JOB frees it):\n{}",
+      RenderTable(
+          {
+              MakeColumn("JOB", kept, false, [](const v1::KeptManifest& each) { return each.name(); }),
+              MakeColumn("UID", kept, true, [](const v1::KeptManifest& each) { return std::to_string(each.uid()); }),
+              MakeColumn("SSD", kept, true, [](const v1::KeptManifest& each) { return HumanBytes(each.ssd_bytes()); }),
+              MakeColumn("STATE", kept, false, state),
+          },
+          output));
+}
+
+void PrintJobs(const v1::ListJobsResponse& answer, const OutputOptions& output) {
+  const auto& jobs = answer.jobs();
+  fmt::print(
+      "{}",
+      RenderTable(
+          {
+              MakeColumn("JOB", jobs, false, [](const v1::Job& j) { return j.name(); }),
+              MakeColumn("UID", jobs, true, [](const v1::Job& j) { return std::to_string(j.uid()); }),
+              MakeColumn("SESSIONS", jobs, true, [](const v1::Job& j) { return std::to_string(j.session_count()); }),
+              MakeColumn("TENSORS", jobs, true, [](const v1::Job& j) { return std::to_string(j.tensor_count()); }),
+              MakeColumn("RAM", jobs, true, [](const v1::Job& j) { return HumanBytes(j.ram_bytes()); }),
+              MakeColumn("SHARE", jobs, true, [](const v1::Job& j) { return HumanBytes(j.share_bytes()); }),
+              MakeColumn("DIRTY", jobs, true, [](const v1::Job& j) { return HumanBytes(j.dirty_bytes()); }),
+              MakeColumn("SSD", jobs, true, [](const v1::Job& j) { return HumanBytes(j.ssd_bytes()); }),
+              MakeColumn("STALLED", jobs, true,
+                         [](const v1::Job& j) { return fmt::format("{:.2f} s", j.stall_seconds_total()); }),
+          },
+          output));
+  if (answer.kept_size() != 0) PrintKept(answer.kept(), output);
+}
+
+void PrintTensors(const v1::ListTensorsResponse& answer, const OutputOptions& output) {
+  const auto& tensors = answer.tensors();
+  const auto state = [](const v1::Tensor& t) { return t.torn() ? "torn" : t.sealed() ? "sealed" : "creating"; };
+  fmt::print(
+      "{}",
+      RenderTable(
+          {
+              MakeColumn("TENSOR", tensors, false,
+                         [](const v1::Tensor& t) { return t.key().empty() ? fmt::format("{:#x}", t.id()) : t.key(); }),
+              MakeColumn("SPACE", tensors, false,
+                         [](const v1::Tensor& t) { return t.space() == 0 ? "shared" : std::to_string(t.space()); }),
+              MakeColumn("SIZE", tensors, true, [](const v1::Tensor& t) { return HumanBytes(t.size()); }),
+              MakeColumn("GENERATION", tensors, true,
+                         [](const v1::Tensor& t) { return std::to_string(t.generation()); }),
+              MakeColumn("RAM", tensors, true, [](const v1::Tensor& t) { return HumanBytes(t.ram_bytes()); }),
+              MakeColumn("SSD", tensors, true, [](const v1::Tensor& t) { return HumanBytes(t.ssd_bytes()); }),
+              MakeColumn("LEASES", tensors, true, [](const v1::Tensor& t) { return std::to_string(t.lease_count()); }),
+              MakeColumn("STATE", tensors, false, state),
+          },
+          output));
+  if (answer.truncated()) fmt::print("{} more; ask for them with --max\n", output.unicode ? "…" : "...");
+}
+
+v1::ListJobsRequest WithTokens(bool tokens) {
+  v1::ListJobsRequest request;
+  request.set_with_tokens(tokens);
+  return request;
+}
+
+}  // namespace
+
+std::optional<uint64_t> ParseBytes(const std::string& text) {
+  constexpr std::pair<const char*, uint64_t> kUnits[] = {{"", 1},
+                                                         {"B", 1},
+                                                         {"KiB", 1ull << 10},
+                                                         {"MiB", 1ull << 20},
+                                                         {"GiB", 1ull << 30},
+                                                         {"TiB", 1ull << 40},
+                                                         {"kB", 1000},
+                                                         {"KB", 1000},
+                                                         {"MB", 1000ull * 1000},
+                                                         {"GB", 1000ull * 1000 * 1000},
+                                                         {"TB", 1000ull * 1000 * 1000 * 1000}};
+  double number = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
+  if (error != std::errc() || !std::isfinite(number) || number < 0) return std::nullopt;
+  std::string unit(rest, end);
+  unit.erase(0, unit.find_first_not_of(' ') == std::string::npos ? unit.size() : unit.find_first_not_of(' '));
+  if (unit.empty() && number != std::floor(number)) return std::nullopt;  // A fraction of a byte: the unit is missing.
+  for (const auto& [name, factor] : kUnits) {
+    if (unit != name) continue;
+    const double bytes = number * static_cast<double>(factor);
+    if (bytes >= 9.2e18) return std::nullopt;
+    return static_cast<uint64_t>(std::llround(bytes));
+  }
+  return std::nullopt;
+}
+
+int ListJobs(const DaemonOptions& options) {
+  return Ask<v1::ListJobsResponse>(
+      options, &Stub::ListJobs, WithTokens(false), [&](const v1::ListJobsResponse& answer) {
+        options.output.json ? PrintJson(ToJson(answer)) : PrintJobs(answer, options.output);
+        return kExitOk;
+      });
+}
+
+// As the daemon finds it for the other verbs: "UID/NAME" goes before a job whose name looks like that.
+Result<const v1::Job*> FindJob(const v1::ListJobsResponse& jobs, const std::string& name) {
+  std::vector<const v1::Job*> found;
+  for (const v1::Job& job : jobs.jobs()) {
+    if (fmt::format("{}/{}", job.uid(), job.name()) == name) return &job;
+    if (job.name() == name) found.push_back(&job);
+  }
+  if (found.size() == 1) return found.front();
+  if (found.size() > 1) {
+    return Fail(Code::kInvalid, fmt::format("{} owners have a job '{}': write uid/{}", found.size(), name, name));
+  }
+  return Fail(Code::kNotFound,
+              fmt::format("no job '{}' among the {} that you may see (tierctl job list)", name, jobs.jobs_size()));
+}
+
+int ShowJob(const DaemonOptions& options, const std::string& name, bool show_token) {
+  return Ask<v1::ListJobsResponse>(options, &Stub::ListJobs, WithTokens(show_token),
+                                   [&](const v1::ListJobsResponse& answer) {
+                                     const auto job = FindJob(answer, name);
+                                     return job ? ShowOneJob(options, **job) : Explain(job.error());
+                                   });
+}
+
+int ListJobNames(const DaemonOptions& options) {
+  return Ask<v1::ListJobsResponse>(
+      options, &Stub::ListJobs, WithTokens(false), [&](const v1::ListJobsResponse& answer) {
+        std::map<std::string, int> owners;
+        for (const v1::Job& job : answer.jobs()) ++owners[job.name()];
+        std::vector<std::string> names;
+        for (const v1::Job& job : answer.jobs()) {
+          names.push_back(owners[job.name()] > 1 ? fmt::format("{}/{}", job.uid(), job.name()) : job.name());
+        }
+        std::ranges::sort(names);
+        if (options.output.json) {
+          PrintJson({{"names", names}});
+          return kExitOk;
+        }
+        for (const std::string& name : names) fmt::print("{}\n", Printable(name));
+        return kExitOk;
+      });
+}
+
+int SetJob(const DaemonOptions& options, const JobChange& change) {
+  v1::SetJobRequest request;
+  request.set_name(change.name);
+  if (change.guarantee_bytes) request.set_guarantee_bytes(*change.guarantee_bytes);
+  if (change.limit_bytes) request.set_limit_bytes(*change.limit_bytes);
+  if (change.ssd_guarantee_bytes) request.set_ssd_guarantee_bytes(*change.ssd_guarantee_bytes);
+  if (change.ssd_limit_bytes) request.set_ssd_limit_bytes(*change.ssd_limit_bytes);
+  return Ask<v1::Job>(options, &Stub::SetJob, request, [&](const v1::Job& job) { return ShowOneJob(options, job); });
+}
+
+int OpenJob(const DaemonOptions& options, const JobChange& job, bool named) {
+  v1::OpenJobRequest request;
+  request.set_name(job.name);
+  request.set_mode(v1::OPEN_MODE_CREATE);
+  request.set_named(named);
+  request.set_guarantee_bytes(job.guarantee_bytes.value_or(0));
+  request.set_limit_bytes(job.limit_bytes.value_or(0));
+  request.set_ssd_guarantee_bytes(job.ssd_guarantee_bytes.value_or(0));
+  request.set_ssd_limit_bytes(job.ssd_limit_bytes.value_or(0));
+  return Ask<v1::Job>(options, &Stub::OpenJob, request,
+                      [&](const v1::Job& opened) { return ShowOneJob(options, opened); });
+}
+
+int RemoveJob(const DaemonOptions& options, const std::string& name, bool purge) {
+  v1::CloseJobRequest request;
+  request.set_name(name);
+  request.set_forget(purge);
+  return Ask<v1::CloseJobResponse>(options, &Stub::CloseJob, request, [&](const v1::CloseJobResponse&) {
+    options.output.json ? PrintJson({{"removed", name}}) : fmt::print("removed job {}\n", Printable(name));
+    return kExitOk;
+  });
+}
+
+int ListTensors(const DaemonOptions& options, const std::string& job, uint32_t max) {
+  v1::ListTensorsRequest request;
+  request.set_job(job);
+  request.set_max(max);
+  return Ask<v1::ListTensorsResponse>(options, &Stub::ListTensors, request, [&](const v1::ListTensorsResponse& answer) {
+    options.output.json ? PrintJson(ToJson(answer)) : PrintTensors(answer, options.output);
+    return kExitOk;
+  });
+}
+
+int ShowTensor(const DaemonOptions& options, const std::string& job, const std::string& id_or_key) {
+  uint64_t id = 0;
+  const bool hexadecimal = id_or_key.starts_with("0x");
+  const char* begin = id_or_key.data() + (hexadecimal ? 2 : 0);
+  const char* end = id_or_key.data() + id_or_key.size();
+  const auto [rest, error] = std::from_chars(begin, end, id, hexadecimal ? 16 : 10);
+  const bool is_number = error == std::errc() && rest == end;
+  v1::ListTensorsRequest request;
+  request.set_job(job);
+  request.set_max(100'000);
+  return Ask<v1::ListTensorsResponse>(options, &Stub::ListTensors, request, [&](const v1::ListTensorsResponse& answer) {
+    Json found = Json::array();
+    for (const v1::Tensor& tensor : answer.tensors()) {
+      if (tensor.key() == id_or_key || (is_number && tensor.id() == id)) found.push_back(ToJson(tensor));
+    }
+    if (found.empty()) {
+      return Explain(Error{Code::kNotFound, fmt::format("no tensor {} in job {}", id_or_key, job)});
+    }
+    if (options.output.json) {
+      PrintJson({{"tensors", found}});
+      return kExitOk;
+    }
+    for (const Json& tensor : found) {
+      std::vector<std::pair<std::string, std::string>> fields;
+      for (const auto& [name, value] : tensor.items()) {
+        fields.emplace_back(name, value.is_string() ? value.get<std::string>() : value.dump());
+      }
+      fmt::print("{}", RenderFields(fields, options.output));
+    }
+    return kExitOk;
+  });
+}
+
+}  // namespace tier::tierctl

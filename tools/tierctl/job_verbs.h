@@ -1,0 +1,37 @@
+// The verbs of jobs and of their tensors. Each asks a daemon, prints its answer and returns an exit code.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "libclient/control/channel.h"
+#include "tools/tierctl/daemon_options.h"
+
+namespace tier::tierctl {
+
+struct JobChange {
+  std::string name;
+  std::optional<uint64_t> guarantee_bytes;
+  std::optional<uint64_t> limit_bytes;
+  std::optional<uint64_t> ssd_guarantee_bytes;
+  std::optional<uint64_t> ssd_limit_bytes;
+};
+
+int ListJobs(const DaemonOptions& options);
+// `show_token`: who reads it may join the job, so it stays out of what is pasted and kept.
+int ShowJob(const DaemonOptions& options, const std::string& name, bool show_token);
+int SetJob(const DaemonOptions& options, const JobChange& change);
+int OpenJob(const DaemonOptions& options, const JobChange& job, bool named);
+int RemoveJob(const DaemonOptions& options, const std::string& name, bool purge);
+int ListTensors(const DaemonOptions& options, const std::string& job, uint32_t max);
+int ShowTensor(const DaemonOptions& options, const std::string& job, const std::string& id_or_key);
+// Names of jobs, one a line, as other verbs take them: UID/NAME where several owners have one of that name.
+int ListJobNames(const DaemonOptions& options);
+
+// The job that is meant by "NAME" or "UID/NAME". NOT_FOUND; INVALID where several owners have one of that name.
+Result<const v1::Job*> FindJob(const v1::ListJobsResponse& jobs, const std::string& name);
+// "64GiB", "1.5 TB", "4096": bytes, as in the configuration. Nothing if it is no size.
+std::optional<uint64_t> ParseBytes(const std::string& text);
+
+}  // namespace tier::tierctl
