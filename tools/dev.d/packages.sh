@@ -12,10 +12,10 @@ BASE_PACKAGES=(
   libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev
 )
 
-# What only some tests and chores need: fuzzing and tidying, scripts, faulty devices, a bare Debian root.
+# What only some tests and chores need: fuzzing and tidying, scripts, faulty devices, a bare Debian root, shells.
 FULL_PACKAGES=(
   clang-19 clang-tidy-19 clang-format-19 libclang-rt-19-dev llvm-19
-  shellcheck nbdkit libnbd-bin fuse3 mmdebstrap fakeroot
+  shellcheck nbdkit libnbd-bin fuse3 mmdebstrap fakeroot zsh fish
 )
 
 # Pulls in man-db, whose timer would start on a machine that runs systemd and does not have it yet.

@@ -6,12 +6,22 @@
 
 namespace tier::tierctl {
 
-struct CommandWords {
-  std::string command;             // "job", or "" for the top level.
-  std::vector<std::string> words;  // Subcommands and options that may follow it.
+struct CompletionWord {
+  std::string word;  // "set", "--limit"
+  std::string help;
 };
 
-// `shell` is bash or zsh; empty for any other.
+// What may follow a noun or verb.
+struct CommandWords {
+  std::string path;                   // "job", "job set"; "" for the top level.
+  std::vector<CompletionWord> verbs;  // Each is the end of another path.
+  std::vector<CompletionWord> options;
+  std::vector<std::string> values;  // Of its argument, where there are only these.
+  bool takes_job = false;           // The name of a job: the script asks tierctl for those that there are.
+};
+
+// `shell` is bash, zsh or fish; empty for any other. The script serves by being read (bash, zsh) and as a file in the
+// shell's folder of completions.
 std::string CompletionScript(const std::string& shell, const std::vector<CommandWords>& commands);
 
 }  // namespace tier::tierctl

@@ -22,6 +22,7 @@
 namespace tier::tierctl {
 namespace {
 
+constexpr const char* kShells[] = {"bash", "zsh", "fish"};
 constexpr const char* kJobHelp = "Name of the job; UID/NAME, where several users have one of that name";
 
 // Everything the options of all verbs fill in.
@@ -103,6 +104,12 @@ class CommandLine {
     verb->callback([this, body = std::move(body)] { verb_ = body; });
     return verb;
   }
+  // As they are typed; the help shows them before what is said of all verbs.
+  void Examples(CLI::App* verb, const std::vector<const char*>& examples, const std::string& more = "") {
+    std::string text = more + (examples.size() == 1 ? "Example:\n" : "Examples:\n");
+    for (const char* example : examples) text += fmt::format("  tierctl {}\n", example);
+    verb->footer(text + "\n" + app_.get_footer());
+  }
   CLI::App* Noun(const char* name, const char* help) {
     CLI::App* noun = app_.add_subcommand(name, help);
     noun->require_subcommand(1);
@@ -111,11 +118,15 @@ class CommandLine {
   }
 
   void AddTopVerbs() {
-    Verb(&app_, "status", "Version, modes, arena and devices of the daemon",
-         [this] { return ShowStatus(args_.daemon); });
-    Verb(&app_, "doctor", "What this machine lacks, and the line to paste that grants it",
-         [this] { return Doctor(args_.daemon); });
-    Verb(&app_, "version", "Versions of tierctl and of the daemon", [this] { return ShowVersion(args_.daemon); });
+    Examples(Verb(&app_, "status", "Version, modes, arena and devices of the daemon",
+                  [this] { return ShowStatus(args_.daemon); }),
+             {"status", "status --json | jq .degraded_by"});
+    Examples(Verb(&app_, "doctor", "What this machine lacks, and the line to paste that grants it",
+                  [this] { return Doctor(args_.daemon); }),
+             {"doctor"});
+    Examples(
+        Verb(&app_, "version", "Versions of tierctl and of the daemon", [this] { return ShowVersion(args_.daemon); }),
+        {"version"});
     CLI::App* drain = Verb(
         &app_, "drain",
         "Take no new job or process, let those that run go on, and write everything dirty to SSD; or that of one job",
@@ -125,21 +136,32 @@ class CommandLine {
         ->excludes(job);
     drain->add_option("--timeout", args_.timeout_s, "How long to wait, 1 to 3600")
         ->type_name("SECONDS")
-        ->check(Within(1, 3600));
-    Verb(&app_, "undrain", "Take new jobs and processes again", [this] { return Undrain(args_.daemon); });
-    Verb(&app_, "help", "This text, or that of the noun and verb that follow", [this] {
-      fmt::print("{}", app_.help());
-      return kExitOk;
-    });
+        ->check(Within(1, 3600))
+        ->capture_default_str();
+    Examples(drain, {"drain --wait --timeout 3600", "drain train"});
+    Examples(Verb(&app_, "undrain", "Take new jobs and processes again", [this] { return Undrain(args_.daemon); }),
+             {"undrain"});
+    Examples(Verb(&app_, "help", "This text, or that of the noun and verb that follow",
+                  [this] {
+                    fmt::print("{}", app_.help());
+                    return kExitOk;
+                  }),
+             {"help job set"});
     CLI::App* completion = Verb(&app_, "completion", "Shell completion script", [this] { return PrintCompletion(); });
-    completion->add_option("shell", args_.shell, "bash or zsh")->required()->check(CLI::IsMember({"bash", "zsh"}));
+    completion->add_option("shell", args_.shell, "bash, zsh or fish")
+        ->required()
+        ->check(CLI::IsMember(std::vector<std::string>(std::begin(kShells), std::end(kShells))));
+    Examples(completion, {"completion bash > ~/.local/share/bash-completion/completions/tierctl",
+                          "completion fish > ~/.config/fish/completions/tierctl.fish"});
   }
 
   void AddJobVerbs() {
     CLI::App* noun = Noun("job", "Jobs: named users of the node");
-    Verb(noun, "list", "All jobs that you may see", [this] { return ListJobs(args_.daemon); });
-    Verb(noun, "names", "Their names alone, one a line: for scripts and completion",
-         [this] { return ListJobNames(args_.daemon); });
+    Examples(Verb(noun, "list", "All jobs that you may see", [this] { return ListJobs(args_.daemon); }),
+             {"job list", "job list --json | jq '.jobs[] | [.name, .ram_bytes]'"});
+    Examples(Verb(noun, "names", "Their names alone, one a line: for scripts and completion",
+                  [this] { return ListJobNames(args_.daemon); }),
+             {"job names"});
     CLI::App* show =
         Verb(noun, "show", "One job", [this] { return ShowJob(args_.daemon, args_.job, args_.show_token); });
     CLI::App* open = Verb(noun, "open", "Open a job for processes that will attach to it", [this] {
@@ -161,6 +183,10 @@ class CommandLine {
     show->add_flag("--show-token", args_.show_token, "Its token too; who has it may join the job");
     open->add_flag("--named", args_.named, "Keep it until it is removed");
     remove->add_flag("--purge", args_.purge, "Its persisted tensors too, also where the job is not open");
+    Examples(show, {"job show train", "job show 1001/train --show-token"});
+    Examples(open, {"job open train --guarantee 16GiB", "job open nightly --named --limit 64GiB"});
+    Examples(set, {"job set train --limit 32GiB", "job set 1001/train --guarantee 8GiB --ssd-limit 0"});
+    Examples(remove, {"job remove train", "job remove --purge 1001/train"});
   }
 
   void AddTensorVerbs() {
@@ -172,14 +198,18 @@ class CommandLine {
     list->add_option("job", args_.job, kJobHelp)->required();
     list->add_option("--max", args_.max, "At most this many, 1 to 100000")
         ->type_name("COUNT")
-        ->check(Within(1, 100'000));
+        ->check(Within(1, 100'000))
+        ->capture_default_str();
     show->add_option("job", args_.job, kJobHelp)->required();
     show->add_option("tensor", args_.tensor, "Key, number or 0x…")->required();
+    Examples(list, {"tensor list train --max 20"});
+    Examples(show, {"tensor show train layers.0.weight", "tensor show train 0x1f"});
   }
 
   void AddDeviceVerbs() {
     CLI::App* noun = Noun("device", "SSD devices and files");
-    Verb(noun, "list", "Devices of the daemon", [this] { return ListDevices(args_.daemon); });
+    Examples(Verb(noun, "list", "Devices of the daemon", [this] { return ListDevices(args_.daemon); }),
+             {"device list"});
     CLI::App* show = Verb(noun, "show", "What the superblock of a device or file says",
                           [this] { return ShowDevice(args_.path, args_.daemon.output); });
     CLI::App* format = Verb(noun, "format", "Write a fresh superblock (loses what lies there)",
@@ -196,6 +226,10 @@ class CommandLine {
     for (CLI::App* verb : {drain, retry}) {
       verb->add_option("device", args_.device, "Number of the device (tierctl device list)")->required();
     }
+    Examples(show, {"device show /var/lib/tierd/tier.ssd"});
+    Examples(format, {"device format /dev/nvme1n1", "device format --force /dev/nvme1n1"});
+    Examples(drain, {"device drain 1", "device drain 1 --undo"});
+    Examples(retry, {"device retry 0"});
   }
 
   void AddPoolVerbs() {
@@ -203,13 +237,12 @@ class CommandLine {
     CLI::App* map = Verb(noun, "map", "A picture of the arena: whose each window is, how full, and what comes and goes",
                          [this] { return ShowPoolMap(args_.daemon, args_.svg); });
     map->add_option("--svg", args_.svg, "Write the picture to this file too, as SVG")->type_name("FILE");
-    map->footer(
-        "A cell is one window, or several where there are more than fit: its owner's letter, large for\n"
-        "windows of whole blocks and small for windows of slots, and how far it is filled. Windows of jobs\n"
-        "that you may not see are those of \"other users\". RUN is the longest run of free blocks, or of free\n"
-        "pages where no block is free; BORROWED lies beyond what the job is promised; OWED is asked for\n"
-        "within that and has not come yet.\n\n" +
-        app_.get_footer());
+    Examples(map, {"pool map", "pool map --svg pool.svg"},
+             "A cell is one window, or several where there are more than fit: its owner's letter, large for\n"
+             "windows of whole blocks and small for windows of slots, and how far it is filled. Windows of jobs\n"
+             "that you may not see are those of \"other users\". RUN is the longest run of free blocks, or of free\n"
+             "pages where no block is free; BORROWED lies beyond what the job is promised; OWED is asked for\n"
+             "within that and has not come yet.\n\n");
   }
 
   int WithChange(const std::function<int(const JobChange&)>& body) {
@@ -236,20 +269,29 @@ class CommandLine {
     return kExitUsage;
   }
 
-  static CommandWords WordsOf(const CLI::App& app, const std::string& name) {
-    CommandWords entry{name, {}};
-    for (const CLI::App* child : app.get_subcommands([](const CLI::App*) { return true; }))
-      entry.words.push_back(child->get_name());
-    for (const CLI::Option* option : app.get_options()) {
-      if (!option->get_lnames().empty()) entry.words.push_back("--" + option->get_lnames().front());
+  // The app and all below it; those of all verbs are options of each.
+  void Describe(const CLI::App& app, const std::string& path, std::vector<CommandWords>* commands) const {
+    CommandWords command{.path = path};
+    const auto children = app.get_subcommands([](const CLI::App*) { return true; });
+    for (const CLI::App* child : children) command.verbs.push_back({child->get_name(), child->get_description()});
+    for (const CLI::App* of : {&app, &app_}) {
+      for (const CLI::Option* option : of->get_options()) {
+        if (option->get_lnames().empty() || (of == &app_ && &app != &app_ && option == app_.get_help_ptr())) continue;
+        command.options.push_back({"--" + option->get_lnames().front(), option->get_description()});
+      }
+      if (&app == &app_) break;
     }
-    return entry;
+    command.takes_job = app.get_option_no_throw("job") != nullptr;
+    if (app.get_option_no_throw("shell") != nullptr) command.values.assign(std::begin(kShells), std::end(kShells));
+    commands->push_back(std::move(command));
+    for (const CLI::App* child : children) {
+      Describe(*child, path.empty() ? child->get_name() : path + " " + child->get_name(), commands);
+    }
   }
 
   int PrintCompletion() {
-    std::vector<CommandWords> commands = {WordsOf(app_, "")};
-    for (const CLI::App* noun : app_.get_subcommands([](const CLI::App*) { return true; }))
-      commands.push_back(WordsOf(*noun, noun->get_name()));
+    std::vector<CommandWords> commands;
+    Describe(app_, "", &commands);
     fmt::print("{}", CompletionScript(args_.shell, commands));
     return kExitOk;
   }

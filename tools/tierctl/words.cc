@@ -1,9 +1,13 @@
 #include "tools/tierctl/words.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include "daemon/base/edit_distance.h"
+#include "tools/tierctl/printable.h"
 
 namespace tier::tierctl {
 
@@ -43,16 +47,35 @@ Path Follow(const CLI::App& app, const std::vector<std::string>& arguments) {
   return path;
 }
 
+// Of these the one that was probably meant: a letter in three may be wrong. Empty: none is that near.
+std::string_view MeantBy(const std::string& typed, const std::vector<std::string>& known) {
+  constexpr size_t kLettersMax = 32;  // Longer than any verb.
+  std::string_view nearest;
+  size_t least = std::max<size_t>(typed.size() / 3, 1) + 1;
+  if (typed.size() > kLettersMax) return nearest;
+  for (const std::string& word : known) {
+    const size_t distance = base::EditDistance(typed, word);
+    if (distance >= least) continue;
+    least = distance;
+    nearest = word;
+  }
+  return nearest;
+}
+
 }  // namespace
 
 std::optional<std::string> UnknownWord(const CLI::App& app, const std::vector<std::string>& arguments) {
   const Path path = Follow(app, arguments);
   if (path.unknown == nullptr) return std::nullopt;
-  if (path.unknown->starts_with('-')) return fmt::format("unknown option '{}' before the verb", *path.unknown);
+  if (path.unknown->starts_with('-'))
+    return fmt::format("unknown option '{}' before the verb", Printable(*path.unknown));
   std::vector<std::string> known;
   for (const CLI::App* verb : VerbsOf(*path.at)) known.push_back(verb->get_name());
   const std::string of = path.at == &app ? "" : " of " + path.at->get_name();
-  return fmt::format("unknown verb '{}'{}; one of {}", *path.unknown, of, fmt::join(known, ", "));
+  const std::string_view meant = MeantBy(*path.unknown, known);
+  const std::string question = meant.empty() ? "" : fmt::format("; did you mean '{}'?", meant);
+  return fmt::format("unknown verb '{}'{}{}{} {}", Printable(*path.unknown), of, question,
+                     meant.empty() ? "; one of" : " The verbs are", fmt::join(known, ", "));
 }
 
 std::optional<std::string> MissingVerb(const CLI::App& app, const std::vector<std::string>& arguments) {

@@ -12,7 +12,13 @@
 namespace tier::tierctl {
 namespace {
 
-const std::vector<CommandWords> kCommands = {{"", {"status", "job", "--json"}}, {"job", {"list", "show"}}};
+const std::vector<CommandWords> kCommands = {
+    {.path = "", .verbs = {{"status", ""}, {"job", ""}}, .options = {{"--json", "it's JSON"}}},
+    {.path = "status", .options = {{"--json", ""}}},
+    {.path = "job", .verbs = {{"list", ""}, {"show", "One job"}, {"set", ""}}},
+    {.path = "job list"},
+    {.path = "job show", .options = {{"--show-token", ""}}, .takes_job = true},
+    {.path = "job set", .options = {{"--limit", ""}, {"--guarantee", ""}}, .takes_job = true}};
 
 std::string RunBash(const std::string& script) {
   std::string output;
@@ -22,22 +28,55 @@ std::string RunBash(const std::string& script) {
   return output;
 }
 
-TEST(Completion, BashCompletesTopAndNestedWords) {
-  char path[] = "/tmp/tier-completion-XXXXXX";
-  const int fd = ::mkstemp(path);
-  ASSERT_GE(fd, 0);
-  std::ofstream(path) << CompletionScript("bash", kCommands);
-  const std::string load = std::string("source ") + path + "; ";
-  EXPECT_EQ(RunBash(load + "COMP_WORDS=(tierctl st); COMP_CWORD=1; _tierctl; echo ${COMPREPLY[@]}"), "status\n");
-  EXPECT_EQ(RunBash(load + "COMP_WORDS=(tierctl job sh); COMP_CWORD=2; _tierctl; echo ${COMPREPLY[@]}"), "show\n");
-  ::close(fd);
-  ::remove(path);
+class BashCompletion : public ::testing::Test {
+ protected:
+  BashCompletion() {
+    char path[] = "/tmp/tier-completion-XXXXXX";
+    const int fd = ::mkstemp(path);
+    EXPECT_GE(fd, 0);
+    ::close(fd);
+    path_ = path;
+    std::ofstream(path_) << CompletionScript("bash", kCommands);
+  }
+  ~BashCompletion() override { ::remove(path_.c_str()); }
+  // What is offered for the last of these words, with a tierctl that knows two jobs.
+  std::string Offer(const std::string& words, int at) {
+    return RunBash("source " + path_ + "; tierctl() { echo train; echo 1001/train; }; COMP_WORDS=(tierctl " + words +
+                   "); COMP_CWORD=" + std::to_string(at) + "; _tierctl; echo ${COMPREPLY[@]}");
+  }
+  std::string path_;
+};
+
+TEST_F(BashCompletion, CompletesNounsVerbsAndTheirOptions) {
+  EXPECT_EQ(Offer("st", 1), "status\n");
+  EXPECT_EQ(Offer("job sh", 2), "show\n");
+  EXPECT_EQ(Offer("job set --l", 3), "--limit\n");
+  EXPECT_EQ(Offer("job set train --g", 4), "--guarantee\n");
+  EXPECT_EQ(Offer("--json job set --l", 4), "--limit\n") << "an option before the noun is no noun";
+  EXPECT_EQ(Offer("job list --l", 3), "\n") << "that is another verb's";
 }
 
-TEST(Completion, KnowsTwoShells) {
-  EXPECT_NE(CompletionScript("zsh", kCommands).find("bashcompinit"), std::string::npos);
-  EXPECT_TRUE(CompletionScript("fish", kCommands).empty());
+TEST_F(BashCompletion, CompletesNamesOfJobsWhereOneIsMeant) {
+  EXPECT_EQ(Offer("job show t", 3), "train\n");
+  EXPECT_EQ(Offer("job show 1", 3), "1001/train\n");
+  EXPECT_EQ(Offer("job list t", 3), "\n");
 }
+
+TEST(Completion, OfZshServesAsAFileOfItsFolderToo) {
+  const std::string script = CompletionScript("zsh", kCommands);
+  EXPECT_TRUE(script.starts_with("#compdef tierctl\n"));
+  EXPECT_NE(script.find("\"job set\") offered=\"--limit --guarantee $(tierctl job names 2>/dev/null)\""),
+            std::string::npos)
+      << script;
+}
+
+TEST(Completion, OfFishQuotesWhatItSays) {
+  const std::string script = CompletionScript("fish", kCommands);
+  EXPECT_NE(script.find(R"(-l json -d 'it\'s JSON')"), std::string::npos) << script;
+  EXPECT_NE(script.find("= \"job\"' -f -a show -d 'One job'"), std::string::npos) << script;
+}
+
+TEST(Completion, KnowsThreeShells) { EXPECT_TRUE(CompletionScript("tcsh", kCommands).empty()); }
 
 }  // namespace
 }  // namespace tier::tierctl

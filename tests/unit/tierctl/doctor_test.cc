@@ -10,7 +10,6 @@
 #include <gtest/gtest.h>
 
 #include "tools/tierctl/connection.h"
-#include "tools/tierctl/daemon_verbs.h"
 
 namespace tier::tierctl {
 namespace {

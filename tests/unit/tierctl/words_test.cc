@@ -33,6 +33,15 @@ TEST_F(WordsTest, NamesTheFirstUnknownVerbAndThoseThatAre) {
   EXPECT_EQ(UnknownWord(app_, {"--socket=/s", "job", "frob"}), "unknown verb 'frob' of job; one of show, set");
 }
 
+TEST_F(WordsTest, AsksWhetherTheNearestVerbWasMeant) {
+  EXPECT_EQ(UnknownWord(app_, {"statsu"}), "unknown verb 'statsu'; did you mean 'status'? The verbs are status, job");
+  EXPECT_EQ(UnknownWord(app_, {"job", "sohw"}),
+            "unknown verb 'sohw' of job; did you mean 'show'? The verbs are show, set");
+  EXPECT_EQ(UnknownWord(app_, {std::string(300, 's')}),
+            "unknown verb '" + std::string(300, 's') + "'; one of status, job");
+  EXPECT_EQ(UnknownWord(app_, {"\033[2J"}), "unknown verb '\\x1b[2J'; one of status, job");
+}
+
 TEST_F(WordsTest, NamesAnUnknownOptionWhereThereIsNoVerbToKnowIt) {
   EXPECT_EQ(UnknownWord(app_, {"--nonsense"}), "unknown option '--nonsense' before the verb");
   EXPECT_EQ(UnknownWord(app_, {"job", "--nonsense=1", "set"}), "unknown option '--nonsense=1' before the verb");
