@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "tools/tierctl/daemon_verbs.h"
 #include "tools/tierctl/device_verbs.h"
 #include "tools/tierctl/doctor.h"
+#include "tools/tierctl/event_verbs.h"
 #include "tools/tierctl/job_verbs.h"
 #include "tools/tierctl/pool_verbs.h"
 #include "tools/tierctl/words.h"
@@ -40,6 +42,8 @@ struct Arguments {
   uint32_t device = 0;
   uint32_t max = 1000;
   uint32_t timeout_s = 60;
+  std::optional<uint64_t> since;
+  bool follow = false;
   bool show_token = false;
   bool force = false;
   bool undo = false;
@@ -69,6 +73,7 @@ class CommandLine {
         "--json, --socket and --token may stand before or behind every verb.\nExit codes: 0 ok, 1 failure, 2 usage, 3 "
         "not found, 4 daemon unreachable, 5 refused, 6 degraded.");
     AddTopVerbs();
+    AddWatchingVerbs();
     AddJobVerbs();
     AddTensorVerbs();
     AddDeviceVerbs();
@@ -153,6 +158,18 @@ class CommandLine {
         ->check(CLI::IsMember(std::vector<std::string>(std::begin(kShells), std::end(kShells))));
     Examples(completion, {"completion bash > ~/.local/share/bash-completion/completions/tierctl",
                           "completion fish > ~/.config/fish/completions/tierctl.fish"});
+  }
+
+  void AddWatchingVerbs() {
+    CLI::App* events =
+        Verb(&app_, "events", "What has happened of late in the daemon, or with --follow as it happens",
+             [this] { return ShowEvents(args_.daemon, {.since = args_.since, .follow = args_.follow}); });
+    events->add_flag("--follow,-f", args_.follow, "Go on with what happens from now on, until interrupted");
+    events
+        ->add_option("--since", args_.since,
+                     "Only events behind the one with this number, such as the last one that was read")
+        ->type_name("SEQUENCE");
+    Examples(events, {"events", "events --follow --json", "events --follow --since 1764223200000017"});
   }
 
   void AddJobVerbs() {

@@ -1,0 +1,46 @@
+// An event as a line for people.
+#include "tools/tierctl/event_verbs.h"
+
+#include <cstdlib>
+#include <ctime>
+
+#include <gtest/gtest.h>
+
+namespace tier::tierctl {
+namespace {
+
+v1::Event MakeEvent(const std::string& kind, const std::string& message) {
+  v1::Event event;
+  event.set_sequence(17);
+  event.set_unix_time_ms(1'763'985'601'250);
+  event.set_kind(kind);
+  event.set_message(message);
+  return event;
+}
+
+class EventTextTest : public ::testing::Test {
+ protected:
+  EventTextTest() {
+    ::setenv("TZ", "UTC", 1);
+    ::tzset();
+  }
+};
+
+TEST_F(EventTextTest, SaysWhenAndWhat) {
+  EXPECT_EQ(EventText(MakeEvent("job_opened", "job 'train' of uid 1000 opened"), {}),
+            "2025-11-24 12:00:01  job_opened        job 'train' of uid 1000 opened");
+}
+
+TEST_F(EventTextTest, GoesOnBelowItselfOnATerminal) {
+  EXPECT_EQ(EventText(MakeEvent("drain", "the daemon is being drained and takes no new work"), {.width = 70}),
+            "2025-11-24 12:00:01  drain             the daemon is being drained and\n"
+            "                                       takes no new work");
+}
+
+TEST_F(EventTextTest, SteersNoTerminal) {
+  const std::string text = EventText(MakeEvent("x\033[2J", "job '\u202e' ended:\n\033]0;t\a"), {});
+  EXPECT_EQ(text, R"(2025-11-24 12:00:01  x\x1b[2J          job '\u{202e}' ended:\x0a\x1b]0;t\x07)");
+}
+
+}  // namespace
+}  // namespace tier::tierctl

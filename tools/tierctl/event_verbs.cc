@@ -1,0 +1,92 @@
+#include "tools/tierctl/event_verbs.h"
+
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "libclient/control/watch.h"
+#include "tools/tierctl/connection.h"
+#include "tools/tierctl/message_json.h"
+#include "tools/tierctl/printable.h"
+
+namespace tier::tierctl {
+namespace {
+
+using control_client::WatchOptions;
+using control_client::WatchStream;
+
+constexpr auto kWaitForEvent = std::chrono::hours(1);      // Of one call; then it is made again.
+constexpr auto kReconnectEvery = std::chrono::seconds(1);  // While no daemon is there.
+constexpr int kKindWidth = 16;
+
+// Hands each event on, until the stream ends. How it did: OK behind the recent ones.
+Error ReadStream(const DaemonOptions& options, const WatchOptions& watch,
+                 const std::function<void(const v1::Event&)>& show) {
+  const auto channel = Connect(options);
+  if (!channel) return channel.error();
+  const auto stream = WatchStream::Start(**channel, watch);
+  if (!stream) return stream.error();
+  for (;;) {
+    const auto event = (*stream)->Next(kWaitForEvent);
+    if (event) {
+      show(*event);
+    } else if (event.error().code != Code::kTimeout) {
+      return event.error();
+    }
+  }
+}
+
+int ShowRecent(const DaemonOptions& options, uint64_t since) {
+  Json events = Json::array();
+  const Error end = ReadStream(options, {.since = since, .recent_only = true}, [&](const v1::Event& event) {
+    options.output.json ? events.push_back(ToJson(event)) : fmt::print("{}\n", EventText(event, options.output));
+  });
+  if (end.code != Code::kOk) return Explain(end);
+  if (options.output.json) PrintJson({{"events", events}});
+  return kExitOk;
+}
+
+}  // namespace
+
+std::string EventText(const v1::Event& event, const OutputOptions& output) {
+  const auto seconds = static_cast<std::time_t>(event.unix_time_ms() / 1000);
+  std::tm local{};
+  char time[32] = "";
+  if (::localtime_r(&seconds, &local) != nullptr) (void)std::strftime(time, sizeof time, "%F %T", &local);
+  const std::string head = fmt::format("{}  {:<{}}  ", time, Printable(event.kind()), kKindWidth);
+  return head + Wrapped(Printable(event.message()), output.width, head.size());
+}
+
+int ShowEvents(const DaemonOptions& options, const EventsOptions& events) {
+  if (!events.follow) return ShowRecent(options, events.since.value_or(0));
+  uint64_t last = events.since.value_or(0);
+  if (!events.since) {  // From now on: behind the latest of those that are kept.
+    const Error end = ReadStream(options, {.since = 0, .recent_only = true},
+                                 [&](const v1::Event& event) { last = event.sequence(); });
+    if (end.code != Code::kOk) return Explain(end);
+  }
+  bool waits = false;  // That it does was said.
+  for (bool was_there = !events.since;;) {
+    const Error end = ReadStream(options, {.since = last}, [&](const v1::Event& event) {
+      waits = false;
+      was_there = true;
+      last = event.sequence();
+      if (options.output.json) return PrintJsonLine(ToJson(event));
+      fmt::print("{}\n", EventText(event, options.output));
+      (void)std::fflush(stdout);  // A closed pipe shows at the next event.
+    });
+    if (end.code != Code::kDisconnected || !was_there) return Explain(end);
+    if (!std::exchange(waits, true)) {
+      fmt::print(stderr, "tierctl: {}; waiting for the daemon, from event {} on\n", Printable(end.message), last);
+    }
+    std::this_thread::sleep_for(kReconnectEvery);
+  }
+}
+
+}  // namespace tier::tierctl

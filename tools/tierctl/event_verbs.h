@@ -1,0 +1,25 @@
+// The verb that shows what happens in the daemon.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "libclient/control/channel.h"
+#include "tools/tierctl/daemon_options.h"
+
+namespace tier::tierctl {
+
+struct EventsOptions {
+  std::optional<uint64_t> since;  // Only events behind this one.
+  bool follow = false;
+};
+
+// The recent ones; or with `follow` what comes from now on, or behind `since`. Then, where the daemon goes away, it
+// waits for the next one and goes on behind the last event, until it is interrupted.
+int ShowEvents(const DaemonOptions& options, const EventsOptions& events);
+
+// "2026-11-24 12:00:01  job_opened  job 'train' of uid 1000 opened", in the local time.
+std::string EventText(const v1::Event& event, const OutputOptions& output);
+
+}  // namespace tier::tierctl
