@@ -19,6 +19,7 @@
 #include "tools/tierctl/event_verbs.h"
 #include "tools/tierctl/job_verbs.h"
 #include "tools/tierctl/pool_verbs.h"
+#include "tools/tierctl/top.h"
 #include "tools/tierctl/words.h"
 
 namespace tier::tierctl {
@@ -43,7 +44,9 @@ struct Arguments {
   uint32_t max = 1000;
   uint32_t timeout_s = 60;
   std::optional<uint64_t> since;
+  double interval_s = 1;
   bool follow = false;
+  bool once = false;
   bool show_token = false;
   bool force = false;
   bool undo = false;
@@ -161,6 +164,15 @@ class CommandLine {
   }
 
   void AddWatchingVerbs() {
+    CLI::App* top = Verb(&app_, "top", "Jobs and devices with their rates, as they change", [this] {
+      return ShowTop(args_.daemon, {.interval_s = args_.interval_s, .once = args_.once});
+    });
+    top->add_option("--interval", args_.interval_s, "Between two readings, 0.1 to 3600")
+        ->type_name("SECONDS")
+        ->check(CLI::Range(0.1, 3600.0).description(""))
+        ->capture_default_str();
+    top->add_flag("--once", args_.once, "Print one table, of two readings, and end; also where there is no terminal");
+    Examples(top, {"top", "top --interval 5", "top --once --json"}, kTopKeys);
     CLI::App* events =
         Verb(&app_, "events", "What has happened of late in the daemon, or with --follow as it happens",
              [this] { return ShowEvents(args_.daemon, {.since = args_.since, .follow = args_.follow}); });

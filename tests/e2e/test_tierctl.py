@@ -1,0 +1,277 @@
+"""`tierctl` beside a real daemon: tables on a terminal, names that tenants chose, help and completion."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+
+import launcher
+import pytest
+import terminal
+
+import tierd
+
+PROGRAM = launcher.BUILD / "tools/tierctl/tierctl"
+# Keys as a tenant may choose them, and how each is shown.
+HOSTILE = {
+    "\x1b]0;owned\x07": r"\x1b]0;owned\x07",
+    "\x1b[2J\x1b[H": r"\x1b[2J\x1b[H",
+    "weight\n0x7  shared  9.99 GiB": r"weight\x0a0x7  shared  9.99 GiB",
+    "back\b\b\b\x7f\r": r"back\x08\x08\x08\x7f\x0d",
+    "c1\x9b31m\x85": r"c1\xc2\x9b31m\xc2\x85",
+    "\u202egnirts\u2066": r"\u{202e}gnirts\u{2066}",
+    "weiß-重み": "weiß-重み",
+}
+VERBS = (
+    ["status"], ["job", "list"], ["job", "names"], ["job", "show", "hostile"], ["tensor", "list", "hostile"],
+    ["device", "list"], ["pool", "map"], ["top", "--once", "--interval", "0.1"], ["events"], ["doctor"],
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def hostile() -> Iterator[launcher.Running]:
+    """A daemon with a job whose tensors have such keys, and one whose name is as long as may be."""
+    with (
+        tempfile.TemporaryDirectory(prefix="tier-") as folder,
+        launcher.start(pathlib.Path(folder), arena="64MiB", tier="128MiB") as running,
+        tierd.connect(job="hostile", socket=running.socket) as client,
+        tierd.connect(job="n" * 127, socket=running.socket) as other,
+    ):
+        for key in HOSTILE:
+            client.put(key, b"x")
+        other.put("k" * 1024, bytes(3 << 20))
+        yield running
+
+
+def run(daemon: launcher.Running, *words: object, **options: object) -> subprocess.CompletedProcess[str]:
+    if not PROGRAM.exists():
+        pytest.skip(f"needs a build: {PROGRAM} is not there")
+    command = [str(PROGRAM), *map(str, words), "--socket", str(daemon.directory)]
+    return subprocess.run(  # type: ignore[call-overload,no-any-return]
+        command, capture_output=True, text=True, timeout=60, **options
+    )
+
+
+def is_visible(text: str) -> bool:
+    return all(c == "\n" or (c.isprintable() and c not in "\u202e\u2066") for c in text)
+
+
+def test_keys_are_listed_by_what_they_are_and_do_nothing(hostile: launcher.Running) -> None:
+    listed = run(hostile, "tensor", "list", "hostile")
+    assert listed.returncode == 0, listed.stderr
+    lines = listed.stdout.splitlines()
+    assert len(lines) == 1 + len(HOSTILE), "no key makes a row"
+    for shown in HOSTILE.values():
+        assert any(line.startswith(shown + " ") for line in lines), shown
+    assert is_visible(listed.stdout)
+    keys = {
+        tensor["key"] for tensor in json.loads(run(hostile, "--json", "tensor", "list", "hostile").stdout)["tensors"]
+    }
+    assert keys == set(HOSTILE)
+    one = run(hostile, "tensor", "show", "hostile", "\x1b[2J\x1b[H")
+    assert one.returncode == 0 and r"\x1b[2J\x1b[H" in one.stdout and is_visible(one.stdout)
+    absent = run(hostile, "tensor", "show", "hostile", "\x1b[3J")
+    assert absent.returncode == 3 and r"no tensor \x1b[3J in job hostile" in absent.stderr
+
+
+@pytest.mark.parametrize("words", VERBS, ids=" ".join)
+def test_no_verb_says_more_than_it_shows(hostile: launcher.Running, words: list[str]) -> None:
+    for arguments in (words, ["--json", *words]):
+        done = run(hostile, *arguments)
+        assert done.returncode in (0, 6), done.stderr
+        assert is_visible(done.stdout), ascii(done.stdout)
+
+
+@pytest.mark.parametrize("columns", [80, 60, 132])
+@pytest.mark.parametrize("words", VERBS, ids=" ".join)
+def test_nothing_is_wider_than_the_terminal(hostile: launcher.Running, words: list[str], columns: int) -> None:
+    status, text = terminal.shown([PROGRAM, *words, "--socket", hostile.directory], columns)
+    assert status in (0, 6), text
+    for line in terminal.plain(text).splitlines():
+        if words == ["doctor"] and re.match(r" *[→>] ", line):
+            continue  # To be pasted: whole.
+        assert len(line) <= columns or " " not in line.strip(), line
+
+
+def test_a_table_for_a_pipe_is_whole(hostile: launcher.Running) -> None:
+    listed = run(hostile, "job", "list", env={**os.environ, "COLUMNS": "40"})
+    assert "n" * 127 in listed.stdout
+    assert "k" * 1024 in run(hostile, "tensor", "list", "n" * 127).stdout
+
+
+def test_a_terminal_cuts_names_and_never_numbers(hostile: launcher.Running) -> None:
+    _, narrow = terminal.shown([PROGRAM, "job", "list", "--socket", hostile.directory], 80)
+    assert re.search(r"^n+…n+ ", narrow, re.M), narrow
+    wide = run(hostile, "job", "list").stdout
+    for line in wide.splitlines()[1:]:
+        assert line.split()[-2:] == next(row for row in narrow.splitlines() if row[0] == line[0]).split()[-2:]
+
+
+def test_a_terminal_without_utf8_gets_ascii(hostile: launcher.Running) -> None:
+    _, text = terminal.shown(
+        [PROGRAM, "tensor", "list", "hostile", "--socket", hostile.directory], 120, {"LC_ALL": "C"}
+    )
+    assert text.isascii() and r"wei\u{df}-\u{91cd}\u{307f}" in text
+
+
+def test_a_token_is_shown_only_to_who_asks_for_it(hostile: launcher.Running) -> None:
+    token = next(iter(tierd_tokens(hostile)))
+    for words in (["job", "show", "hostile"], ["job", "list"], ["job", "set", "hostile", "--limit", "0"]):
+        for arguments in (words, ["--json", *words]):
+            assert token not in run(hostile, *arguments).stdout, arguments
+    assert '"token"' not in run(hostile, "--json", "job", "list").stdout
+    assert f"TIERD_JOB_TOKEN={token}" in run(hostile, "job", "show", "hostile", "--show-token").stdout
+    assert json.loads(run(hostile, "--json", "job", "show", "hostile", "--show-token").stdout)["token"] == token
+    opened = run(hostile, "job", "open", "fresh")
+    assert re.search(r"^TIERD_JOB_TOKEN=[0-9a-f]{64}$", opened.stdout, re.M), "who opens it hands it on"
+    assert run(hostile, "job", "remove", "fresh").returncode == 0
+
+
+def tierd_tokens(daemon: launcher.Running) -> Iterator[str]:
+    control = pytest.importorskip("tierd.control")
+    with control.connect(daemon.directory) as channel:
+        yield from (job.token for job in channel.list_jobs(tokens=True) if job.name == "hostile")
+
+
+def test_a_job_is_shown_with_what_it_is_promised_and_has(hostile: launcher.Running) -> None:
+    run(hostile, "job", "set", "hostile", "--guarantee", "8MiB", "--limit", "32MiB")
+    text = " ".join(run(hostile, "job", "show", "hostile").stdout.split())
+    shown = json.loads(run(hostile, "--json", "job", "show", "hostile").stdout)
+    assert shown["guarantee_bytes"] == shown["promised_bytes"] == 8 << 20
+    assert "8.00 MiB promised, guarantee 8.00 MiB, 0 B borrowed beyond it, 0 B owed" in text
+    assert "limit 32.0 MiB" in text and "held in" in text and "0 B of windows that were taken from it" in text
+    run(hostile, "job", "set", "hostile", "--guarantee", "0", "--limit", "0")
+    shown = json.loads(run(hostile, "--json", "job", "show", "hostile").stdout)
+    assert shown["guarantee_bytes"] == 0 < shown["promised_bytes"]
+
+
+def test_a_name_of_two_owners_is_refused_and_each_is_found(own_daemon: launcher.Running) -> None:
+    launcher.need_user(12345)
+    os.chmod(own_daemon.directory, 0o755)
+    other = subprocess.Popen(
+        [sys.executable, "-c", f"import sys, tierd; c = tierd.connect(job='train', socket={own_daemon.socket!r}); "
+         "c.put(1, b'x'); print('there', flush=True); sys.stdin.read()"],
+        env=launcher.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/",
+        user=12345, group=12345, extra_groups=[],
+    )  # fmt: skip
+    assert other.stdin and other.stdout and other.stdout.readline() == "there\n"
+    with other, tierd.connect(job="train", socket=own_daemon.socket):
+        refused = run(own_daemon, "job", "show", "train")
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert "2 owners have a job 'train': write uid/train" in refused.stderr
+        shown = json.loads(run(own_daemon, "--json", "job", "show", "12345/train").stdout)
+        assert (shown["uid"], shown["tensor_count"]) == (12345, 1)
+        assert run(own_daemon, "job", "names").stdout.split() == ["0/train", "12345/train"]
+        other.stdin.close()
+
+
+def test_a_job_that_is_not_there_is_not_found(hostile: launcher.Running) -> None:
+    refused = run(hostile, "job", "show", "absent\x1b[2J")
+    assert refused.returncode == 3 and "no job 'absent" in refused.stderr and "\x1b" not in refused.stderr
+
+
+def all_verbs() -> list[str]:
+    if not PROGRAM.exists():
+        return []
+    script = subprocess.run([PROGRAM, "completion", "bash"], capture_output=True, text=True, check=True).stdout
+    return re.findall(r'^    "([^"]+)"\) offered', script, re.M)
+
+
+@pytest.mark.parametrize("verb", all_verbs())
+def test_the_help_of_each_verb_has_examples_that_are_right(verb: str) -> None:
+    text = subprocess.run([PROGRAM, "help", *verb.split()], capture_output=True, text=True, check=True).stdout
+    if verb in ("job", "tensor", "device", "pool"):
+        assert "Subcommands" in text
+        return
+    examples = re.findall(r"^  tierctl (.*)$", text[text.index("Example") :], re.M)
+    assert 1 <= len(examples) <= 3, text
+    options = set(re.findall(r"(--[a-z-]+)", text))
+    for example in examples:
+        words = re.split(r" [|>] ", example)[0].split()
+        assert [word for word in words if not word.startswith("--")][
+            : len(verb.split())
+        ] == verb.split() or verb == "help"
+        assert {word for word in words if word.startswith("--")} <= options, example
+
+
+def test_a_default_is_shown_where_an_option_has_one() -> None:
+    if not PROGRAM.exists():
+        pytest.skip("needs a build")
+    for verb, default in (("drain", "--timeout SECONDS=60"), ("tensor list", "--max COUNT=1000"),
+                          ("top", "--interval SECONDS=1")):  # fmt: skip
+        text = subprocess.run([PROGRAM, *verb.split(), "--help"], capture_output=True, text=True, check=True).stdout
+        assert default in " ".join(text.split()), text
+
+
+def test_a_mistyped_verb_is_answered_with_the_one_that_was_meant() -> None:
+    if not PROGRAM.exists():
+        pytest.skip("needs a build")
+    for words, meant in ((["statsu"], "status"), (["job", "lsit"], "list"), (["evnets"], "events")):
+        done = subprocess.run([PROGRAM, *words], capture_output=True, text=True)
+        assert done.returncode == 2 and f"did you mean '{meant}'?" in done.stderr
+
+
+def test_bash_completes_the_jobs_that_there_are(hostile: launcher.Running) -> None:
+    typed = "COMP_WORDS=(tierctl job show ho); COMP_CWORD=3"
+    script = f"source <({PROGRAM} completion bash); {typed}; _tierctl; echo $COMPREPLY"
+    environment = {**os.environ, "TIERD_SOCKET": hostile.socket, "PATH": f"{PROGRAM.parent}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment, timeout=60)
+    assert (done.stdout, done.stderr) == ("hostile\n", "")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_can_read_its_completion(shell: str, tmp_path: pathlib.Path) -> None:
+    if not PROGRAM.exists() or shutil.which(shell) is None:
+        pytest.skip(f"needs {shell}")
+    file = tmp_path / "completion"
+    file.write_bytes(subprocess.run([PROGRAM, "completion", shell], capture_output=True, check=True).stdout)
+    read = subprocess.run([shell, "-n", str(file)], capture_output=True, text=True)
+    assert (read.returncode, read.stderr) == (0, "")
+
+
+def test_fish_offers_verbs_options_and_jobs(hostile: launcher.Running) -> None:
+    if shutil.which("fish") is None:
+        pytest.skip("needs fish")
+    environment = {**os.environ, "TIERD_SOCKET": hostile.socket, "PATH": f"{PROGRAM.parent}:{os.environ['PATH']}"}
+
+    def offered(line: str) -> list[str]:
+        script = f"{PROGRAM} completion fish | source; complete -C '{line}'"
+        done = subprocess.run(["fish", "-c", script], capture_output=True, text=True, env=environment, timeout=60)
+        return [row.split("\t")[0] for row in done.stdout.splitlines()]
+
+    assert offered("tierctl stat") == ["status"]
+    assert {"list", "show", "set"} <= set(offered("tierctl job "))
+    assert "--limit" in offered("tierctl job set hostile --l")
+    assert "hostile" in offered("tierctl job show ")
+
+
+def test_zsh_offers_verbs_and_jobs(hostile: launcher.Running, tmp_path: pathlib.Path) -> None:
+    """The function is called as the completion system calls it, with what it would offer caught."""
+    if shutil.which("zsh") is None:
+        pytest.skip("needs zsh")
+    (tmp_path / "_tierctl").write_bytes(
+        subprocess.run([PROGRAM, "completion", "zsh"], capture_output=True, check=True).stdout
+    )
+    environment = {**os.environ, "TIERD_SOCKET": hostile.socket, "PATH": f"{PROGRAM.parent}:{os.environ['PATH']}"}
+
+    def offered(*words: str) -> list[str]:
+        typed = " ".join(f"'{word}'" for word in words)
+        script = (
+            "compdef() { :; }; compadd() { shift; print -l -- $@; }; _files() { :; }; "
+            f"fpath=({tmp_path} $fpath); autoload -Uz _tierctl; words=(tierctl {typed}); CURRENT={len(words) + 1}; "
+            "_tierctl"
+        )
+        done = subprocess.run(["zsh", "-fc", script], capture_output=True, text=True, env=environment, timeout=60)
+        assert done.stderr == ""
+        return done.stdout.split()
+
+    assert {"status", "job", "events", "--json"} <= set(offered(""))
+    assert {"list", "show", "--socket"} <= set(offered("job", ""))
+    assert {"hostile", "--show-token"} <= set(offered("job", "show", ""))
