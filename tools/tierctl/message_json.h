@@ -1,7 +1,7 @@
 // Messages of control.proto as JSON documents: names of fields and of enumerators as there.
 //
 // Numbers that name something (ids, epochs) are strings, as in proto3's own JSON: programs that read every number as a
-// double would change them. Figures are numbers: each is below 2^53.
+// double would change them. Figures are numbers: each is below 2^53. docs/tierctl-json.md describes every document.
 #pragma once
 
 #include <nlohmann/json.hpp>
