@@ -82,6 +82,8 @@ def busy() -> Iterator[dict[str, Any]]:
             followed.terminate()
             followed.communicate()
             ask("drain", "drain")
+            ask("undrain", "undrain")
+        ask("drain --wait", "drain", "--wait")
     yield documents
 
 

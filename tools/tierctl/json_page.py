@@ -88,16 +88,19 @@ def verbs() -> dict[str, Shape]:
         "capacity_bytes": Field("number"), "commit": Field("number"), "block_device": Field("true or false"),
     }  # fmt: skip
     PARTS.update(TopJob=top_job, TopDevice=top_device, Finding=finding)
-    degraded = {
-        "degraded": Field("true or false"),
-        "degraded_by": Field("array of string", "each cause in a few words"),
-    }
+    degraded = {"degraded": Field("true or false", "whether degraded_by names a cause")}
     return {
         "status": of["Status"] | degraded,
         "doctor": {"findings": Field("array of Finding")},
         "version": {"tierctl": Field("string"), "tierd": Field("string or null", "null: it does not answer")},
         "drain": {"drained": Field("string", 'the job; "": the daemon')},
         "drain JOB": {"drained": Field("string", 'the job; "": the daemon')},
+        "drain --wait": {
+            "drained": Field("string", 'the job; "": the daemon'),
+            "sessions": Field("number", "processes that are still attached: 0"),
+            "jobs": Field("number", "open jobs without processes, which keep their tensors"),
+        },
+        "undrain": {"undrained": Field("true or false")},
         "top --once": {
             "interval_seconds": Field("number"), "epoch": Field("string"), "arena_bytes": Field("number"),
             "arena_free_bytes": Field("number"), "host_available_bytes": Field("number"),
