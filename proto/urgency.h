@@ -19,9 +19,9 @@ inline constexpr int kBulkNice = 5;  // Beyond that of the process.
 // scheduled by niceness (a real-time policy, SCHED_IDLE) stays so.
 void SetUrgency(Urgency urgency);
 
-// For bulk and wanted threads, behind a piece of work for which nothing waits any more, or behind each window. One that
-// has run for kBulkRunMax since its last pause sleeps for some 50 µs, so that a thread which the kernel lets wait for it
-// until the next tick runs before.
+// For bulk and wanted threads, behind a piece of work for which nothing waits any more, or behind each window. One
+// that has run for kBulkRunMax since its last pause sleeps for some 50 µs, so that a thread which the kernel lets wait
+// for it until the next tick runs before.
 void GiveWay();
 
 inline constexpr std::chrono::microseconds kBulkRunMax{500};

@@ -24,8 +24,8 @@ class Workers {
   using Task = std::move_only_function<void()>;
   static constexpr size_t kTasksQueuedMax = 16384;
 
-  // Starts `threads` threads named "<name>-<i>", as urgent as said; asynchronous signals are blocked in them. NO_MEMORY:
-  // the system does not give that many. REQUIRES: threads >= 1.
+  // Starts `threads` threads named "<name>-<i>", as urgent as said; asynchronous signals are blocked in them.
+  // NO_MEMORY: the system does not give that many. REQUIRES: threads >= 1.
   static Result<std::unique_ptr<Workers>> Start(unsigned threads, std::string_view name,
                                                 proto::Urgency urgency = proto::Urgency::kBulk);
   // Runs everything still queued, then joins. Tasks posted by such tasks run too.

@@ -37,8 +37,9 @@ def connect(
     The daemon: ``socket`` is the path of its socket. Without it, the call tries ``$TIERD_SOCKET`` alone, or else
     ``tierd.sock`` in ``$XDG_RUNTIME_DIR/tierd``, ``/tmp/tierd-UID`` and ``/run/tierd``. Where no daemon answers and
     neither ``socket`` nor ``$TIERD_SOCKET`` named one, the call starts a private daemon, unless ``autostart`` is false.
-    The daemon says so on stderr, and ends after its last client. No daemon is started for mode ``join``, as a new daemon
-    has no job to join, nor for ``resume`` and ``resume_or_create`` without ``data_directory``, as it would keep nothing.
+    The daemon says so on stderr, and ends after its last client. No daemon is started for mode ``join``, as a new one
+    has no job to join, nor for ``resume`` and ``resume_or_create`` without ``data_directory``, as it would keep
+    nothing.
 
     The job: ``job`` is its name; without it, the ranks of one torchrun launch or Slurm step get a common job, and any
     other program a job of its own. ``mode`` says how to open it:
