@@ -6,9 +6,9 @@
 BASE_PACKAGES=(
   ca-certificates git file pkg-config cmake ninja-build g++-12 gcc-12 ccache dpkg-dev patchelf
   python3 python3-venv
-  libboost1.81-dev libboost-context1.81-dev liburing-dev libgrpc++-dev protobuf-compiler protobuf-compiler-grpc
+  libboost1.81-dev liburing-dev libgrpc++-dev protobuf-compiler protobuf-compiler-grpc
   libprotobuf-dev prometheus-cpp-dev libtomlplusplus-dev libcli11-dev liblmdb-dev libspdlog-dev libfmt-dev
-  libisal-dev libnuma-dev libsystemd-dev libcap-ng-dev libseccomp-dev libxxhash-dev nlohmann-json3-dev libhwy-dev
+  libisal-dev libnuma-dev libcap-ng-dev nlohmann-json3-dev libhwy-dev
   libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev
 )
 
