@@ -35,6 +35,13 @@ function(tier_whole_program name)
   set_target_properties(${name} PROPERTIES TIER_WHOLE_PROGRAM ON)
 endfunction()
 
+# tier_shipped(NAME): packages carry this program or library. Its functions are bound when it is loaded, and their table
+# is read-only from then on. The linker's map beside it names every archive member that is in it, for deploy/licences.
+function(tier_shipped name)
+  target_link_options(${name} PRIVATE LINKER:-z,relro LINKER:-z,now
+    "LINKER:-Map=${CMAKE_CURRENT_BINARY_DIR}/${name}.linkmap")
+endfunction()
+
 # tier_library(NAME SOURCES ... DEPS ...): a static library of one layer. Private use of its own headers is by
 # project-relative path ("daemon/base/check.h"), so the style test can read the layer off every #include.
 function(tier_library name)

@@ -72,6 +72,34 @@ def test_lintian_has_nothing_to_say(deb: pathlib.Path) -> None:
     assert (found.returncode, found.stdout) == (0, ""), found.stdout + found.stderr
 
 
+@pytest.mark.parametrize("library", ["libtier.so.0", "libtier-control.so.0"])
+def test_the_symbols_file_names_what_a_library_exports(deb: pathlib.Path, tmp_path: pathlib.Path, library: str) -> None:
+    """An exported function that is new is added there, with the version that brought it; none is ever taken out."""
+    subprocess.run(["dpkg-deb", "-R", deb, tmp_path], check=True)
+    (file,) = [path for path in tmp_path.rglob(library) if path.is_symlink()]
+    command: list[str | pathlib.Path] = ["nm", "--dynamic", "--defined-only", "--with-symbol-versions", file]
+    exported = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    # Versions are listed too, as absolute symbols: LIBTIER_0@LIBTIER_0.
+    names = {line.split()[2].replace("@@", "@") for line in exported.splitlines()}
+    names = {name if "@" in name else f"{name}@{name}" for name in names}
+    named: set[str] = set()
+    for block in re.split(r"(?m)^(?=lib)", (tmp_path / "DEBIAN/symbols").read_text()):
+        if block.startswith(f"{library} tierd (>= "):
+            named = {line.split()[0] for line in block.splitlines() if line.startswith(" ")}
+    assert len(named) > 5 and named == names
+
+
+def test_functions_are_bound_before_a_program_runs(deb: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    subprocess.run(["dpkg-deb", "-x", deb, tmp_path], check=True)
+    files = [tmp_path / "usr/bin/tierd", tmp_path / "usr/bin/tierctl", *tmp_path.rglob("libtier*.so.0")]
+    assert len(files) == 4
+    for file in files:
+        dynamic = subprocess.run(["readelf", "-dW", file], capture_output=True, text=True, check=True).stdout
+        assert re.search(r"\(FLAGS(_1)?\).*\b(BIND_NOW|NOW)\b", dynamic), file
+        segments = subprocess.run(["readelf", "-lW", file], capture_output=True, text=True, check=True).stdout
+        assert "GNU_RELRO" in segments, file
+
+
 def test_needrestart_lists_tierd_and_leaves_it_running(deb: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """The file as needrestart reads it: Perl, evaluated after the defaults, which it must leave as they are."""
     subprocess.run(["dpkg-deb", "-x", str(deb), str(tmp_path)], check=True)
