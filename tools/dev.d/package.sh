@@ -6,7 +6,8 @@ help_package() {
 usage: tools/dev package [wheel|deb]
 
 Builds release and writes dist/tierd-VERSION-py3-none-manylinux_2_36_x86_64.whl and dist/tierd_VERSION_amd64.deb
-(or only the one named).
+(or only the one named). Both carry the notices of all that is linked into them; neither is made when that differs from
+deploy/licences/components.toml.
 TEXT
 }
 
@@ -19,7 +20,8 @@ dev_package() {
   dev_build release tierd tierctl tier tier-control tier_manual tier_python_descriptors
   mkdir -p dist
   if [[ $what != deb ]]; then
-    run .venv/bin/python bindings/python/build_wheel.py --build build/release --out dist
+    setup_packaging
+    run .cache/packaging/bin/python bindings/python/build_wheel.py --build build/release --out dist
   fi
   if [[ $what != wheel ]]; then
     package_deb

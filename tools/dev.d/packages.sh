@@ -4,7 +4,7 @@
 
 # To build, test and package: about 245 MB on a system with a compiler, 1.1 GB on a bare one.
 BASE_PACKAGES=(
-  ca-certificates git file pkg-config cmake ninja-build g++-12 gcc-12 ccache dpkg-dev patchelf
+  ca-certificates git file pkg-config cmake ninja-build g++-12 gcc-12 ccache dpkg-dev
   python3 python3-venv
   libboost1.81-dev liburing-dev libgrpc++-dev protobuf-compiler protobuf-compiler-grpc
   libprotobuf-dev prometheus-cpp-dev libtomlplusplus-dev libcli11-dev liblmdb-dev libspdlog-dev libfmt-dev

@@ -11,9 +11,9 @@ usage: tools/dev setup [--full]
 Installs the Debian packages that building and testing need and that are missing (as root; otherwise prints the one
 line that does it and exits 2), and the Python packages into .venv. Repeating it costs a second.
 
-  --full   also what only some tests and chores need: clang 19, shellcheck, lintian, nbdkit, mmdebstrap. Packages that
-           carry services (prometheus, systemd-container, fio) are unpacked into .cache/tools, not installed: nothing
-           starts.
+  --full   also what only some tests and chores need: clang 19, shellcheck, lintian, nbdkit, mmdebstrap, and the tools
+           that make and check the wheel (.cache/packaging). Packages that carry services (prometheus,
+           systemd-container, fio) are unpacked into .cache/tools, not installed: nothing starts.
 TEXT
 }
 
@@ -38,6 +38,7 @@ dev_setup() {
   if ((full)); then
     unpack_packages "${UNPACKED_PACKAGES[@]}"
     setup_fio
+    setup_packaging
   fi
   install_python_packages
 }
@@ -48,6 +49,18 @@ setup_fio() {
     install_debian_packages "${FIO_LIBRARIES[@]}"
     unpack_packages "${FIO_PACKAGES[@]}"
   fi
+}
+
+# What makes and checks the wheel, in an environment of its own.
+setup_packaging() {
+  local tools="$ROOT/.cache/packaging" list="$ROOT/tools/dev.d/packaging.txt"
+  if cmp -s "$list" "$tools/installed.txt"; then
+    return
+  fi
+  # Each step by its own status: a caller that goes on without the tools has switched -e off.
+  [[ -x $tools/bin/python ]] || run /usr/bin/python3 -m venv "$tools" || return
+  run "$tools/bin/python" -m pip install -q --disable-pip-version-check -r "$list" || return
+  cp "$list" "$tools/installed.txt"
 }
 
 # The peer of `tools/dev bench --peers`, beside .venv's torch; its operator is built when it is first loaded.
