@@ -158,6 +158,24 @@ def test_set_up_installs_no_package_that_carries_a_service() -> None:
     assert present and not services
 
 
+def test_packaging_tools_count_as_installed_only_when_all_of_them_are(tmp_path: pathlib.Path) -> None:
+    """Also for a caller that goes on without them."""
+    tools = tmp_path / ".cache/packaging"
+    python = tools / "bin/python"
+    python.parent.mkdir(parents=True)
+    (tmp_path / "tools/dev.d").mkdir(parents=True)
+    (tmp_path / "tools/dev.d/packaging.txt").write_text("build==1\n")
+    script = f"ROOT={tmp_path}; setup_packaging || echo went on"
+    for status, output in ((3, "went on\n"), (0, "")):
+        python.write_text(f'#!/bin/sh\necho "$@" >>"{tmp_path}/calls"\nexit {status}\n')
+        python.chmod(0o755)
+        answer = parts(script)
+        assert (answer.returncode, answer.stdout) == (0, output), answer.stderr
+        assert (tools / "installed.txt").exists() == (status == 0)
+    assert parts(script).stderr == ""  # Nothing is run again.
+    assert len((tmp_path / "calls").read_text().splitlines()) == 2
+
+
 REPORT = """<testsuites><testsuite>
 <testcase classname="a" name="good" status="run"/>
 <testcase classname="a" name="bad" status="fail"><failure message="x"/></testcase>
