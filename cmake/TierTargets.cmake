@@ -41,6 +41,13 @@ function(tier_shipped name)
   target_link_options(${name} PRIVATE LINKER:-z,relro LINKER:-z,now
     "LINKER:-Map=${CMAKE_CURRENT_BINARY_DIR}/${name}.linkmap")
 endfunction()
+# tier_fortified_folder(): sources of this folder and those below are what users run: calls that write into memory of
+# known size check it. A write into memory of unknown size, which tensors are, is compiled as before.
+macro(tier_fortified_folder)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo" AND NOT TIER_SANITIZE)
+    add_compile_definitions(_FORTIFY_SOURCE=2)
+  endif()
+endmacro()
 
 # tier_library(NAME SOURCES ... DEPS ...): a static library of one layer. Private use of its own headers is by
 # project-relative path ("daemon/base/check.h"), so the style test can read the layer off every #include.

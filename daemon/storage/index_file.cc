@@ -125,7 +125,7 @@ Status IndexFile::Allocate(uint64_t from, uint64_t size) {
   // Again where the end of an io_uring, which was only tried, interrupts it (seen on Linux 6.1).
   if (TEMP_FAILURE_RETRY(::fallocate(file_.get(), 0, 0, static_cast<off_t>(size))) == 0) return {};
   const int error = errno;
-  (void)::ftruncate(file_.get(), static_cast<off_t>(from));  // Best effort: what is too much does no harm.
+  (void)!::ftruncate(file_.get(), static_cast<off_t>(from));  // Best effort: what is too much does no harm.
   return FailErrno(error, fmt::format("allocating {} for the index {}", base::FormatBytes(size), path_));
 }
 
