@@ -19,7 +19,7 @@ from typing import Any
 import launcher
 import pytest
 import tierd
-import yaml
+import yaml  # type: ignore[import-untyped]
 from surroundings import ROOT, find_tool
 
 DASHBOARDS = sorted((ROOT / "deploy/grafana").glob("*.json"))
@@ -37,7 +37,7 @@ def panels() -> list[Any]:
     ]
 
 
-def annotations() -> list[Any]:
+def drawn_annotations() -> list[Any]:
     """(dashboard, name, query) of every annotation."""
     return [
         pytest.param(each["expr"], id=f"{path.stem}-{each['name']}")
@@ -181,7 +181,7 @@ _SELECTOR = re.compile(r"\b(?:tierd|process)_\w+(?:\{[^}]*\})?")
 _RECORDED = re.compile(r"\b\w+:tierd_\w+(?::\w+)?(?:\{[^}]*\})?")
 
 
-@pytest.mark.parametrize("expression", rules() + annotations())
+@pytest.mark.parametrize("expression", rules() + drawn_annotations())
 def test_prometheus_takes_the_rule_and_its_series_are_there(prometheus: Prometheus, expression: str) -> None:
     query = filled_in(expression, prometheus.instance)
     without_labels = re.sub(r"\b(?:by|on) \([^)]*\)", "", query)

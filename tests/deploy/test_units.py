@@ -53,7 +53,9 @@ def test_the_drop_in_for_rarer_restarts_is_read_where_systemd_knows_it(units: pa
     drop_ins = units / "tierd.service.d"
     drop_ins.mkdir()
     shutil.copy(UNITS / "restart-steps.conf", drop_ins)
-    version = int(re.search(r"systemd (\d+)", subprocess.check_output(["systemd-analyze", "--version"], text=True))[1])
+    named = re.search(r"systemd (\d+)", subprocess.check_output(["systemd-analyze", "--version"], text=True))
+    assert named is not None
+    version = int(named[1])
     found = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(units / "tierd.service")],
         capture_output=True,

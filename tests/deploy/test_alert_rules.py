@@ -9,7 +9,7 @@ import subprocess
 from typing import Any
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 from surroundings import ROOT, find_tool
 
 RULES = ROOT / "deploy/prometheus/rules.yml"
