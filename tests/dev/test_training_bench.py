@@ -233,7 +233,8 @@ def test_a_process_that_hangs_is_killed_and_its_peer_left_out(tmp_path: pathlib.
         assert alive.read("ready") == {"event": "ready"}  # It lay in the buffer.
         with pytest.raises(process.Hung, match="(?s)waits for a lock.*the peer gave no 'step' in 0.05 s") as hung:
             alive.read("step")
-        assert os.waitid(os.P_PID, alive.pid, os.WEXITED | os.WNOWAIT).si_status == signal.SIGKILL
+        ended = os.waitid(os.P_PID, alive.pid, os.WEXITED | os.WNOWAIT)
+        assert ended is not None and ended.si_status == signal.SIGKILL
     peer, ours = (type("Plan", (), {"arm": arm, "name": arm}) for arm in ("deepspeed", "tierd"))
     trainer.leave_out(peer, hung.value, report)  # type: ignore[arg-type]
     assert report.doubts == ["left out: deepspeed: hung: bench: the peer gave no 'step' in 0.05 s"]

@@ -124,7 +124,7 @@ def main() -> None:
             tierd.torch.accumulate(net, micro_batches, loss)
         else:
             for batch in micro_batches:
-                loss(batch).backward()
+                loss(batch).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad()
 

@@ -13,6 +13,7 @@ made about how the rounds are distributed.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import pathlib
@@ -198,9 +199,13 @@ def swaps_of(size: int, other: pathlib.Path, rounds: int, other_first: bool) -> 
         return pairs
 
 
+def _of_arm(other: pathlib.Path, clean: bool, arm: int) -> dict[str, float]:
+    return hand_over((BUILD, other)[arm], clean)
+
+
 def sparse_borrower(report: Report, other: pathlib.Path, rounds: int) -> None:
     for clean in (False, True):
-        pairs = in_turn(rounds, lambda arm, clean=clean: hand_over((BUILD, other)[arm], clean))
+        pairs = in_turn(rounds, functools.partial(_of_arm, other, clean))
         state = "clean" if clean else "dirty"
         written = [statistics.median(its) for its in zip(*pairs.pop("written"), strict=True)]
         report.note(f"sparse borrower, {state}", {"MiB written to SSD": f"{written[0]:.3g} beside {written[1]:.3g}"})

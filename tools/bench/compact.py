@@ -12,6 +12,7 @@ import os
 import statistics
 import subprocess
 import time
+from typing import Any
 
 from node import BUILD, LISTENING, MIB, daemon, metrics
 from report import Report
@@ -45,7 +46,7 @@ def compacted() -> Round:
 
     import tierd
 
-    more = LISTENING | {"ssd": {"devices": ["none"]}}
+    more: dict[str, dict[str, Any]] = LISTENING | {"ssd": {"devices": ["none"]}}
     content = numpy.ones(SMALL, "u1")
     with daemon(arena=ARENA, tier=0, more=more) as (process, _):
         socket = str(process.directory / "tierd.sock")

@@ -17,8 +17,8 @@ import sys
 import time
 from collections.abc import Iterator
 
+from burner import burning
 from footprint import cpu_seconds
-from hits import burning
 from node import GIB, MIB, ROOT, Shell, daemon, program
 from report import Report, paired, quartiles
 

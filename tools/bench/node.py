@@ -45,7 +45,7 @@ def daemon(
     devices: Sequence[str] = (),
     reserve: str = "",
     program: pathlib.Path | None = None,
-    more: Mapping[str, Mapping[str, str]] | None = None,
+    more: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Iterator[tuple[Daemon, pathlib.Path]]:
     """A private daemon with a named SSD file (so that fio can open it too), gone with everything at the end.
 

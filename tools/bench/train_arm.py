@@ -178,7 +178,8 @@ class DeepSpeed(Plain):
         import torch
         from deepspeed.ops.adam import DeepSpeedCPUAdam  # type: ignore[import-not-found]
 
-        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+        store = torch.distributed.HashStore()  # type: ignore[attr-defined]
+        torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
         self.config = configuration(arguments.config, arguments.folder, Model.decoded(arguments.model).largest)
         self.versions = {"deepspeed": deepspeed.__version__}
         with deepspeed.zero.Init(config_dict_or_path=self.config):
@@ -224,7 +225,7 @@ def configuration(name: str, folder: str, largest: int) -> dict[str, Any]:
 
 def maker(model: Model) -> Any:
     """A function that builds the model, with the same numbers each time."""
-    import gpt
+    import gpt  # type: ignore[import-not-found]
     import torch
 
     def built() -> torch.nn.Module:
@@ -242,7 +243,8 @@ def maker(model: Model) -> Any:
             super().__init__(*blocks)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return super().forward(x).square().mean()
+            out: torch.Tensor = super().forward(x)  # type: ignore[no-untyped-call]
+            return out.square().mean()
 
     def make() -> torch.nn.Module:
         torch.manual_seed(0)
@@ -258,7 +260,7 @@ def maker(model: Model) -> Any:
 
 def batches(model: Model) -> Iterator[tuple[Any, ...]]:
     """What the model is trained with, the same in each process."""
-    import corpus
+    import corpus  # type: ignore[import-not-found]
     import torch
 
     if model.kind == "gpt":

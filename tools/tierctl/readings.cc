@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "tools/tierctl/daemon_verbs.h"
 #include "tools/tierctl/printable.h"
 
 namespace tier::tierctl {
@@ -64,8 +63,9 @@ double SumOf(const std::vector<TopJob>& jobs, std::optional<double> TopJob::* ra
 
 std::string Head(const TopView& view, const OutputOptions& output) {
   const v1::Status& status = view.status;
-  const std::vector<std::string> causes = DegradedBy(status);
-  const std::string state = causes.empty() ? "ok" : fmt::format("degraded: {}", fmt::join(causes, "; "));
+  const auto& causes = status.degraded_by();
+  std::string state = causes.empty() ? "ok" : fmt::format("degraded: {}", fmt::join(causes, "; "));
+  if (status.draining()) state += ", draining";
   std::string text;
   const auto line = [&](const std::string& words) {
     const std::string shown = Printable(words);
