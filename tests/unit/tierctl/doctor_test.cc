@@ -231,10 +231,12 @@ TEST_F(DoctorTest, ADaemonWithoutTheSsdTierItShouldHaveIsDegraded) {
   status.set_ssd_mode("none");
   EXPECT_EQ(WithDaemon({}, status, "/s").back().verdict, Verdict::kGood) << "it was configured so";
   status.set_ssd_mode_reason("the disk is full");
+  status.add_degraded_by("no SSD tier, tensors stay in RAM: the disk is full");
   EXPECT_EQ(WithDaemon({}, status, "/s").back().verdict, Verdict::kDegraded);
   EXPECT_THAT(WithDaemon({}, status, "/s").back().found,
               HasSubstr("degraded: no SSD tier, tensors stay in RAM: the disk is full"));
   status.set_ssd_mode("reduced");
+  status.clear_degraded_by();
   EXPECT_EQ(WithDaemon({}, status, "/s").back().verdict, Verdict::kNote);
   EXPECT_THAT(WithDaemon({}, status, "/s").back().found, HasSubstr("SSD reduced (the disk is full)"));
 }
