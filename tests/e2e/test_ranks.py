@@ -180,7 +180,11 @@ def test_frozen_weights_are_stored_once_and_a_killed_creator_is_replaced(own_dae
         ranks.append(third)
         assert line_of(third) == "ready"
         figures = urllib.request.urlopen(own_daemon.metrics_url, timeout=10).read().decode()
-        stored = [line.split()[1] for line in figures.splitlines() if line.startswith("tierd_job_logical_bytes{")]
+        stored = [
+            line.split()[1]
+            for line in figures.splitlines()
+            if line.startswith('tierd_job_logical_bytes{tierd_job="lora"')
+        ]
         assert [float(figure) for figure in stored] == [4 * 256 * 256 * 4]
         for rank in (second, third):
             assert rank.stdin is not None

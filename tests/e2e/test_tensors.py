@@ -275,4 +275,4 @@ def test_a_deadline_passes_in_time(connect: Callable[..., tierd.Client]) -> None
 def test_metrics_are_served(client: tierd.Client, daemon: launcher.Running) -> None:
     client.put("key", b"x")
     text = urllib.request.urlopen(daemon.metrics_url, timeout=10).read().decode()
-    assert "\ntier_" in text
+    assert "\ntierd_job_ram_bytes{" in text
