@@ -18,15 +18,22 @@ bool IsName(const Field& field) {
   return std::ranges::find(kNames, field.name()) != kNames.end();
 }
 
+// Of the kinds that control.proto repeats.
+Json ElementToJson(const google::protobuf::Message& message, const Field& field, int i) {
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  switch (field.cpp_type()) {
+    case Field::CPPTYPE_MESSAGE: return ToJson(reflection.GetRepeatedMessage(message, &field, i));
+    case Field::CPPTYPE_STRING: return reflection.GetRepeatedString(message, &field, i);
+    case Field::CPPTYPE_INT32: return reflection.GetRepeatedInt32(message, &field, i);
+    default: return nullptr;
+  }
+}
+
 Json FieldToJson(const google::protobuf::Message& message, const google::protobuf::FieldDescriptor& field) {
   const google::protobuf::Reflection& reflection = *message.GetReflection();
   if (field.is_repeated()) {
     Json array = Json::array();
-    for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
-      array.push_back(field.cpp_type() == Field::CPPTYPE_MESSAGE
-                          ? ToJson(reflection.GetRepeatedMessage(message, &field, i))
-                          : Json(reflection.GetRepeatedInt32(message, &field, i)));
-    }
+    for (int i = 0; i < reflection.FieldSize(message, &field); ++i) array.push_back(ElementToJson(message, field, i));
     return array;
   }
   switch (field.cpp_type()) {

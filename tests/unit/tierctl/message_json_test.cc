@@ -32,6 +32,32 @@ TEST(MessageJson, WhatWasNotAskedForOrIsNotThereIsLeftOut) {
   EXPECT_EQ(ToJson(window)["index"], 0) << "a field of zero is there";
 }
 
+TEST(MessageJson, WhatIsRepeatedIsAnArrayOfItsKind) {
+  v1::Status status;
+  EXPECT_EQ(ToJson(status)["degraded_by"], Json::array());
+  status.add_degraded_by("torn tensors: 3");
+  status.add_devices()->set_path("/dev/nvme0n1");
+  EXPECT_EQ(ToJson(status)["degraded_by"], Json::array({"torn tensors: 3"}));
+  EXPECT_EQ(ToJson(status)["devices"][0]["path"], "/dev/nvme0n1");
+  v1::Job job;
+  job.add_ranks(2);
+  EXPECT_EQ(ToJson(job)["ranks"], Json::array({2}));
+}
+
+// Of the kinds that the messages repeat none is left out.
+TEST(MessageJson, EveryRepeatedFieldOfEveryMessageHasAKind) {
+  const google::protobuf::FileDescriptor& file = *v1::Status::descriptor()->file();
+  for (int i = 0; i < file.message_type_count(); ++i) {
+    for (int k = 0; k < file.message_type(i)->field_count(); ++k) {
+      const auto& field = *file.message_type(i)->field(k);
+      using Field = google::protobuf::FieldDescriptor;
+      const bool known = field.cpp_type() == Field::CPPTYPE_MESSAGE || field.cpp_type() == Field::CPPTYPE_STRING ||
+                         field.cpp_type() == Field::CPPTYPE_INT32;
+      EXPECT_TRUE(!field.is_repeated() || known) << field.full_name();
+    }
+  }
+}
+
 TEST(MessageJson, EachDocumentSaysItsVersionFirst) {
   EXPECT_EQ(RenderJson({{"removed", "train"}}, -1), R"({"json_version":1,"removed":"train"})");
 }
