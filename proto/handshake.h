@@ -50,10 +50,10 @@ enum class PacketKind : uint16_t {
 };
 
 enum class OpenMode : uint16_t {
-  kAttach = 0,  // Create when absent, else join. The default.
-  kCreate = 1,  // ALREADY_EXISTS on a live job.
-  kJoin = 2,    // NOT_FOUND when absent; needs the token.
-  kResume = 3,  // A named job without live sessions, or the one that another rank of the run resumed.
+  kAttach = 0,          // Create when absent, else join. The default.
+  kCreate = 1,          // ALREADY_EXISTS on a live job.
+  kJoin = 2,            // NOT_FOUND when absent; needs the token.
+  kResume = 3,          // A named job without live sessions, or the one that another rank of the run resumed.
   kResumeOrCreate = 4,  // As kResume, where the job persisted something; else a new named job.
 };
 
@@ -89,8 +89,8 @@ struct Hello {
 
 struct Welcome {
   PacketHeader header;
-  uint16_t code;     // Code; the fields behind `message` are zero unless OK.
-  uint16_t resumed;  // 1: the job was opened from its manifest, by kResume or kResumeOrCreate.
+  uint16_t code;                // Code; the fields behind `message` are zero unless OK.
+  uint16_t resumed;             // 1: the job was opened from its manifest, by kResume or kResumeOrCreate.
   uint32_t request_timeout_ms;  // What kTimeoutDefault means in requests. 0: not told, 60 s.
   char message[kMessageSize];
   uint64_t epoch;

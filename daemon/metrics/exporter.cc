@@ -64,9 +64,8 @@ Result<std::unique_ptr<Exporter>> Exporter::Listen(const std::string& listen) {
 }
 
 Status Exporter::Start(session::ControlApi& api) {
-  return endpoint_->Start([&api, scraper = std::make_shared<Scraper>(api)](std::string_view path) {
-    return PageOf(api, *scraper, path);
-  });
+  return endpoint_->Start(
+      [&api, scraper = std::make_shared<Scraper>(api)](std::string_view path) { return PageOf(api, *scraper, path); });
 }
 
 }  // namespace tier::metrics

@@ -75,10 +75,8 @@ Attached SessionTable::Add(std::unique_ptr<Entry> added, int32_t rank) {
       "session_attached", &job,
       fmt::format("session {} of uid {} attached to job '{}' (rank {})", session, entry.uid, job.name, rank));
   sessions_.emplace(session, std::move(added));
-  return Attached{.job = static_cast<uint64_t>(job.id),
-                  .job_name = job.name,
-                  .token = job.token,
-                  .resumed = job.from_manifest};
+  return Attached{
+      .job = static_cast<uint64_t>(job.id), .job_name = job.name, .token = job.token, .resumed = job.from_manifest};
 }
 
 // The job is open, or never will be.
