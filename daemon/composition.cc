@@ -235,7 +235,7 @@ Status Daemon::WatchEvents() {
   auto subscription =
       control_->Watch({.uid = ::geteuid(), .admin = true, .token = {}}, [this](const session::Event& event) {
         const auto line = event_log_limiter_.Pass(event, engine_->clock().Now());
-        asio::post(io_, [this, event] { OnEvent(event); });
+        if (ServiceStatus::IsAbout(event.kind)) asio::post(io_, [this, event] { OnEvent(event); });
         if (line) spdlog::log(line->fault ? spdlog::level::warn : spdlog::level::info, "{}", line->text);
       });
   if (!subscription) return std::unexpected(std::move(subscription.error()));
@@ -364,7 +364,7 @@ void Daemon::ReportScrapes() {
 // Engine thread; the lines are written by the main thread, which may wait for the reader of the log.
 void Daemon::ReportActivity() {
   if (!spdlog::should_log(spdlog::level::debug)) return activity_.Restart();
-  auto lines = activity_.Note(engine_->engine().Snapshot());
+  auto lines = activity_.Note(control_->Figures());
   if (lines.empty()) return;
   asio::post(io_, [lines = std::move(lines)] {
     for (const std::string& line : lines) spdlog::debug("{}", line);

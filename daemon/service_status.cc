@@ -1,5 +1,6 @@
 #include "daemon/service_status.h"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 #include <utility>
@@ -15,6 +16,12 @@ constexpr std::array<Note, 4> kNotes = {
     {{"draining", "undrained"}, {"degraded", "recovered"}, {"prefault", ""}, {"host_memory", ""}}};
 
 }  // namespace
+
+bool ServiceStatus::IsAbout(std::string_view kind) {
+  // The last two change what it serves.
+  return std::ranges::any_of(kNotes, [&](const Note& note) { return kind == note.begins || kind == note.ends; }) ||
+         kind == "pinned" || kind == "unpinned";
+}
 
 bool ServiceStatus::OnEvent(const session::Event& event) {
   for (const Note& note : kNotes) {

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "daemon/session/control_api.h"
 
@@ -13,6 +14,8 @@ namespace tier {
 class ServiceStatus {
  public:
   void SetServing(std::string text) { serving_ = std::move(text); }
+  // Whether events of this kind change the line: most do not. Any thread.
+  static bool IsAbout(std::string_view kind);
   // True: the line is another one now.
   bool OnEvent(const session::Event& event);
   std::string Line() const;

@@ -70,13 +70,13 @@ std::vector<JobRow> JobRows::Of(std::vector<session::JobDescription> jobs, const
   ChooseRows(&jobs);
   std::vector<JobRow> rows;
   JobRow others{.name = kOtherJobs, .uid = {}, .counters = {}};
-  JobCounters in_rows = ended_rows_;
+  JobCounters in_rows;
   for (size_t i = 0; i < jobs.size(); ++i) {
     const session::JobDescription& job = jobs[i];
     const auto [entry, is_new] = known_.try_emplace(job.id);
     Known& known = entry->second;
     if (i >= kJobRowsMax) {
-      if (known.has_row) EndRow(known), Add(known.counted, &in_rows);
+      if (known.has_row) EndRow(known);
       known = {};
       for (const auto gauge : kSums) others.counters.*gauge += job.counters.*gauge;
       tiering::AddPool(job.counters.pool, &others.counters.pool);
@@ -90,6 +90,7 @@ std::vector<JobRow> JobRows::Of(std::vector<session::JobDescription> jobs, const
   }
   std::ranges::sort(rows,
                     [](const JobRow& a, const JobRow& b) { return std::tie(a.name, a.uid) < std::tie(b.name, b.uid); });
+  Add(ended_rows_, &in_rows);
   const JobCounters rest = Rest(totals, in_rows);
   for (const auto counter : kCounters) {
     uint64_t& shown = others_shown_.*counter;

@@ -4,11 +4,12 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 #include <system_error>
+
+#include "daemon/memory/kernel_text.h"
 
 namespace tier::metrics {
 namespace {
@@ -24,8 +25,7 @@ constexpr size_t kFields = 22;
 
 // The name may hold blanks and brackets: what follows the last bracket counts.
 bool ReadStat(const std::string& path, std::array<uint64_t, kFields>* fields) {
-  std::ifstream file(path);
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const std::string text = memory::ReadText(path).value_or("");
   const size_t name_end = text.rfind(')');
   if (name_end == std::string::npos) return false;
   std::istringstream rest(text.substr(name_end + 1));
@@ -38,12 +38,7 @@ bool ReadStat(const std::string& path, std::array<uint64_t, kFields>* fields) {
 }
 
 double BootTime(const std::string& path) {
-  std::ifstream file(path);
-  for (std::string word; file >> word;) {
-    double seconds = 0;
-    if (word == "btime" && file >> seconds) return seconds;
-  }
-  return 0;
+  return static_cast<double>(memory::Field(memory::ReadText(path).value_or(""), "btime").value_or(0));
 }
 
 uint64_t CountEntries(const std::string& folder) {

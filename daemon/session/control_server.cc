@@ -240,19 +240,28 @@ Result<PoolDescription> ControlServer::DescribePool(const Caller& caller) {
   return PartOf(**taken, caller);
 }
 
+DaemonDescription ControlServer::Condition(const tiering::EngineSnapshot& snapshot) const {
+  DaemonDescription d;
+  d.ssd_mode = facts_.ssd_mode;
+  d.ssd_mode_reason = facts_.ssd_mode_reason;
+  if (facts_.memory_mode) d.memory_mode = facts_.memory_mode();
+  if (facts_.memory_mode_reason) d.memory_mode_reason = facts_.memory_mode_reason();
+  d.engine.torn_count = snapshot.torn_count;
+  d.devices = facts_.devices;
+  for (size_t i = 0; i < std::min(d.devices.size(), snapshot.devices.size()); ++i)
+    d.devices[i].now = snapshot.devices[i];
+  return d;
+}
+
 Result<DaemonDescription> ControlServer::Describe() {
   auto description = Ask<DaemonDescription>([this]() -> Result<DaemonDescription> {
-    DaemonDescription d;
-    d.engine = Figures();
+    const tiering::EngineSnapshot& figures = Figures();
+    DaemonDescription d = Condition(figures);
+    d.engine = figures;
+    if (d.memory_mode.empty()) d.memory_mode = "unpinned";
     d.huge_page_mode = facts_.huge_page_mode ? facts_.huge_page_mode() : "small";
-    d.memory_mode = facts_.memory_mode ? facts_.memory_mode() : "unpinned";
-    if (facts_.memory_mode_reason) d.memory_mode_reason = facts_.memory_mode_reason();
     if (facts_.prefault) d.prefault = facts_.prefault();
     if (facts_.shortage) d.shortage = facts_.shortage();
-    d.devices = facts_.devices;
-    for (size_t i = 0; i < d.devices.size(); ++i) {
-      if (i < d.engine.devices.size()) d.devices[i].now = d.engine.devices[i];
-    }
     return d;
   });
   if (!description) return description;
@@ -262,8 +271,6 @@ Result<DaemonDescription> ControlServer::Describe() {
   const base::Duration uptime = parts_.clock.Now() - started_;
   description->uptime_seconds = std::chrono::duration<double>(uptime).count();
   description->io_mode = facts_.io_mode;
-  description->ssd_mode = facts_.ssd_mode;
-  description->ssd_mode_reason = facts_.ssd_mode_reason;
   description->spin_mode = facts_.spin_mode;
   if (facts_.spin_pauses) description->spin_pauses = facts_.spin_pauses();
   description->draining = draining();
@@ -404,16 +411,9 @@ void ControlServer::EmitDevice(size_t device, const tiering::DeviceView& now) {
 
 // A change of the causes, not of their figures: a device with one more error is no news.
 void ControlServer::EmitDegraded(const tiering::EngineSnapshot& snapshot) {
-  DaemonDescription now{
-      .ssd_mode = facts_.ssd_mode, .ssd_mode_reason = facts_.ssd_mode_reason, .devices = facts_.devices};
-  if (facts_.memory_mode) now.memory_mode = facts_.memory_mode();
-  if (facts_.memory_mode_reason) now.memory_mode_reason = facts_.memory_mode_reason();
-  now.engine.torn_count = snapshot.torn_count;
-  for (size_t i = 0; i < std::min(now.devices.size(), snapshot.devices.size()); ++i)
-    now.devices[i].now = snapshot.devices[i];
   std::array<bool, kDegradedCauses> causes{};
   std::string text;
-  for (const Degradation& each : DegradedBy(now)) {
+  for (const Degradation& each : DegradedBy(Condition(snapshot))) {
     TIER_CHECK(static_cast<size_t>(each.cause) < causes.size(), "cause {}", static_cast<size_t>(each.cause));
     causes[static_cast<size_t>(each.cause)] = true;
     text += (text.empty() ? "" : "; ") + each.text;

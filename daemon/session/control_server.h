@@ -90,6 +90,8 @@ class ControlServer final : public ControlApi {
                                           std::function<void(const Event&)> callback) override;
   std::vector<Event> RecentEvents(const Caller& caller, uint64_t since) override;
 
+  // The engine's figures, not older than others asked for them; until the next call. Engine thread.
+  const tiering::EngineSnapshot& Figures();
   // Compares the engine's figures with those of the last call and tells watchers what became worse. Engine thread,
   // about every second; does nothing while there is no watcher.
   void EmitChanges();
@@ -114,9 +116,10 @@ class ControlServer final : public ControlApi {
   Status CheckPurge(const Job& job, const std::string& name, const std::vector<StoredManifestDescription>& stored);
   Status RemoveStored(const Caller& caller, const std::string& name,
                       const std::vector<StoredManifestDescription>& stored, bool purge);
-  const tiering::EngineSnapshot& Figures();    // Engine thread; until its next call.
   std::shared_ptr<const PoolSnapshot> Pool();  // Engine thread.
   void EmitDevice(size_t device, const tiering::DeviceView& now);
+  // What DegradedBy looks at. Engine thread.
+  DaemonDescription Condition(const tiering::EngineSnapshot& snapshot) const;
   void EmitDegraded(const tiering::EngineSnapshot& snapshot);
   static JobDescription Describe(const Job& job, const tiering::JobCounters& counters);
   void StartDrain(const Caller& caller, const std::string& job, uint32_t timeout_ms, SessionFlush::Done done);

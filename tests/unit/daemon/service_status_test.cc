@@ -32,6 +32,14 @@ TEST(ServiceStatus, ALaterNoteOfAKindTakesThePlaceOfTheEarlier) {
   EXPECT_EQ(status.Line(), "serving; all is there");
 }
 
+TEST(ServiceStatus, IsAboutWhatChangesTheLineAndNothingElse) {
+  for (const char* kind :
+       {"draining", "undrained", "degraded", "recovered", "prefault", "host_memory", "pinned", "unpinned"})
+    EXPECT_TRUE(ServiceStatus::IsAbout(kind)) << kind;
+  for (const char* kind : {"session_attached", "job_opened", "drain"})
+    EXPECT_FALSE(ServiceStatus::IsAbout(kind)) << kind;
+}
+
 TEST(ServiceStatus, OtherEventsAreNoPartOfIt) {
   ServiceStatus status;
   status.SetServing("serving");
