@@ -13,6 +13,15 @@ namespace tier::storage::testing {
 
 class SsdTierFixture : public ::testing::Test {
  protected:
+  static constexpr uint64_t kSize = 64 * kMiB;  // Of a device.
+
+  // One device, in a file of the directory.
+  SsdTierOptions Options() {
+    SsdTierOptions options;
+    options.devices = {{.path = directory_.File("tier.img"), .size = kSize}};
+    options.windows_max = 64;
+    return options;
+  }
   std::unique_ptr<SsdTier> Open(const SsdTierOptions& options) {
     auto tier = SsdTier::Open(options, *workers_);
     EXPECT_TRUE(tier) << tier.error().message;

@@ -28,44 +28,13 @@
 #include "daemon/control/convert.h"
 #include "daemon/control/identity_servers.h"
 #include "proto/mapping.h"
-#include "tests/support/control/fake_control_api.h"
+#include "tests/support/control/grpc_fixture.h"
 #include "tests/support/proto/thread_shortage.h"
 
 namespace tier::control {
 namespace {
 
-class GrpcServerTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    char pattern[] = "/tmp/tier-control-XXXXXX";
-    directory_ = ::mkdtemp(pattern);
-    ASSERT_EQ(::chmod(directory_.c_str(), 0755), 0);
-    options_.control_socket = directory_ + "/control.sock";
-    options_.admin_socket = directory_ + "/admin.sock";
-    options_.admin_group = "no-such-group";
-    auto server = GrpcServer::Start(options_, api_);
-    ASSERT_TRUE(server) << server.error().message;
-    server_ = std::move(*server);
-  }
-  void TearDown() override {
-    server_.reset();
-    std::filesystem::remove_all(directory_);
-  }
-  std::unique_ptr<v1::Control::Stub> Stub(const std::string& path) {
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    return v1::Control::NewStub(
-        grpc::CreateCustomChannel("unix:" + path, grpc::InsecureChannelCredentials(), arguments));
-  }
-  static void SetDeadline(grpc::ClientContext* context) {
-    context->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
-  }
-
-  std::string directory_;
-  GrpcServerOptions options_;
-  test::FakeControlApi api_;
-  std::unique_ptr<GrpcServer> server_;
-};
+class GrpcServerTest : public test::GrpcFixture {};
 
 // grpc.health.v1.Health/Check as any probe asks it: 1 is SERVING, 2 NOT_SERVING, 0 any refusal.
 int Health(const std::string& socket, const std::string& service) {

@@ -1,8 +1,5 @@
 // Streams of events to gRPC clients: what comes, from where on, and to a slow one.
-#include <sys/stat.h>
-
 #include <chrono>
-#include <filesystem>
 #include <future>
 #include <memory>
 #include <string>
@@ -13,43 +10,12 @@
 #include "control.grpc.pb.h"
 #include "daemon/control/grpc_server.h"
 #include "daemon/control/watch_reactor.h"
-#include "tests/support/control/fake_control_api.h"
+#include "tests/support/control/grpc_fixture.h"
 
 namespace tier::control {
 namespace {
 
-class WatchTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    char pattern[] = "/tmp/tier-control-XXXXXX";
-    directory_ = ::mkdtemp(pattern);
-    ASSERT_EQ(::chmod(directory_.c_str(), 0755), 0);
-    options_.control_socket = directory_ + "/control.sock";
-    options_.admin_socket = directory_ + "/admin.sock";
-    options_.admin_group = "no-such-group";
-    auto server = GrpcServer::Start(options_, api_);
-    ASSERT_TRUE(server) << server.error().message;
-    server_ = std::move(*server);
-  }
-  void TearDown() override {
-    server_.reset();
-    std::filesystem::remove_all(directory_);
-  }
-  std::unique_ptr<v1::Control::Stub> Stub(const std::string& path) {
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    return v1::Control::NewStub(
-        grpc::CreateCustomChannel("unix:" + path, grpc::InsecureChannelCredentials(), arguments));
-  }
-  static void SetDeadline(grpc::ClientContext* context) {
-    context->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
-  }
-
-  std::string directory_;
-  GrpcServerOptions options_;
-  test::FakeControlApi api_;
-  std::unique_ptr<GrpcServer> server_;
-};
+class WatchTest : public test::GrpcFixture {};
 
 TEST_F(WatchTest, WatchDeliversWhatHappensAfterItsHeaders) {
   auto stub = Stub(options_.control_socket);

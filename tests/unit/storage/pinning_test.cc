@@ -16,17 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 using testing::WithoutMemoryLock;
 
-constexpr uint64_t kSize = 64 * kMiB;
-
-class Pinning : public testing::SsdTierFixture {
- protected:
-  SsdTierOptions Options() {
-    SsdTierOptions options;
-    options.devices = {{.path = directory_.File("tier.img"), .size = kSize}};
-    options.windows_max = 64;
-    return options;
-  }
-};
+class Pinning : public testing::SsdTierFixture {};
 
 TEST_F(Pinning, IsPinnedFromTheStartOnlyWhereAllWindowsCanBe) {
   const WithoutMemoryLock ordinary;

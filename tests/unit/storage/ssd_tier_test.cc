@@ -28,20 +28,11 @@ using testing::ScratchDirectory;
 using testing::WindowMemory;
 using testing::WithoutMemoryLock;
 
-constexpr uint64_t kSize = 64 * kMiB;
 constexpr WindowIndex kWindow{0};
 constexpr WindowIndex kOtherWindow{1};
 constexpr int kWaitMs = 30'000;
 
-class SsdTierTest : public testing::SsdTierFixture {
- protected:
-  SsdTierOptions Options() {
-    SsdTierOptions options;
-    options.devices = {{.path = directory_.File("tier.img"), .size = kSize}};
-    options.windows_max = 64;
-    return options;
-  }
-};
+class SsdTierTest : public testing::SsdTierFixture {};
 
 std::map<uint64_t, TransferResult> Finish(SsdTier* tier) {
   TransferPort& port = tier->transfers();
