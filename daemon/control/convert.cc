@@ -1,5 +1,6 @@
 #include "daemon/control/convert.h"
 
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -38,8 +39,10 @@ session::OpenJobRequest FromMessage(const v1::OpenJobRequest& message) {
   session::OpenJobRequest request;
   request.name = message.name();
   request.token = message.token();
-  // An unknown number is kept as it is: ValidateOpenJob refuses it with the same words as the handshake's.
-  request.mode = static_cast<proto::OpenMode>(static_cast<uint16_t>(message.mode()));
+  // ValidateOpenJob refuses an unknown number with the same words as the handshake's: one that has more bits than there
+  // must not become a known one.
+  const int mode = message.mode();
+  request.mode = static_cast<proto::OpenMode>(std::in_range<uint16_t>(mode) ? static_cast<uint16_t>(mode) : UINT16_MAX);
   request.named = message.named();
   // proto3 cannot tell rank 0 from no rank: it counts only within a world.
   request.rank = message.world_size() > 0 ? message.rank() : -1;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "daemon/session/control_api.h"
+
 namespace tier::control {
 namespace {
 
@@ -47,6 +49,17 @@ TEST(Convert, OpenJobKeepsEveryField) {
   EXPECT_EQ(request.world_size, 8);
   EXPECT_EQ(request.guarantee_bytes, 1u);
   EXPECT_EQ(request.limit_bytes, 2u);
+}
+
+TEST(Convert, AModeOfMoreThanSixteenBitsIsRefused) {
+  for (const int mode : {-1, 5, 65'535, 65'536, 65'537, -65'536}) {
+    v1::OpenJobRequest message;
+    message.set_name("run-7");
+    message.set_mode(static_cast<v1::OpenMode>(mode));
+    const auto valid = session::ValidateOpenJob(FromMessage(message));
+    ASSERT_FALSE(valid.has_value()) << mode;
+    EXPECT_EQ(valid.error().code, Code::kInvalid) << mode;
+  }
 }
 
 TEST(Convert, JobCarriesCountersAndRanks) {
