@@ -1,12 +1,10 @@
 // Clients of the control sockets that send descriptors: calls of others are answered meanwhile, and nothing is left.
 // On a kernel that refuses descriptors at the sender (6.16), and on one that queues them.
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 
 #include <chrono>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
@@ -16,9 +14,8 @@
 #include <gtest/gtest.h>
 
 #include "control.grpc.pb.h"
-#include "daemon/control/grpc_server.h"
 #include "proto/mapping.h"
-#include "tests/support/control/fake_control_api.h"
+#include "tests/support/control/grpc_fixture.h"
 #include "tests/support/session/hostile_descriptor.h"
 
 namespace tier::control {
@@ -39,31 +36,18 @@ proto::FileDescriptor ConnectTo(const std::string& path) {
   return client;
 }
 
-class ControlDescriptors : public ::testing::TestWithParam<std::tuple<HostileKind, bool>> {
+class ControlDescriptors : public test::GrpcFixture,
+                           public ::testing::WithParamInterface<std::tuple<HostileKind, bool>> {
  protected:
   void SetUp() override {
     std::string why_not;
     hostile_ = HostileDescriptor::Make(std::get<0>(GetParam()), &why_not);
     if (hostile_ == nullptr) GTEST_SKIP() << why_not;
-    char pattern[] = "/tmp/tier-descriptors-XXXXXX";
-    directory_ = ::mkdtemp(pattern);
-    options_.control_socket = directory_ + "/control.sock";
-    options_.admin_socket = directory_ + "/admin.sock";
-    options_.admin_group = "no-such-group";
     options_.descriptors_refused = std::get<1>(GetParam());
-    auto server = GrpcServer::Start(options_, api_);
-    ASSERT_TRUE(server) << server.error().message;
-    server_ = std::move(*server);
-  }
-  void TearDown() override {
-    server_.reset();
-    std::filesystem::remove_all(directory_);
+    GrpcFixture::SetUp();
   }
   bool StatusIsAnswered(const std::string& path) {
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    const auto stub =
-        v1::Control::NewStub(grpc::CreateCustomChannel("unix:" + path, grpc::InsecureChannelCredentials(), arguments));
+    const auto stub = Stub(path);
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() +
                          std::chrono::milliseconds(session::testing::kHostileWaitMs));
@@ -71,11 +55,7 @@ class ControlDescriptors : public ::testing::TestWithParam<std::tuple<HostileKin
     return stub->GetStatus(&context, {}, &status).ok();
   }
 
-  std::string directory_;
-  GrpcServerOptions options_;
-  test::FakeControlApi api_;
   std::unique_ptr<HostileDescriptor> hostile_;
-  std::unique_ptr<GrpcServer> server_;
 };
 
 TEST_P(ControlDescriptors, HoldNoCallUp) {

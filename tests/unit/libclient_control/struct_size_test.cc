@@ -2,18 +2,14 @@
 // size is refused before the call has taken effect.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <filesystem>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "daemon/control/grpc_server.h"
-#include "tests/support/control/fake_control_api.h"
+#include "tests/support/control/grpc_fixture.h"
 #include "tier/control.h"
 
 namespace tier::control {
@@ -57,23 +53,16 @@ class CallersStructs {
   std::vector<std::byte> bytes_;
 };
 
-class StructSizeTest : public ::testing::Test {
+class StructSizeTest : public test::GrpcFixture {
  protected:
   void SetUp() override {
-    char pattern[] = "/tmp/tier-struct-XXXXXX";
-    directory_ = ::mkdtemp(pattern);
-    ASSERT_EQ(::chmod(directory_.c_str(), 0755), 0);
-    options_.control_socket = directory_ + "/control.sock";
-    options_.admin_socket = directory_ + "/admin.sock";
-    options_.admin_group = "no-such-group";
-    server_ = std::move(GrpcServer::Start(options_, api_).value());
+    ASSERT_NO_FATAL_FAILURE(GrpcFixture::SetUp());
     ASSERT_EQ(tier_control_connect(options_.control_socket.c_str(), nullptr, &control_), TIER_OK)
         << tier_control_last_error();
   }
   void TearDown() override {
     tier_control_close(control_);
-    server_.reset();
-    std::filesystem::remove_all(directory_);
+    GrpcFixture::TearDown();
   }
   int Open(const char* name, tier_control_job* job) {
     tier_control_open_options open = TIER_CONTROL_OPEN_OPTIONS_INIT;
@@ -82,10 +71,6 @@ class StructSizeTest : public ::testing::Test {
     return tier_control_open_job(control_, &open, job);
   }
 
-  std::string directory_;
-  GrpcServerOptions options_;
-  test::FakeControlApi api_;
-  std::unique_ptr<GrpcServer> server_;
   tier_control* control_ = nullptr;
 };
 
