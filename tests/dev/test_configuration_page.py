@@ -24,6 +24,8 @@ def test_the_page_is_up_to_date() -> None:
         pytest.skip(f"needs a build: {PROGRAM} is not there")
     printed = subprocess.run([PROGRAM, "--print-default-config"], capture_output=True, text=True, check=True).stdout
     assert configuration_page.page(printed) == PAGE, "run tools/dev.d/configuration_page.py"
+    script = ROOT / "tools/dev.d/configuration_page.py"
+    assert subprocess.run([script], input=printed, capture_output=True, text=True, check=True).stdout == PAGE
 
 
 def test_the_page_has_every_option_of_the_table() -> None:

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Writes docs/configuration.md from what `tierd --print-default-config` prints: a section for each table of the file,
 and below it each option with its default and its meaning.
 
