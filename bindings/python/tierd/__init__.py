@@ -1,4 +1,4 @@
-"""tierd for Python: tensors that live in the node's memory-tiering daemon, in RAM and on SSD.
+"""tierd for Python: tensors that live in the node's memory-tiering daemon, in RAM and on SSD::
 
     import numpy, tierd
 

@@ -288,6 +288,8 @@ class Client:
     # ---- Figures ----
 
     def stats(self) -> Stats:
+        """What this client has done since it connected, and what it holds now. Sends no request: it also answers when
+        the daemon has ended."""
         fields = library.StatsFields(struct_size=ctypes.sizeof(library.StatsFields))
         self._session.call("tier_stats", ctypes.byref(fields))
         fields.copied_to_tensors_bytes += sum(list(self._copied_to.values()))
@@ -304,6 +306,8 @@ class Client:
 
     @property
     def session(self) -> SessionState:
+        """The daemon, the job and its token, and whether the session still is there, at the moment of the question.
+        Sends no request; ``connected`` is false when the daemon has ended, or has ended the session."""
         fields = library.SessionFields(struct_size=ctypes.sizeof(library.SessionFields))
         self._session.call("tier_session", ctypes.byref(fields))
         return SessionState(
@@ -327,6 +331,8 @@ class Client:
 
     @property
     def closed(self) -> bool:
+        """Whether :meth:`close` was called. A session that the daemon has ended is not closed: see ``connected`` of
+        :attr:`session`."""
         return self._session.closed
 
     def close(self) -> None:

@@ -242,6 +242,7 @@ class Control:
         return Watch(call, self.path)
 
     def close(self) -> None:
+        """Ends the channel, and the streams of events over it."""
         self._channel.close()
 
     def __enter__(self) -> Control:
@@ -284,6 +285,7 @@ class Watch:
         return Event(message.sequence, message.unix_time_ms, message.kind, message.job, message.message)
 
     def cancel(self) -> None:
+        """Ends the stream: a ``next`` that waits raises ``StopIteration``. Any thread may call it, and again."""
         self._call.cancel()
 
     def __enter__(self) -> Watch:

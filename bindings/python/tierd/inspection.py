@@ -61,6 +61,7 @@ class Pss:
 
     @property
     def total(self) -> int:
+        """Both together."""
         return self.anonymous + self.files
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TypeAlias
 
+#: The name of a tensor: an id of 64 bits, or a string, to which the daemon gives an id.
 Key: TypeAlias = "int | str"
 
 
@@ -18,12 +19,18 @@ class Stats:
 
     copied_to_tensors_bytes: int
     copied_from_tensors_bytes: int
+    #: Leases granted.
     acquires: int
-    acquire_waits: int  # Acquires whose answer took longer than 20 µs.
+    #: Acquires that slept until their answer came; a call that spins first: after 20 µs.
+    acquire_waits: int
+    #: The sum of their waiting times, over all threads.
     acquire_wait_ns: int
     leases_open: int
+    #: Windows of the arena that this process has mapped for the client.
     windows_mapped: int
+    #: Mappings that show scattered blocks side by side.
     stitched_mappings: int
+    #: Windows that are registered with CUDA.
     windows_registered: int
 
 
@@ -32,7 +39,8 @@ class CopyFigures:
     """What a copy has found in the elements that it copied."""
 
     nbytes: int
-    non_finite: int  # Elements that are infinite or NaN.
+    #: Elements that are infinite or NaN.
+    non_finite: int
     sum_of_squares: float
 
 
@@ -41,26 +49,35 @@ class TensorState:
     """Where a tensor lies at this moment, in bytes."""
 
     size: int
+    #: Rises each time that write leases on the tensor are granted.
     generation: int
+    #: Bytes that have a copy in RAM.
     ram_bytes: int
+    #: Bytes that have a valid copy on SSD; a byte may have both.
     ssd_bytes: int
+    #: Every byte has been sealed since the tensor was created.
     sealed: bool
+    #: A lease for reading would raise :class:`tierd.Torn`.
     torn: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SessionState:
-    """The daemon and the job of this client. ``token`` lets other processes join the job (``TIERD_JOB_TOKEN``).
-    ``window_size`` is that of the largest windows, in bytes. ``resumed``: the job was opened with what an earlier run
-    had persisted."""
+    """The daemon and the job of this client."""
 
+    #: Which run of the daemon.
     epoch: int
+    #: The daemon's number of this session.
     session: int
+    #: Of the largest windows of the arena, in bytes.
     window_size: int
     job: str
+    #: Lets other processes join the job: hand it on as ``TIERD_JOB_TOKEN``.
     token: str
     socket: str
+    #: False once the daemon has ended, or has ended the session.
     connected: bool
+    #: The job was opened with what an earlier run had persisted.
     resumed: bool = False
 
 
@@ -70,5 +87,7 @@ class Part:
 
     key: Key
     offset: int = 0
-    length: int = 0  # 0: to the end.
+    #: 0: to the end.
+    length: int = 0
+    #: More than 0: create the tensor with that many bytes.
     size: int = 0

@@ -18,6 +18,7 @@
 extern "C" {
 #endif
 
+/* Version of this header. tier_version() tells that of the library. */
 #define TIER_VERSION_MAJOR 0
 #define TIER_VERSION_MINOR 1
 #define TIER_VERSION_PATCH 0
@@ -112,8 +113,8 @@ TIER_API void tier_close(tier_client* client);
 
 typedef struct tier_session_view {
   size_t struct_size;
-  uint64_t epoch; /* which run of the daemon */
-  uint64_t session;
+  uint64_t epoch;       /* which run of the daemon */
+  uint64_t session;     /* the daemon's number of this session */
   uint64_t window_size; /* bytes of the largest windows of the arena */
   const char* job;      /* the three strings belong to the client, until tier_close */
   const char* token;    /* what other processes need to join: hand it on as TIERD_JOB_TOKEN */
@@ -121,10 +122,14 @@ typedef struct tier_session_view {
   int connected; /* 0 once the daemon has ended, or has ended the session */
   int resumed;   /* 1: the job was opened with what an earlier run persisted */
 } tier_session_view;
+/* Tells which daemon and which job the client is connected to. Fills *view; set its struct_size before. It sends no
+ * request, so it also answers when the daemon has ended: `connected` is 0 then, and 0 in a forked child. INVALID: no
+ * client, or struct_size is not set. */
 TIER_API int tier_session(tier_client* client, tier_session_view* view);
 
 /* ---- Tensors under leases ---------------------------------------------------------------------------------------- */
 
+/* Flags. A call that does not take a flag which it is given returns INVALID. */
 enum {
   TIER_WRITE = 1u << 0,        /* exclusive lease */
   TIER_SHARED = 1u << 1,       /* id in the job-wide namespace */
@@ -219,17 +224,21 @@ TIER_API int tier_intern(tier_client* client, const char* key, size_t length, ui
 
 typedef struct tier_tensor_view {
   size_t struct_size;
-  uint64_t size;
-  uint64_t generation;
-  uint64_t ram_bytes;
-  uint64_t ssd_bytes;
-  int sealed;
-  int torn;
+  uint64_t size;       /* of the tensor, in bytes */
+  uint64_t generation; /* rises each time that write leases on it are granted */
+  uint64_t ram_bytes;  /* bytes that have a copy in RAM */
+  uint64_t ssd_bytes;  /* bytes that have a valid copy on SSD; a byte may have both */
+  int sealed;          /* 1: every byte has been sealed since the tensor was created */
+  int torn;            /* 1: an acquire for reading would return TORN */
 } tier_tensor_view;
+/* Tells where a tensor lies at this moment. Fills *view; set its struct_size before. `flags`: TIER_SHARED or 0. It
+ * needs no lease and moves nothing; like tier_acquire it first waits for an unfinished swap of the tensor by this
+ * client. NOT_FOUND: there is no such tensor. */
 TIER_API int tier_tensor(tier_client* client, uint64_t tensor, uint32_t flags, tier_tensor_view* view);
 
 /* ---- Streaming copies -------------------------------------------------------------------------------------------- */
 
+/* Types of elements, for tier_copy_options and tier_optimizer_options. */
 enum { TIER_BYTES = 0, TIER_FP32 = 1, TIER_BF16 = 2, TIER_FP16 = 3 };
 
 typedef struct tier_copy_options {
@@ -360,14 +369,17 @@ typedef struct tier_stats_view {
    * goes to SSD or comes from there. The job's traffic with SSD is the daemon's figure (tierctl job show, metrics). */
   uint64_t copied_to_tensors_bytes;
   uint64_t copied_from_tensors_bytes;
-  uint64_t acquires;        /* leases granted by create and acquire, by started calls too */
-  uint64_t acquire_waits;   /* acquires whose answer took longer than 20 µs */
-  uint64_t acquire_wait_ns; /* the sum of their waiting times, over all threads */
-  uint64_t leases_open;
-  uint64_t windows_mapped;
-  uint64_t stitched_mappings;
+  uint64_t acquires;           /* leases granted by create and acquire, by started calls too */
+  uint64_t acquire_waits;      /* acquires that slept until their answer came; a call that spins first: after 20 µs */
+  uint64_t acquire_wait_ns;    /* the sum of their waiting times, over all threads */
+  uint64_t leases_open;        /* now */
+  uint64_t windows_mapped;     /* windows of the arena that this process has mapped for the client now */
+  uint64_t stitched_mappings;  /* mappings that show scattered blocks side by side, now (tier_lease_data) */
   uint64_t windows_registered; /* registered with CUDA */
 } tier_stats_view;
+/* What the client has done since it connected; fields that say "now" are the present state. Fills *view; set its
+ * struct_size before. It sends no request, and answers when the daemon has ended too. DISCONNECTED in a forked
+ * child. */
 TIER_API int tier_stats(tier_client* client, tier_stats_view* view);
 
 #ifdef __cplusplus

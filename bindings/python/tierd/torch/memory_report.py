@@ -28,12 +28,16 @@ from .stored_parameter import stored_of
 class Place:
     """Where tensors of one kind lie, in bytes. Each byte counts once: one that is in RAM and on SSD counts as RAM."""
 
-    process: int = 0  # In memory of this process.
-    ram: int = 0  # In RAM of tierd.
-    ssd: int = 0  # On SSD alone.
+    #: In memory of this process.
+    process: int = 0
+    #: In RAM of tierd.
+    ram: int = 0
+    #: On SSD alone.
+    ssd: int = 0
 
     @property
     def total(self) -> int:
+        """All three together."""
         return self.process + self.ram + self.ssd
 
     def __add__(self, other: Place) -> Place:
@@ -45,19 +49,27 @@ class MemoryReport:
     """Bytes, at the moment of the call. ``print`` shows a table, a notebook too; :meth:`plot` draws it."""
 
     parameters: Place
-    gradients: Place  # Those that exist. One on its way into tierd counts there.
-    optimizer_state: Place  # None before the first step.
-    activations: Place  # What is offloaded. What stays in the process is in ``process`` only.
+    #: Those that exist. One on its way into tierd counts there.
+    gradients: Place
+    #: Zero before the first step.
+    optimizer_state: Place
+    #: What is offloaded. What stays in the process is in ``process`` only.
+    activations: Place
     buffers: Place
 
-    process: Pss | None  # This process. Views over leases are no part of it: they lie in the arena.
+    #: This process. Views over leases are no part of it: they lie in the arena.
+    process: Pss | None
     daemon: Pss | None
-    memfds: int | None  # Allocated to the daemon's memfds: the arena, and the rings of all clients.
-    arena: int | None  # Windows that the daemon has made, of all jobs.
+    #: Allocated to the daemon's memfds: the arena, and the rings of all clients.
+    memfds: int | None
+    #: Windows that the daemon has made, of all jobs.
+    arena: int | None
     arena_max: int | None
-    held: int | None  # Of the arena, windows of this job.
+    #: Of the arena, windows of this job.
+    held: int | None
 
-    plain_torch: int  # Parameters, buffers, a gradient and the state of each that is trained, and the same activations.
+    #: Parameters, buffers, a gradient and the state of each that is trained, and the same activations.
+    plain_torch: int
 
     @property
     def parts(self) -> Mapping[str, Place]:
