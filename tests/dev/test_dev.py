@@ -13,7 +13,21 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEV = ROOT / "tools/dev"
-VERBS = ("setup", "build", "test", "check", "fmt", "tidy", "demo", "bench", "faults", "fuzz", "package", "clean")
+VERBS = (
+    "setup",
+    "build",
+    "test",
+    "check",
+    "fmt",
+    "tidy",
+    "docs",
+    "demo",
+    "bench",
+    "faults",
+    "fuzz",
+    "package",
+    "clean",
+)
 PARTS = ("say", "packages", "preflight", "setup")
 
 
@@ -45,7 +59,14 @@ def test_the_list_of_verbs_is_whole() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("nonsense",), ("build", "nonsense"), ("setup", "--nonsense"), ("test", "--nonsense"), ("package", "nonsense")],
+    [
+        ("nonsense",),
+        ("build", "nonsense"),
+        ("setup", "--nonsense"),
+        ("test", "--nonsense"),
+        ("package", "nonsense"),
+        ("docs", "nonsense"),
+    ],
 )
 def test_a_wrong_word_is_refused_with_the_right_ones(arguments: tuple[str, ...]) -> None:
     answer = dev(*arguments)
