@@ -11,15 +11,16 @@ from collections.abc import Iterator
 import launcher
 import pytest
 from launcher import BUILD, ROOT
+from page_blocks import texts
 
 
 PYTHON_ANSWERS = [r"the same bytes\n", r"loss \d+\.\d+\n"]
 
 
 def snippets(language: str, count: int) -> list[str]:
-    blocks = re.findall(rf"^```{language}\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == count, f"README.md has {len(blocks)} {language} blocks"
-    return [str(block) for block in blocks]
+    found = texts("README.md", language)
+    assert len(found) == count, f"README.md has {len(found)} {language} blocks"
+    return found
 
 
 @pytest.fixture

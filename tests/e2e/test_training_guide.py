@@ -9,9 +9,9 @@ import sys
 
 import launcher
 import pytest
-from launcher import ROOT
+from page_blocks import texts
 
-BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/training.md").read_text(), re.MULTILINE | re.DOTALL)
+BLOCKS = texts("docs/training.md", "python")
 ANSWERS = [
     "trained True", "clipped True", "trained True", "state in tierd True", "accumulated 4", "norm True",
     "created True", "loaded True 0.001", "tuned in steps: 8", "accelerated 2", "resumed at 1", "ranks 2",

@@ -1,0 +1,76 @@
+"""The fenced blocks of a page in Markdown, for the tests that run them.
+
+A comment of the page's source may stand above a block:
+
+    <!-- not run: REASON -->      a shell block that no test can run: what it types is looked up in each program's help
+    <!-- partly run: REASON -->   the same; its lines that begin with tierctl run, without what they are piped into
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator
+
+from launcher import ROOT
+
+_FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
+_MARK = re.compile(r"<!-- (not|partly) run: ([^>]+?) -->\s*\Z")
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """One fenced block. ``answer``: the text block right behind it, which shows what it prints."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+    run: str = "whole"  # Or "partly", or "not".
+    reason: str = ""  # Why no test runs all of it.
+    answer: str | None = None
+
+    @property
+    def script(self) -> str:
+        """What a test runs of it."""
+        if self.run == "whole":
+            return self.text
+        ours = [line for line in self.text.splitlines() if self.run == "partly" and line.startswith("tierctl ")]
+        return "\n".join(line.split(" | ")[0] for line in ours)
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def blocks(page: str) -> list[Block]:
+    """The blocks of a page, by its path from the root of the repository. What Sphinx fills in is none."""
+    text = (ROOT / page).read_text()
+    found: list[Block] = []
+    end_before = 0
+    for match in _FENCE.finditer(text):
+        between, language = text[end_before : match.start()], match["language"]
+        end_before = match.end()
+        if language.startswith("{"):
+            continue
+        body = re.sub(rf"^{match['indent']}", "", match["text"], flags=re.MULTILINE)
+        if language == "text" and found and found[-1].answer is None and not between.strip():
+            found[-1] = dataclasses.replace(found[-1], answer=body)
+            continue
+        mark = _MARK.search(text[: match.start()])
+        line = text.count("\n", 0, match.start()) + 1
+        found.append(Block(page, line, language, body, *(mark.groups() if mark else ())))
+    return found
+
+
+def user_pages() -> Iterator[str]:
+    """What users and operators read: README.md, and all pages of docs/ except those about how tierd works within."""
+    yield "README.md"
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        page = path.relative_to(ROOT).as_posix()
+        if not page.startswith("docs/decisions/") and path.name not in ("architecture.md", "formats.md"):
+            yield page
+
+
+def texts(page: str, language: str) -> list[str]:
+    """The blocks of one language, as they stand on the page."""
+    return [block.text for block in blocks(page) if block.language == language]
