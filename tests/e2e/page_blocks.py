@@ -63,8 +63,9 @@ def blocks(page: str) -> list[Block]:
 
 
 def user_pages() -> Iterator[str]:
-    """What users and operators read: README.md, and all pages of docs/ except those about how tierd works within."""
-    yield "README.md"
+    """What users and operators read: all pages of docs/ except those about how tierd works within, and those that lie
+    beside what they describe."""
+    yield from ("README.md", "CONTRIBUTING.md", "bindings/python/DESCRIPTION.md", "examples/mlp/README.md")
     for path in sorted((ROOT / "docs").rglob("*.md")):
         page = path.relative_to(ROOT).as_posix()
         if not page.startswith("docs/decisions/") and path.name not in ("architecture.md", "formats.md"):

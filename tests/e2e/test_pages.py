@@ -79,8 +79,8 @@ def environment(folder: pathlib.Path, runtime: pathlib.Path, **extra: str) -> di
 def run(command: list[str | pathlib.Path], block: Block, folder: pathlib.Path, known: dict[str, str]) -> None:
     found = subprocess.run(command, cwd=folder, env=known, capture_output=True, text=True, check=False, timeout=120)
     assert found.returncode == 0, f"{block}: {found.stdout}{found.stderr}"
-    if block.answer is not None:
-        assert found.stdout == block.answer, f"{block} prints something else than the page shows"
+    if block.language != "sh" or block.answer is not None:
+        assert found.stdout == (block.answer or ""), f"{block} prints something else than the page shows"
 
 
 @pytest.mark.parametrize("block", of("sh"), ids=str)
@@ -95,7 +95,6 @@ def test_a_shell_block_runs(block: Block, daemon: launcher.Running, tmp_path: pa
 def test_a_python_block_runs(block: Block, tmp_path: pathlib.Path) -> None:
     """As the first program of a user: no daemon runs, and it starts one."""
     launcher.need_build()
-    assert block.answer is not None, f"{block}: show what it prints, in a text block behind it"
     with launcher.disk_folder() as disk:
         known = environment(tmp_path, tmp_path, XDG_STATE_HOME=str(disk), TMPDIR=str(disk))
         (tmp_path / "pasted.py").write_text(block.text)
@@ -104,7 +103,6 @@ def test_a_python_block_runs(block: Block, tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("block", of("c"), ids=str)
 def test_a_c_block_compiles_and_runs(block: Block, daemon: launcher.Running, tmp_path: pathlib.Path) -> None:
-    assert block.answer is not None, f"{block}: show what it prints, in a text block behind it"
     (tmp_path / "pasted.c").write_text(block.text)
     library = BUILD / "libclient"
     where = [f"-I{ROOT / 'libclient/include'}", f"-L{library}", f"-Wl,-rpath,{library}"]
