@@ -42,6 +42,7 @@ _MADE_BY_FUNCTIONS = {
     "tierd.Client",
     "tierd.Lease",
     "tierd.pending_put.PendingPut",
+    "tierd.torch.offloaded_optimizer.OffloadableOptimizer",
     "tierd.control.Control",
     "tierd.control.Watch",
 }

@@ -29,9 +29,12 @@ if TYPE_CHECKING:
 class DiscardedUpdate:
     """The parameters of the last step by name: a parameter that is not in tierd is called by its number among all."""
 
-    updated: tuple[str, ...] = ()  # Value and state are those after the step …
-    unchanged: tuple[str, ...] = ()  # … those before it …
-    partial: tuple[str, ...] = ()  # … or, in slices, both.
+    #: Value and state are those after the step.
+    updated: tuple[str, ...] = ()
+    #: Value and state are those before it.
+    unchanged: tuple[str, ...] = ()
+    #: Some slices have the update, and others have not.
+    partial: tuple[str, ...] = ()
 
     @property
     def is_consistent(self) -> bool:
