@@ -15,6 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools/docs"))
 
 import c_header  # noqa: E402
+import cpp_header  # noqa: E402
 import site_links  # noqa: E402
 
 SPHINX = [sys.executable, "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q", "-c", str(ROOT / "tools/docs")]
@@ -176,6 +177,78 @@ def test_a_comment_belongs_to_what_follows_it_at_once() -> None:
 def test_a_declaration_that_is_not_understood_is_named_by_its_line() -> None:
     with pytest.raises(ValueError, match=r"line 3: .*: int tier_plain\(void\);"):
         c_header.parse("/* x */\n\nint tier_plain(void);\n")
+
+
+def test_the_cpp_reference_has_each_class_and_method_of_the_header(site: pathlib.Path) -> None:
+    text = (ROOT / "libclient/include/tier/tier.hpp").read_text()
+    described = set().union(*(names for kind, names in inventory(site).items() if kind.startswith("cpp:")))
+    classes = re.findall(r"^(?:class|struct) (\w+)(?: : [\w: ]+)? \{\n(.*?)^\};", text, re.MULTILINE | re.DOTALL)
+    assert len(classes) > 5 and "tier::Check" in described
+    for name, body in classes:
+        public = body.split(" private:\n")[0]
+        methods = set(re.findall(r"^  (?!explicit operator)(?:[\w:<>*]+ )+(\w+)\([^;]*\{", public, re.MULTILINE))
+        methods.discard(name)  # Its constructor.
+        assert {f"tier::{name}"} | {f"tier::{name}::{method}" for method in methods} <= described, name
+    assert {"tier::Client::Acquire", "tier::Lease::as", "tier::Range::length"} <= described
+
+
+CPP_HEADER = """// About the file.
+#include <tier/tier.h>
+
+namespace tier {
+
+// One of
+// two lines.
+class Thing : public std::runtime_error {
+ public:
+  Thing(int code) : std::runtime_error("x"), code_(code) {}
+  Thing(Thing&& other) noexcept : code_(std::exchange(other.code_, 0)) {}
+  ~Thing() { Drop(); }
+  explicit operator bool() const noexcept { return true; }
+
+  // Turns.
+  template <typename T>
+  T Turn(Range range = {}, int times = 0) const {
+    if (times) { return {}; }
+    return T();
+  }
+
+ private:
+  void Drop() {}
+  int code_;
+};
+
+// Figures.
+struct Figures {
+  int count = 0;  // Of all.
+  int rest = 1;
+};
+
+// Frees it.
+inline void Free(int code) {
+  if (code) throw code;
+}
+
+}  // namespace tier
+"""
+
+
+def test_a_class_has_its_public_members_with_their_comments() -> None:
+    top, thing, figures, free = cpp_header.parse(CPP_HEADER)
+    assert (top.kind, top.comment) == ("prose", "About the file.")
+    assert (thing.kind, thing.signature, thing.comment) == ("cpp:class", "Thing", "One of\ntwo lines.")
+    assert [(member.kind, member.signature, member.comment) for member in thing.members] == [
+        ("cpp:function", "template <typename T> T Turn(Range range = {}, int times = 0) const", "Turns.")
+    ]
+    assert [(member.signature, member.comment) for member in figures.members] == [
+        ("int count = 0", "Of all."), ("int rest = 1", ""),
+    ]  # fmt: skip
+    assert (free.kind, free.signature, free.comment) == ("cpp:function", "void Free(int code)", "Frees it.")
+
+
+def test_a_method_without_a_comment_is_named_by_its_line() -> None:
+    with pytest.raises(ValueError, match=r"line 16: .*Turn.* has no comment"):
+        cpp_header.parse(CPP_HEADER.replace("  // Turns.\n", "\n"))
 
 
 def found_by(name: str) -> object:

@@ -1,4 +1,5 @@
-"""The directive ``c-header``: a public C header as sections of the C domain, from its declarations and comments."""
+"""The directives ``c-header`` and ``cpp-header``: a public header as entries of Sphinx's C or C++ domain, from its
+declarations and comments."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 import c_header
+import cpp_header
 from c_header import Item
 
 INCLUDE = pathlib.Path(__file__).resolve().parents[2] / "libclient/include"
@@ -95,21 +97,37 @@ def page(items: list[Item], known: dict[str, str]) -> Iterator[str]:
             yield from _entry(f"c:{item.kind}", item.names, words)
 
 
-class CHeader(SphinxDirective):
-    """``.. c-header:: tier/tier.h``"""
+def cpp_page(entries: list[cpp_header.Entry], known: dict[str, str]) -> Iterator[str]:
+    """The C++ header as reStructuredText: its classes in namespace tier."""
+    yield from (".. cpp:namespace:: tier", "")
+    for entry in entries:
+        if entry.kind == "prose":
+            yield from ("", *rst(entry.comment, known), "")
+            continue
+        body = [*rst(entry.comment, known), ""]
+        for member in entry.members:
+            body += _entry(member.kind, [member.signature], rst(member.comment, known))
+        yield from _entry(entry.kind, [entry.signature], body)
+    yield from (".. cpp:namespace:: nullptr", "")
+
+
+class _Header(SphinxDirective):
+    """``.. c-header:: tier/tier.h``, ``.. cpp-header:: tier/tier.hpp``"""
 
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
         path = INCLUDE / self.arguments[0]
-        for header in HEADERS:
-            self.env.note_dependency(str(INCLUDE / header))
-        for module in (__file__, c_header.__file__):
-            self.env.note_dependency(module)
-        lines = list(page(c_header.parse(path.read_text()), symbols()))
+        sources = [*(INCLUDE / header for header in HEADERS), path, __file__, c_header.__file__, cpp_header.__file__]
+        for source in sources:
+            self.env.note_dependency(str(source))
+        text, known = path.read_text(), symbols()
+        plus = self.name == "cpp-header"
+        lines = cpp_page(cpp_header.parse(text), known) if plus else page(c_header.parse(text), known)
         return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    app.add_directive("c-header", CHeader)
+    for name in ("c-header", "cpp-header"):
+        app.add_directive(name, _Header)
     return {"parallel_read_safe": True}

@@ -1,10 +1,9 @@
 // tier.hpp - the C++ interface of libtier: move-only classes that own the handles of tier.h, and one exception type.
 //
-// Header only, C++20; it needs libtier.so and no other library, so it works with any C++ runtime. A failure is
-// thrown as tier::Error, which has the code and the sentence. (std::expected would need C++23 in every program.)
-// Thread-safety: any number of threads may use a Client; one thread at a time a Lease or an Operation. Every object may
-// be destroyed at any time: a Lease is released then, an Operation waited for, a Client closed. Leases and operations
-// may outlive their client; their calls then throw STALE.
+// Header only, C++20; it needs libtier.so and no other library, so it works with any C++ runtime. A failure is thrown
+// as Error (std::expected would need C++23 in every program). Any number of threads may use a Client; one thread at a
+// time a Lease or an Operation. Every object may be destroyed at any time: a Lease is released then, an Operation
+// waited for, a Client closed. Leases and operations may outlive their client; their calls then throw STALE.
 #ifndef TIER_TIER_HPP
 #define TIER_TIER_HPP
 
@@ -27,6 +26,7 @@ class Error : public std::runtime_error {
  public:
   Error(int code, const std::string& sentence)
       : std::runtime_error(std::string(tier_code_name(code)) + ": " + sentence), code_(code) {}
+  // One of the TIER_... codes.
   int code() const noexcept { return code_; }
 
  private:
@@ -88,6 +88,7 @@ class Lease {
   void Release(uint32_t flags = 0) { Check(tier_release(std::exchange(handle_, nullptr), flags)); }
   // Ends a write lease whose content is not final: the daemon reverts the range, or declares the tensor TORN.
   void Abandon() { Release(TIER_ABANDON); }
+  // For calls of tier.h that have no method here. The object still owns the lease.
   tier_lease* handle() const noexcept { return handle_; }
 
  private:
@@ -273,19 +274,21 @@ class Client {
     Check(tier_tensor(handle_, tensor, flags, &view));
     return view;
   }
+  // What the client has done since it connected (tier_stats).
   tier_stats_view Stats() {
     tier_stats_view view{};
     view.struct_size = sizeof view;
     Check(tier_stats(handle_, &view));
     return view;
   }
+  // The daemon and the job of the client, and whether the session still is there (tier_session).
   tier_session_view Session() {
     tier_session_view view{};
     view.struct_size = sizeof view;
     Check(tier_session(handle_, &view));
     return view;
   }
-  // For calls of tier.h that have no method here.
+  // For calls of tier.h that have no method here. The object still owns the session.
   tier_client* handle() const noexcept { return handle_; }
 
  private:
