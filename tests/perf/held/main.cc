@@ -48,7 +48,7 @@ struct Held {
 };
 
 Held HeldBy(const std::vector<uint64_t>& sizes, uint64_t arena_bytes, uint64_t page_size) {
-  Node node(arena_bytes, static_cast<uint32_t>(page_size));
+  Node node({.arena_bytes = arena_bytes, .page_size = static_cast<uint32_t>(page_size)});
   node.Open(1, 0, 1);
   for (uint64_t id = 0; id < sizes.size(); ++id) {
     if (!node.Put(1, 0, id, sizes[id])) return {};
@@ -92,7 +92,7 @@ class Staging {
         layer_{model.hidden * model.ffn,    model.hidden * model.ffn,    model.hidden * model.ffn,
                model.hidden * model.hidden, model.hidden * model.hidden, model.hidden * model.kv,
                model.hidden * model.kv},
-        node_(kLargeArena, kPageSize),
+        node_({.arena_bytes = kLargeArena}),
         layers_(layers) {
     node_.Open(1, 0, 1);
     for (int i = 0; i < 2; ++i) Put(model.vocab * model.hidden);
@@ -152,7 +152,7 @@ bool MeasureStaging() {
 class FullNode {
  public:
   FullNode(uint64_t arena_bytes, uint32_t jobs, uint32_t sessions)
-      : node_(arena_bytes, kPageSize),
+      : node_({.arena_bytes = arena_bytes}),
         jobs_(jobs),
         sessions_(sessions / jobs),
         part_(arena_bytes / 16 * 15 / jobs / kBlockSize * kBlockSize) {

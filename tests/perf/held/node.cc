@@ -35,6 +35,7 @@ memory::testing::FakeWindowOptions WindowsOf(const memory::ArenaSizes& sizes, ui
 
 void Node::Sink::OnReply(SessionId, const tiering::Reply& reply) {
   code = reply.code;
+  detail = reply.detail;
   ++replies;
   leases.clear();
   for (const proto::SpanRecord& span : reply.spans) {
@@ -42,11 +43,18 @@ void Node::Sink::OnReply(SessionId, const tiering::Reply& reply) {
   }
 }
 
-Node::Node(uint64_t arena_bytes, uint32_t page_size)
-    : sizes_(SizesOf(arena_bytes)),
-      windows_(WindowsOf(sizes_, page_size)),
-      engine_(std::make_unique<tiering::Engine>(
-          tiering::EngineOptions{}, tiering::EnginePorts{windows_, extents_, transfers_, nullptr, sink_})) {}
+Node::Node(const NodeOptions& options)
+    : sizes_(SizesOf(options.arena_bytes)), windows_(WindowsOf(sizes_, options.page_size)) {
+  for (const uint32_t blocks : options.devices) extents_.AddDevice(blocks);
+  storage::TransferPort& transfers = options.transfers == nullptr ? instant_transfers_ : *options.transfers;
+  engine_ = std::make_unique<tiering::Engine>(tiering::EngineOptions{},
+                                              tiering::EnginePorts{.windows = windows_,
+                                                                   .extents = extents_,
+                                                                   .transfers = transfers,
+                                                                   .manifests = nullptr,
+                                                                   .replies = sink_,
+                                                                   .copier = options.moves ? &copies_ : nullptr});
+}
 
 void Node::Open(uint32_t job, uint32_t uid, uint32_t sessions, uint64_t guarantee_bytes) {
   TIER_CHECK(sessions < kSessionsMax, "{} sessions", sessions);
@@ -86,9 +94,25 @@ bool Node::Put(uint32_t job, uint32_t session, uint64_t tensor, uint64_t bytes) 
   return true;
 }
 
+Code Node::Read(uint32_t job, uint32_t session, uint64_t tensor) {
+  const proto::RequestItem item{tensor, 0, 0, 0};
+  const Code code = Ask(IdOf(job, session), proto::Op::kAcquire, {&item, 1});
+  if (code != Code::kOk) return code;
+  const std::vector<proto::RequestItem> leases = std::exchange(sink_.leases, {});
+  TIER_CHECK(Ask(IdOf(job, session), proto::Op::kRelease, leases) == Code::kOk, "tensor {}", tensor);
+  return Code::kOk;
+}
+
 void Node::FreeTensor(uint32_t job, uint32_t session, uint64_t tensor) {
   const proto::RequestItem item{tensor, 0, 0, 0};
   TIER_CHECK(Ask(IdOf(job, session), proto::Op::kFree, {&item, 1}) == Code::kOk, "tensor {}", tensor);
+}
+
+void Node::EndJob(uint32_t job) { engine_->EndSession(IdOf(job, 0), "it has ended", JobId{job}); }
+
+void Node::Pass(base::Duration time) {
+  now_ = now_ + time;
+  Turn();
 }
 
 void Node::Settle() {

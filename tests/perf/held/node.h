@@ -1,5 +1,6 @@
-// A node with simulated memory: the engine as a daemon has it, in an arena of any size whose windows have no bytes. It
-// says what jobs hold of the arena for what they asked. Single-threaded; seconds for a TiB.
+// A node with simulated memory: the engine as a daemon has it, in an arena of any size whose windows have no bytes, and
+// with SSD devices that keep none. It says what jobs hold of the arena for what they asked, and answers their requests.
+// Single-threaded; seconds for a TiB.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +17,31 @@
 
 namespace tier::held {
 
+struct NodeOptions {
+  uint64_t arena_bytes = 0;
+  uint32_t page_size = kPageSize;  // Of block windows.
+  std::vector<uint32_t> devices;   // The blocks of each SSD device. None: RAM alone.
+  // Null: transfers end at once, and read whatever is asked for. Outlives the node.
+  storage::TransferPort* transfers = nullptr;
+  bool moves = false;  // Pieces can be moved in RAM.
+};
+
 class Node {
  public:
-  // `page_size`: of block windows.
-  Node(uint64_t arena_bytes, uint32_t page_size);
+  explicit Node(const NodeOptions& options);
 
   // A job of user `uid` with so many sessions.
   void Open(uint32_t job, uint32_t uid, uint32_t sessions, uint64_t guarantee_bytes = 0);
   // A tensor by one of the job's sessions, sealed. False: it was refused.
   bool Put(uint32_t job, uint32_t session, uint64_t tensor, uint64_t bytes);
+  // Acquires all of it, and releases it again. Anything but OK: it cannot be read.
+  [[nodiscard]] Code Read(uint32_t job, uint32_t session, uint64_t tensor);
   void FreeTensor(uint32_t job, uint32_t session, uint64_t tensor);
-  void Settle();  // Turns until nothing is left to do.
+  void EndJob(uint32_t job);       // As with the death of its only session, the first.
+  void Pass(base::Duration time);  // A turn after so long.
+  void Settle();                   // Turns until nothing is left to do.
+  // Why the last request was refused.
+  const std::string& refusal() const { return sink_.detail; }
 
   tiering::JobCounters Figures(uint32_t job) const { return engine_->Counters(tiering::JobId{job}); }
   tiering::EngineSnapshot Snapshot() const { return engine_->Snapshot(); }
@@ -48,6 +63,7 @@ class Node {
     std::vector<proto::RequestItem> leases;
     std::vector<std::pair<tiering::SessionId, WindowIndex>> asked_back;
     Code code = Code::kOk;
+    std::string detail;
     uint64_t replies = 0;
   };
 
@@ -57,7 +73,8 @@ class Node {
   memory::ArenaSizes sizes_;
   memory::testing::FakeWindowSource windows_;
   storage::ExtentStore extents_;
-  tiering::testing::InstantTransfers transfers_;
+  tiering::testing::InstantTransfers instant_transfers_;
+  tiering::testing::InstantCopies copies_;
   Sink sink_;
   std::unique_ptr<tiering::Engine> engine_;
   uint64_t sequence_ = 0;

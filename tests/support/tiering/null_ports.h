@@ -35,4 +35,19 @@ class InstantTransfers final : public storage::TransferPort {
   std::vector<WindowIndex> removed_;
 };
 
+// Copies in RAM end at the next Poll, and copy nothing.
+class InstantCopies final : public memory::PageCopyPort {
+ public:
+  void Start(const memory::PageCopy& copy) override { started_.push_back(copy.cookie); }
+  void Submit() override {}
+  void Poll(std::vector<memory::PageCopyResult>* results) override {
+    for (const uint64_t cookie : started_) results->push_back({.cookie = cookie});
+    started_.clear();
+  }
+  uint32_t inflight() const override { return static_cast<uint32_t>(started_.size()); }
+
+ private:
+  std::vector<uint64_t> started_;
+};
+
 }  // namespace tier::tiering::testing
