@@ -1,16 +1,20 @@
 # shellcheck shell=bash
-# churn: the memory pool beside classical allocators, on one trace of creations and frees.
+# churn: the memory pool beside classical allocators, and the engine, on one trace of creations and frees.
 
 help_churn() {
   cat <<'TEXT'
 usage: tools/dev churn [--minutes N] [--seed S] [--events N] [--peak GiB] [--arena FACTOR]
 
-Five jobs with the tensors of real models create and free them, 10^6 events and at most 512 GiB live by default; each
-allocator gets the same trace: best fit, buddy, TLSF, blocks of 2 MiB alone, and tierd's pool, the last also in an arena
-of 1.005 times the peak. Prints what each refuses although it has as many free bytes, and what it holds for what lives,
-at worst: at the peak, and from half of it on, as after the end of a job. Pure bookkeeping: owners, windows, leases and
-SSD are not in it. With --minutes it goes on with the next seeds. Exit status 1: the pool refused something, or held
-more than 1.01 of what lives at the peak.
+Five jobs with the tensors of real models create and free them, 10^6 events, at most 512 GiB live, and 22 % of that of
+one job, by default. Each allocator gets the same trace: best fit, buddy, TLSF, blocks of 2 MiB alone, and tierd's pool,
+the last also in an arena of 1.005 times the peak. Prints what each refuses although it has as many free bytes, and what
+it holds for what lives, at worst: at the peak, and from half of it on, as after the end of a job.
+
+Then the trace goes through the daemon's engine in simulated memory, with jobs, windows, leases and moves: in RAM alone,
+in arenas of --arena and of 1.18 times the peak, in which each job is promised what the trace gives it; and in an arena
+of half of the peak with SSD of 1.05 times the peak. Every tenth event a tensor drawn from those that live is read, and
+at the end all are. With --minutes it goes on with the next seeds. Exit status 1: the pool or the engine refused
+something, or held more than 1.01 of what lives at the peak, or a tensor could not be read.
 TEXT
 }
 

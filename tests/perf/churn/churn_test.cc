@@ -1,15 +1,19 @@
 // The allocators that the pool is compared with do what they are said to do: no page is given out twice, what is free
-// comes together again, and each takes the place that its method names.
+// comes together again, and each takes the place that its method names. And a slice of the trace goes through the
+// engine, in RAM alone and with SSD.
 #include <functional>
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "tests/perf/churn/best_fit.h"
 #include "tests/perf/churn/buddy.h"
+#include "tests/perf/churn/engine_run.h"
+#include "tests/perf/churn/marked_transfers.h"
 #include "tests/perf/churn/pool.h"
 #include "tests/perf/churn/segregated_fit.h"
 #include "tests/perf/churn/trace.h"
@@ -99,10 +103,12 @@ TEST(Pool, ATailTakesPagesOrAWholeBlock) {
 }
 
 TEST(Trace, IsTheSameForASeedAndKeepsItsPeak) {
-  const TraceOptions options{.seed = 5, .events = 5'000, .peak_bytes = uint64_t{64} << 30, .jobs = 5};
+  const TraceOptions options{.seed = 5, .events = 60'000, .peak_bytes = uint64_t{64} << 30, .jobs = 5};
   Trace one(options);
   Trace other(options);
-  std::map<uint64_t, uint64_t> live;
+  std::map<uint64_t, Event> live;
+  std::map<uint32_t, uint64_t> of_jobs;
+  std::set<uint32_t> ended;
   uint64_t bytes = 0;
   uint64_t count = 0;
   Event event;
@@ -111,19 +117,87 @@ TEST(Trace, IsTheSameForASeedAndKeepsItsPeak) {
     ASSERT_TRUE(other.Next(&same));
     ASSERT_TRUE(event.tensor == same.tensor && event.bytes == same.bytes);
     if (event.bytes != 0) {
-      ASSERT_TRUE(live.emplace(event.tensor, event.bytes).second);
+      ASSERT_FALSE(ended.contains(event.job));
+      ASSERT_TRUE(live.emplace(event.tensor, event).second);
       bytes += event.bytes;
+      of_jobs[event.job] += event.bytes;
     } else {
       const auto found = live.find(event.tensor);
       ASSERT_NE(found, live.end());
-      bytes -= found->second;
+      ASSERT_EQ(found->second.job, event.job);
+      bytes -= found->second.bytes;
+      of_jobs[event.job] -= found->second.bytes;
       live.erase(found);
     }
+    if (event.ends_job) {
+      ASSERT_EQ(of_jobs[event.job], 0U);
+      ended.insert(event.job);
+    }
     ASSERT_LE(bytes, options.peak_bytes);
+    ASSERT_LE(of_jobs[event.job], options.peak_bytes / 100 * options.job_percent);
     ++count;
   }
   EXPECT_FALSE(other.Next(&same));
   EXPECT_EQ(count, options.events);
+  EXPECT_FALSE(ended.empty());
+}
+
+constexpr TraceOptions kSlice = {.seed = 3, .events = 4'000, .peak_bytes = 16 * kGiB, .jobs = 5};
+
+void ExpectKept(const EngineOutcome& outcome) {
+  EXPECT_EQ(outcome.refused, 0U) << outcome.refusal;
+  EXPECT_EQ(outcome.unreadable, 0U);
+  EXPECT_GT(outcome.created, 2'000U);
+  EXPECT_GT(outcome.read, 400U);
+}
+
+TEST(EngineRun, InRamAloneNothingIsRefusedAndNothingLeaves) {
+  const EngineOutcome outcome =
+      RunEngine(kSlice, {.arena_bytes = 20 * kGiB, .devices = {}, .events_for_a_check = 1'000});
+  ExpectKept(outcome);
+  EXPECT_GT(outcome.used_below, 0);
+  EXPECT_LE(outcome.used_below, 1.01);
+  EXPECT_EQ(outcome.evicted_bytes, 0U);
+}
+
+TEST(EngineRun, WithSsdNothingIsRefusedAndWhatLeavesRamIsReadAgain) {
+  const EngineOutcome outcome =
+      RunEngine(kSlice, {.arena_bytes = 8 * kGiB, .devices = {4'300, 4'300}, .events_for_a_check = 1'000});
+  ExpectKept(outcome);
+  EXPECT_GT(outcome.used_below, 0);
+  EXPECT_LE(outcome.used_below, 1.01);
+  EXPECT_GT(outcome.evicted_bytes, 0U);
+  EXPECT_GT(outcome.read_bytes, 0U);
+}
+
+TEST(EngineRun, CountsWhatIsRefused) {
+  const EngineOutcome outcome = RunEngine(kSlice, {.arena_bytes = 8 * kGiB, .devices = {}});
+  EXPECT_GT(outcome.refused, 0U);
+  EXPECT_NE(outcome.refusal, "");
+  EXPECT_EQ(outcome.unreadable, 0U);
+}
+
+std::vector<storage::TransferResult> Ended(MarkedTransfers& transfers, const storage::Transfer& transfer) {
+  transfers.Start(transfer);
+  std::vector<storage::TransferResult> results;
+  transfers.Poll(&results);
+  return results;
+}
+
+TEST(MarkedTransfers, AReadFindsTheWriteThatItNamesAndNoOther) {
+  MarkedTransfers transfers({2});
+  storage::Transfer transfer{.direction = storage::Direction::kWrite,
+                             .extent = {.run = {.block = 1, .page = 8, .pages = 4}},
+                             .length = 3 * kPageSize + 1};
+  const uint32_t mark = Ended(transfers, transfer).at(0).crc;
+  transfer.direction = storage::Direction::kRead;
+  transfer.crc = mark;
+  EXPECT_EQ(Ended(transfers, transfer).at(0).outcome, storage::TransferOutcome::kDone);
+  // Another write takes one of the pages.
+  (void)Ended(transfers, {.extent = {.run = {.block = 1, .page = 11, .pages = 1}}, .length = 1});
+  const storage::TransferResult result = Ended(transfers, transfer).at(0);
+  EXPECT_EQ(result.outcome, storage::TransferOutcome::kCorrupt);
+  EXPECT_NE(result.crc, mark);
 }
 
 }  // namespace

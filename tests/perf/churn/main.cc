@@ -1,6 +1,6 @@
-// pool_churn: the pool beside classical allocators, each on the same trace (`tools/dev churn`). Prints what each
-// refuses although it has as many free bytes, and how much it holds for what lives. Exit status 1: the pool broke a
-// promise.
+// pool_churn: the pool beside classical allocators, and the engine, each on the same trace (`tools/dev churn`). Prints
+// what each refuses although it has as many free bytes, and how much it holds for what lives. Exit status 1: the pool
+// or the engine broke a promise.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -19,6 +19,7 @@
 #include "tests/perf/churn/allocator.h"
 #include "tests/perf/churn/best_fit.h"
 #include "tests/perf/churn/buddy.h"
+#include "tests/perf/churn/engine_run.h"
 #include "tests/perf/churn/pool.h"
 #include "tests/perf/churn/segregated_fit.h"
 #include "tests/perf/churn/trace.h"
@@ -28,6 +29,10 @@ namespace {
 
 constexpr double kHeldMax = 1.01;       // Of what lives, at the peak.
 constexpr double kArenaNarrow = 1.005;  // Of the peak: what the pool needs at most.
+// The same of the engine, where each of five jobs is promised three sixteenths of the arena (a sixteenth is promised to
+// none), and may fill the SSD devices except a sixteenth of what the others leave.
+constexpr double kArenaOfEngine = 1.18;
+constexpr double kSsdOfEngine = 1.05;
 
 struct Outcome {
   uint64_t created = 0;
@@ -92,6 +97,34 @@ struct Arm {
   bool promises = false;
 };
 
+struct EngineArm {
+  std::string_view name;
+  double arena = 0;  // Of the peak.
+  double ssd = 0;    // The same; 0: none.
+};
+
+constexpr EngineArm kEngineArms[] = {{"engine, RAM alone", 1.25, 0},
+                                     {"engine, RAM alone", kArenaOfEngine, 0},
+                                     {"engine, RAM and SSD", 0.5, kSsdOfEngine}};
+
+// Whether the engine kept its promises.
+bool RunEngineArm(const TraceOptions& options, const EngineArm& arm) {
+  const auto peak = static_cast<double>(options.peak_bytes);
+  EngineRunOptions run{.arena_bytes = static_cast<uint64_t>(arm.arena * peak) / kBlockSize * kBlockSize, .devices = {}};
+  if (arm.ssd != 0) run.devices.assign(2, static_cast<uint32_t>(arm.ssd * peak / 2 / kBlockSize));
+  const EngineOutcome outcome = RunEngine(options, run);
+  const std::string refused = fmt::format("{} ({})", outcome.refused, base::FormatBytes(outcome.refused_bytes));
+  fmt::print("  {:<24} {:>5.3f} × {:>9} {:>22} {:>13} {:>15} {:>9.0f}\n", arm.name, arm.arena, outcome.refused, refused,
+             InWords(outcome.used_at_peak), InWords(outcome.used_below), outcome.nanoseconds);
+  fmt::print("    windows {} at the peak; {} tensors read, {} not readable; {} evicted, {} read from SSD, {} moved\n",
+             InWords(outcome.windows_at_peak), outcome.read, outcome.unreadable,
+             base::FormatBytes(outcome.evicted_bytes), base::FormatBytes(outcome.read_bytes),
+             base::FormatBytes(outcome.moved_bytes));
+  if (outcome.refused != 0) fmt::print("    the first refusal: {}\n", outcome.refusal);
+  std::fflush(stdout);
+  return outcome.refused == 0 && outcome.unreadable == 0 && outcome.used_at_peak <= kHeldMax;
+}
+
 // Whether the pool kept its promises.
 bool RunTrace(const TraceOptions& options, double arena) {
   fmt::print("seed {}: {} events of {} jobs, at most {} live\n", options.seed, options.events, options.jobs,
@@ -118,6 +151,7 @@ bool RunTrace(const TraceOptions& options, double arena) {
     std::fflush(stdout);
     if (arm.promises) kept &= outcome.refused == 0 && outcome.held_at_peak <= kHeldMax;
   }
+  for (const EngineArm& arm : kEngineArms) kept &= RunEngineArm(options, arm);
   return kept;
 }
 

@@ -92,6 +92,7 @@ void FakeWindowSource::Retire(WindowIndex window) {
   places_.Free(found->second.shape.place);
   // Nothing may touch it any more: the memory goes back to the allocator, where sanitizers see it.
   windows_.erase(found);
+  --ready_;
   lowest_unused_ = std::min(lowest_unused_, Value(window));
 }
 
@@ -120,6 +121,7 @@ bool FakeWindowSource::under_way() const {
 
 void FakeWindowSource::Poll(std::vector<WindowEvent>* events) {
   const uint64_t now = turn_++;
+  if (ready_ == windows_.size()) return;
   for (auto at = windows_.begin(); at != windows_.end();) {
     auto& [index, window] = *at;
     if (window.ready || window.due_turn > now) {
@@ -145,6 +147,7 @@ void FakeWindowSource::Poll(std::vector<WindowEvent>* events) {
       GiveMemory(&window);
     }
     window.ready = true;
+    ++ready_;
     ++made_;
     event.window = window.shape;
     event.address = window.address;

@@ -117,6 +117,7 @@ class FakeWindowSource final : public WindowSource {
   PlaceAllocator places_;
   std::optional<Addresses> addresses_;  // Of windows without memory.
   std::map<uint32_t, Window> windows_;
+  uint64_t ready_ = 0;  // Of these.
   uint32_t indices_closing_ = 0;
   bool room_lacked_ = false;
   bool huge_pages_closing_ = false;

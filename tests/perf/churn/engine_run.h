@@ -1,0 +1,40 @@
+// The trace through the daemon's engine: jobs with sessions, windows, leases, evictions and moves, in simulated memory.
+// What a job asks for is always within its share, so nothing may be refused; and what was accepted must be readable.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/perf/churn/trace.h"
+
+namespace tier::churn {
+
+struct EngineRunOptions {
+  uint64_t arena_bytes = 0;
+  std::vector<uint32_t> devices;         // The blocks of each SSD device. None: RAM alone.
+  uint32_t events_for_a_read = 10;       // So many events, then a tensor drawn from those that live is read.
+  uint32_t events_for_a_check = 10'000;  // … then Engine::CheckInvariants.
+};
+
+struct EngineOutcome {
+  uint64_t created = 0;
+  uint64_t refused = 0;
+  uint64_t refused_bytes = 0;
+  std::string refusal;  // The first one.
+  uint64_t read = 0;    // Tensors drawn during the run, and all that live at its end.
+  uint64_t unreadable = 0;
+  // Of what lives, at worst, while that is at least 0.99 of the peak, and while it is at least half of it: the windows
+  // of all jobs; the pages of these that are in use, or, with SSD, what lies there or only in RAM.
+  double windows_at_peak = 0;
+  double used_at_peak = 0;
+  double used_below = 0;
+  uint64_t evicted_bytes = 0;
+  uint64_t read_bytes = 0;  // From SSD.
+  uint64_t moved_bytes = 0;
+  double nanoseconds = 0;  // For each event, with the reads and without the checks.
+};
+
+EngineOutcome RunEngine(const TraceOptions& trace, const EngineRunOptions& options);
+
+}  // namespace tier::churn
