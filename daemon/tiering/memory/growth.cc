@@ -25,8 +25,10 @@ bool MayBorrow(const Tables& tables, const JobState& job, uint64_t needed_pages,
 // Whether the job may have one more window of so many bytes now, and the arena has room for it.
 bool Fits(const Tables& tables, const JobState& job, uint64_t window_bytes, const Need& need) {
   const memory::WindowSource& source = tables.ports.windows;
+  const uint64_t counted = tables.ledger.HeldBy(job.entitlement) + tables.ledger.KeptBy(job.entitlement);
+  const bool unpacked = need.unpacked && counted + window_bytes <= tables.ledger.OwnBytes(job.entitlement);
   return tables.ledger.MayGrow(job.entitlement, window_bytes) &&
-         MayHoldMore(tables, job, window_bytes, need.pages(), need.fresh_pages) &&
+         (unpacked || MayHoldMore(tables, job, window_bytes, need.pages(), need.fresh_pages)) &&
          source.arena_bytes() + window_bytes <= source.arena_max_bytes();
 }
 

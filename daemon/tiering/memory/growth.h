@@ -32,6 +32,7 @@ struct Need {
   uint64_t blocks = 0;
   uint64_t slot_pages = 0;
   uint64_t fresh_pages = 0;  // Of these: for content of which SSD has no copy.
+  bool unpacked = false;     // There are as many free pages, and no move brings them together (Ledger::OwnBytes).
   uint64_t pages() const { return blocks * kPagesPerBlock + slot_pages; }
 };
 

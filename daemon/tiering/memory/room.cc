@@ -204,9 +204,9 @@ void EvictAhead(Tables& tables, JobState& job) {
 // windows go back while clean pieces can still be dropped for that.
 void NoteUnbacked(Tables& tables, const JobState& job) {
   const uint64_t held = tables.ledger.HeldBy(job.entitlement);
-  const uint64_t firm = tables.ledger.FirmBytes(job.entitlement);
-  const bool backed = held <= firm || tables.ports.extents.HasRoom(tables.jobs.dirty_pages() * kPageSize + kBlockSize);
-  tables.ledger.SetUnbacked(job.entitlement, backed ? 0 : held - firm);
+  const uint64_t own = tables.ledger.OwnBytes(job.entitlement);
+  const bool backed = held <= own || tables.ports.extents.HasRoom(tables.jobs.dirty_pages() * kPageSize + kBlockSize);
+  tables.ledger.SetUnbacked(job.entitlement, backed ? 0 : held - own);
 }
 
 bool FetchNext(Tables& tables, JobState& job, const PrefetchQueue::Item& item) {
@@ -252,6 +252,12 @@ void Fetch(Tables& tables, JobState& job, uint64_t reachable) {
   }
 }
 
+// Its operations that have begun, or are about to, make room.
+bool RoomUnderWay(const JobState& job) {
+  return job.frees.any() || job.windows.makes_any() || job.moves.any() || job.moves.wanted() ||
+         job.windows.emptying() != 0 || job.transfers.writing_pages() != 0 || job.transfers.reading_pages() != 0;
+}
+
 }  // namespace
 
 bool WithinLimit(const JobState& job, uint64_t pages) {
@@ -279,10 +285,12 @@ bool TakeRuns(Tables& tables, JobState& job, uint32_t blocks, uint32_t tail_page
   return job.pool.TryAllocate(blocks, tail_pages, &tables.scratch.runs);
 }
 
+bool RoomComesWithoutWrite(const Tables& tables, const JobState& job) {
+  return RoomUnderWay(job) || tables.ledger.ClaimedBy(job.entitlement) != 0;
+}
+
 bool OwnRoomComes(const JobState& job) {
-  if (job.frees.any() || job.windows.makes_any()) return true;
-  if (job.moves.any() || job.moves.wanted() || job.windows.emptying() != 0) return true;
-  if (job.transfers.writing_pages() != 0 || job.transfers.reading_pages() != 0) return true;
+  if (RoomUnderWay(job)) return true;
   return job.policy->count(EvictionOrder::kDirty) != 0 && job.failures.in_a_row() < kWriteFailuresBeforeRefusal;
 }
 

@@ -29,6 +29,8 @@ base::PageRun TakeRun(Tables& tables, JobState& job, uint32_t pages, const MakeR
 // Takes several whole blocks and a tail at once, as one run where there is one. Evicts nothing.
 bool TakeRuns(Tables& tables, JobState& job, uint32_t blocks, uint32_t tail_pages);
 
+// The job's own operations make room, those that have begun, or others owe it memory: a write that fails need not end.
+bool RoomComesWithoutWrite(const Tables& tables, const JobState& job);
 // The job's own operations make room: writes, reads, frees or windows under way, or writes still to be begun.
 bool OwnRoomComes(const JobState& job);
 // An operation under way may free room for this job without any action of a client.

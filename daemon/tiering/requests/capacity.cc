@@ -22,6 +22,16 @@ struct Capacity {
   StorageLedger::Room room;
 };
 
+// Of what RAM holds: what the job is promised, as far as others leave it that. Where they leave less, it has a part of
+// what is promised to no job, so that a new job can start: a quarter of that is for what no move packs closer.
+uint64_t OwnPart(const Tables& tables, const JobState& job) {
+  const uint64_t for_next = tables.ledger.PartForNobody();
+  const uint64_t ram = tables.ledger.arena_bytes() - for_next;
+  const uint64_t kept = KeptBy(tables, job.record.uid);
+  const StorageLedger::Room room = tables.storage.RoomOf(job.entitlement, {ram + for_next - for_next / 4, kept});
+  return std::min(tables.ledger.PromisedTo(job.entitlement), std::max(ram - std::min(ram, room.others), room.allowed));
+}
+
 Capacity CapacityOf(const Tables& tables, const JobState& job) {
   Capacity capacity{.ssd = StorageCapacity(tables)};
   const uint64_t kept = KeptBy(tables, job.record.uid);
@@ -33,9 +43,7 @@ Capacity CapacityOf(const Tables& tables, const JobState& job) {
   const StorageLedger::Room room = tables.storage.RoomOf(job.entitlement, {ram, kept});
   const uint64_t unguaranteed = std::min(tables.ledger.LeasableBy(job.entitlement), tables.ledger.arena_bytes());
   const uint64_t own = unguaranteed - std::min(unguaranteed, tables.ledger.PartForNobody());
-  // Its guarantee of RAM is one of room for its tensors there.
-  const uint64_t guaranteed = std::min(job.record.guarantee_bytes, ram - std::min(ram, room.others));
-  const uint64_t allowed = room.by_limit || room.by_quota ? room.allowed : std::max(room.allowed, guaranteed);
+  const uint64_t allowed = room.by_limit || room.by_quota ? room.allowed : std::max(room.allowed, OwnPart(tables, job));
   // It grows no further where SSD devices have no room for what it would have to give back, and by whole windows.
   const uint64_t window = tables.windows.grain();
   const uint64_t reach = tables.ledger.FirmBytes(job.entitlement) / window * window;

@@ -129,8 +129,7 @@ Outcome OnShortage(Tables& tables, Waiter& waiter, LeaseWait* wait) {
   WaitAtFirstMissing(tables, waiter, ask);
   Maintain(tables, job);
   const bool failing = job.failures.in_a_row() >= kWriteFailuresBeforeRefusal &&
-                       job.failures.count() > wait->write_failures && !job.windows.makes_any() &&
-                       job.transfers.reading_pages() == 0 && job.transfers.writing_pages() == 0;
+                       job.failures.count() > wait->write_failures && !RoomComesWithoutWrite(tables, job);
   if (failing) return Refused(WriteFailureRefusal(tables, waiter), 0);
   if (Has(ask, proto::kFlagNoWaitOwn) && OwnLeasesHoldRoom(tables, *ask.session)) {
     return Refused(OwnLeasesRefusal(tables, *ask.session, 0), 0);

@@ -100,8 +100,9 @@ void AddPieces(Tables& tables, const Ask& ask) {
 
 Reserved Reserve(Tables& tables, const Ask& ask, bool may_be_scattered) {
   JobState& job = *ask.session->job;
-  const Need need = NeedOf(tables, ask);
+  Need need = NeedOf(tables, ask);
   if (need.pages() != 0) {
+    need.unpacked = !may_be_scattered && job.pool.free_pages() >= need.pages() && WithinLimit(job, need.pages());
     tables.jobs.NeedMaintenance(job);
     job.windows.SetNode(ask.session->numa_node);
     const bool covered = Grow(tables, job, need);

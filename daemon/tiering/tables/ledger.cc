@@ -367,6 +367,11 @@ uint64_t Ledger::FirmBytes(EntitlementIndex job) const {
   return std::min(Allowed(entry), std::max(divisible_ - (promised_ - entry.promised), windows_.slot));
 }
 
+uint64_t Ledger::OwnBytes(EntitlementIndex job) const {
+  const Entitlement& entry = At(job);
+  return std::min(Allowed(entry), FirmBytes(job) + AlignDown(entry.promised / kUnpackedDivisor, windows_.slot));
+}
+
 uint64_t Ledger::Deficit(EntitlementIndex job) const {
   const Entitlement& entry = At(job);
   return entry.promised - std::min(entry.promised, entry.counted());

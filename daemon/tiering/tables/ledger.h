@@ -5,6 +5,8 @@
 //   promised   its explicit guarantee, or its equal part of what is not guaranteed. It gets as much when it asks.
 //   allowed    its limit, and at most the arena.
 //   firm       what no other job is promised, within its limit. Pieces that cannot leave RAM may lie here.
+//   unpacked   windows beyond the firm bytes, of the part that is promised to no job: room lost between slots that no
+//              move packs closer, so that a job whose tensors fit its promise is not refused for lack of it.
 //   held       its windows, ready or being made.
 //   leased     RAM that no write and no eviction brings back: leased, being created, torn. What is leased beyond the
 //              explicit guarantee of each job fits, over all jobs, what is guaranteed to none (MayLease).
@@ -56,6 +58,7 @@ namespace tier::tiering {
 // and one whose requests wait for room renews its claim in each turn.
 inline constexpr base::Duration kClaimLifetime = std::chrono::milliseconds(100);
 inline constexpr uint64_t kPartForNobodyDivisor = 16;  // Of the arena.
+inline constexpr uint64_t kUnpackedDivisor = 64;       // Of a promise: with all others, a quarter of that part.
 
 struct SmallestWindows {  // Bytes.
   uint64_t block = 0;
@@ -148,6 +151,8 @@ class Ledger {
   uint64_t PromisedTo(EntitlementIndex job) const { return At(job).promised; }
   uint64_t AllowedTo(EntitlementIndex job) const;
   uint64_t FirmBytes(EntitlementIndex job) const;
+  // The same with what may be unpacked.
+  uint64_t OwnBytes(EntitlementIndex job) const;
   uint64_t HeldBy(EntitlementIndex job) const { return At(job).held; }
   uint64_t KeptBy(EntitlementIndex job) const { return At(job).kept; }
   uint64_t LeasedBy(EntitlementIndex job) const { return At(job).leased; }

@@ -160,6 +160,30 @@ TEST(EngineRun, InRamAloneNothingIsRefusedAndNothingLeaves) {
   EXPECT_EQ(outcome.evicted_bytes, 0U);
 }
 
+// Its free pages lie scattered, and moves bring them together while writes fail for want of an SSD device.
+TEST(EngineRun, ARequestWaitsForMovesWhereNoWriteCanMakeRoom) {
+  const TraceOptions trace{.seed = 1, .events = 1'000, .peak_bytes = 16 * kGiB, .jobs = 5};
+  const EngineOutcome outcome = RunEngine(trace, {.arena_bytes = 20 * kGiB, .devices = {}});
+  EXPECT_EQ(outcome.refused, 0U) << outcome.refusal;
+  EXPECT_GT(outcome.moved_bytes, 0U);
+}
+
+// Jobs have nearly all that they are promised, and no move packs their slots closer.
+TEST(EngineRun, WhatNoMovePacksIsNotTakenFromAPromise) {
+  const TraceOptions trace{.seed = 4, .events = 20'000, .peak_bytes = 16 * kGiB, .jobs = 5};
+  const EngineOutcome outcome = RunEngine(trace, {.arena_bytes = 16 * kGiB / 100 * 118, .devices = {}});
+  EXPECT_EQ(outcome.refused, 0U) << outcome.refusal;
+}
+
+// Each of five jobs fills its part of an arena of which a sixteenth is promised to none.
+TEST(EngineRun, AJobMayFillItsPartHoweverFullTheOthersAre) {
+  const TraceOptions trace{.seed = 1, .events = 30'000, .peak_bytes = 16 * kGiB, .jobs = 5, .job_percent = 20};
+  const EngineOutcome outcome = RunEngine(trace, {.arena_bytes = 16 * kGiB / 100 * 107, .devices = {}});
+  EXPECT_EQ(outcome.refused, 0U) << outcome.refusal;
+  EXPECT_GT(outcome.windows_at_peak, 1.0);
+  EXPECT_LE(outcome.windows_at_peak, 1.02);  // In so short a trace the peak is not quite reached.
+}
+
 TEST(EngineRun, WithSsdNothingIsRefusedAndWhatLeavesRamIsReadAgain) {
   const EngineOutcome outcome =
       RunEngine(kSlice, {.arena_bytes = 8 * kGiB, .devices = {4'300, 4'300}, .events_for_a_check = 1'000});

@@ -124,10 +124,12 @@ class EngineRun {
       used += options_.devices.empty() ? figures.held_bytes - figures.pool.free_bytes
                                        : figures.ssd_bytes + figures.dirty_bytes;
     }
+    windows_most_ = std::max(windows_most_, windows);
+    live_most_ = std::max(live_most_, live_bytes_);
+    outcome_.windows_at_peak = static_cast<double>(windows_most_) / static_cast<double>(live_most_);
     const auto live = static_cast<double>(live_bytes_);
     outcome_.used_below = std::max(outcome_.used_below, static_cast<double>(used) / live);
     if (live < 0.99 * static_cast<double>(trace_options_.peak_bytes)) return;
-    outcome_.windows_at_peak = std::max(outcome_.windows_at_peak, static_cast<double>(windows) / live);
     outcome_.used_at_peak = std::max(outcome_.used_at_peak, static_cast<double>(used) / live);
   }
 
@@ -150,6 +152,8 @@ class EngineRun {
   std::vector<Tensor> live_;
   std::unordered_map<uint64_t, size_t> places_;  // Of tensors in live_.
   uint64_t live_bytes_ = 0;
+  uint64_t windows_most_ = 0;  // Of all jobs, at one time.
+  uint64_t live_most_ = 0;
   EngineOutcome outcome_;
 };
 

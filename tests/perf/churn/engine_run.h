@@ -24,9 +24,9 @@ struct EngineOutcome {
   std::string refusal;  // The first one.
   uint64_t read = 0;    // Tensors drawn during the run, and all that live at its end.
   uint64_t unreadable = 0;
-  // Of what lives, at worst, while that is at least 0.99 of the peak, and while it is at least half of it: the windows
-  // of all jobs; the pages of these that are in use, or, with SSD, what lies there or only in RAM.
-  double windows_at_peak = 0;
+  double windows_at_peak = 0;  // The most that all jobs' windows took at one time, of the most that lived at one time.
+  // Of what lives, at worst, while that is at least 0.99 of the peak, and while it is at least half of it: pages of the
+  // windows that are in use, or, with SSD, what lies there or only in RAM.
   double used_at_peak = 0;
   double used_below = 0;
   uint64_t evicted_bytes = 0;

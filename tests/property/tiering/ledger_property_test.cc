@@ -112,6 +112,8 @@ class Model {
     RC_ASSERT(ledger_.AllowedTo(job.index) == AllowedTo(job));
     const uint64_t firm = std::max(arena_ - PartForNobody() - (promised - mine), kSlotWindow);
     RC_ASSERT(ledger_.FirmBytes(job.index) == std::min(AllowedTo(job), firm));
+    const uint64_t unpacked = mine / 64 / kSlotWindow * kSlotWindow;
+    RC_ASSERT(ledger_.OwnBytes(job.index) == std::min(AllowedTo(job), ledger_.FirmBytes(job.index) + unpacked));
     RC_ASSERT(ledger_.Deficit(job.index) == deficit && ledger_.Surplus(job.index) == surplus);
     RC_ASSERT(ledger_.HeldBy(job.index) == held && ledger_.LeasedBy(job.index) == job.leased);
     RC_ASSERT(ledger_.ReturningBy(job.index) == Sum(job.returning, job.returning.size()));

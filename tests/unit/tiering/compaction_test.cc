@@ -271,5 +271,23 @@ TEST_F(Compaction, WhatNoMoveCanServeIsRefused) {
   for (uint64_t i = 0; i < 8; ++i) EXPECT_EQ(world.Check(session, 100 + i, 100 + i), Code::kOk);
 }
 
+// … but the room between them is not taken from what a job is promised: a sixty-fourth of that comes for it, of the
+// part of the arena that is promised to no job.
+TEST(CompactionOfAPromise, WhatNoMovePacksIsServedByWindowsBeyondIt) {
+  World world({.windows = {.window_size = kPiece, .arena_max_bytes = 160 * kPiece, .windows_max = 200},
+               .transfers = {.device_count = 0}});
+  const JobId job = world.OpenJob();
+  const SessionId session = world.OpenSession(job);
+  world.PutEach(session, 1, 140, 300 * kPageSize);
+  EXPECT_EQ(world.Job(job).guarantee_bytes, 150 * kPiece);
+  uint64_t blocks = 0;
+  Answer refused = world.Create(session, 1000, kPiece);
+  for (; refused.code == Code::kOk && blocks < 100; ++blocks) refused = world.Create(session, 1001 + blocks, kPiece);
+  EXPECT_EQ(blocks, 12U) << refused.detail;
+  EXPECT_EQ(refused.code, Code::kNoSpace) << refused.detail;
+  EXPECT_EQ(world.Job(job).held_bytes, 152 * kPiece);
+  EXPECT_EQ(world.CheckEach(session, 1, 140), Code::kOk);
+}
+
 }  // namespace
 }  // namespace tier::tiering::testing

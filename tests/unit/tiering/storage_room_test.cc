@@ -149,9 +149,20 @@ TEST(StorageRoom, WithoutDevicesAJobMayHaveWhatItMayAlwaysHoldInRam) {
   World world(Small(0, 0));
   const SessionId session = world.Open();
   Answer refused;
-  EXPECT_EQ(PutUntilRefused(world, session, 1, &refused), 11u) << "a window is promised to no job";
-  EXPECT_THAT(refused.detail, HasSubstr("the job may always hold 22.5 MiB in RAM"));
-  EXPECT_EQ(world.CheckEach(session, 1, 11), Code::kOk);
+  EXPECT_EQ(PutUntilRefused(world, session, 1, &refused), 12u) << "a window is promised to no job";
+  EXPECT_THAT(refused.detail, HasSubstr("the job may always hold 24 MiB in RAM"));
+  EXPECT_EQ(world.CheckEach(session, 1, 12), Code::kOk);
+}
+
+TEST(StorageRoom, WithoutDevicesEachJobMayFillItsPartBesideTheOthers) {
+  World world({.windows = {.window_size = kPiece, .arena_max_bytes = 64 * kPiece}, .transfers = {.device_count = 0}});
+  const SessionId first = world.Open({.uid = 1});
+  const SessionId second = world.Open({.uid = 2});
+  Answer refused;
+  EXPECT_EQ(PutUntilRefused(world, first, 1, &refused), 30u) << refused.detail;
+  EXPECT_EQ(PutUntilRefused(world, second, 1, &refused), 30u) << refused.detail;
+  EXPECT_EQ(world.CheckEach(first, 1, 30), Code::kOk);
+  EXPECT_EQ(world.CheckEach(second, 1, 30), Code::kOk);
 }
 
 TEST(StorageRoom, OnDevicesSmallerThanRamAJobThatComesTakesNothingFromTheOther) {
@@ -159,12 +170,13 @@ TEST(StorageRoom, OnDevicesSmallerThanRamAJobThatComesTakesNothingFromTheOther) 
   const SessionId first = world.Open({.uid = 1});
   Answer refused;
   const uint64_t accepted = PutUntilRefused(world, first, 1, &refused);
-  EXPECT_EQ(accepted, 11u);
+  EXPECT_EQ(accepted, 12u);
   const SessionId second = world.Open({.uid = 2});
   world.Put(second, 1, kMiB);
-  EXPECT_EQ(PutUntilRefused(world, second, 2, &refused), 0u);
+  EXPECT_EQ(PutUntilRefused(world, second, 2, &refused), 2u) << refused.detail;
+  EXPECT_EQ(refused.code, Code::kNoSpace) << "and it did not wait for its deadline: " << refused.detail;
   EXPECT_EQ(world.CheckEach(first, 1, accepted), Code::kOk);
-  EXPECT_EQ(world.Check(second, 1), Code::kOk);
+  EXPECT_EQ(world.CheckEach(second, 1, 3), Code::kOk);
 }
 
 TEST(StorageRoom, OnDevicesSmallerThanRamTermsHoldToo) {
