@@ -10,11 +10,13 @@ one job, by default. Each allocator gets the same trace: best fit, buddy, TLSF, 
 the last also in an arena of 1.005 times the peak. Prints what each refuses although it has as many free bytes, and what
 it holds for what lives, at worst: at the peak, and from half of it on, as after the end of a job.
 
-Then the trace goes through the daemon's engine in simulated memory, with jobs, windows, leases and moves: in RAM alone,
-in arenas of --arena and of 1.18 times the peak, in which each job is promised what the trace gives it; and in an arena
-of half of the peak with SSD of 1.05 times the peak. Every tenth event a tensor drawn from those that live is read, and
-at the end all are. With --minutes it goes on with the next seeds. Exit status 1: the pool or the engine refused
-something, or held more than 1.01 of what lives at the peak, or a tensor could not be read.
+Then the trace goes through the daemon's engine in simulated memory, with jobs, windows, leases and moves: in RAM
+alone, in arenas of 1.25 and of 1.18 times the peak, in which each job is promised what the trace gives it; in RAM of
+1.07 times the peak, with a fifth of the peak for each job; and in RAM of half of the peak with SSD of 1.05 times the
+peak. Every tenth event a tensor drawn from those that live is read, and at the end all are. "windows" is the most that
+all jobs' windows took, of the most that lived. With --minutes it goes on with the next seeds. Exit status 1: the pool
+or the engine refused something, or held more than 1.01 of what lives at the peak (in the arena of 1.07: whole windows;
+in others, where a job keeps windows until another one asks, the pages in use), or a tensor could not be read.
 TEXT
 }
 
