@@ -28,31 +28,32 @@ session::Caller ControlService::CallerOf(const grpc::ServerContextBase& context)
 }
 
 grpc::Status ControlService::GetStatus(grpc::ServerContext* context, const v1::GetStatusRequest*,
-                                       v1::Status* response) {
+                                       v1::GetStatusResponse* response) {
   const auto description = api_.Describe();
   if (!description) return ToStatus(description.error(), context);
-  ToMessage(*description, response);
+  ToMessage(*description, response->mutable_status());
   return grpc::Status::OK;
 }
 
 grpc::Status ControlService::OpenJob(grpc::ServerContext* context, const v1::OpenJobRequest* request,
-                                     v1::Job* response) {
+                                     v1::OpenJobResponse* response) {
   session::OpenJobRequest open = FromMessage(*request);
   session::Caller caller = CallerOf(*context);
   if (open.token.empty()) open.token = caller.token;
   if (const auto valid = session::ValidateOpenJob(open); !valid) return ToStatus(valid.error(), context);
   const auto job = api_.OpenJob(caller, open);
   if (!job) return ToStatus(job.error(), context);
-  ToMessage(*job, Tokens::kWith, response);
+  ToMessage(*job, Tokens::kWith, response->mutable_job());
   return grpc::Status::OK;
 }
 
 grpc::Status ControlService::CloseJob(grpc::ServerContext* context, const v1::CloseJobRequest* request,
                                       v1::CloseJobResponse*) {
-  return StatusOf(api_.CloseJob(CallerOf(*context), request->name(), request->forget()), context);
+  return StatusOf(api_.CloseJob(CallerOf(*context), request->name(), request->purge()), context);
 }
 
-grpc::Status ControlService::SetJob(grpc::ServerContext* context, const v1::SetJobRequest* request, v1::Job* response) {
+grpc::Status ControlService::SetJob(grpc::ServerContext* context, const v1::SetJobRequest* request,
+                                    v1::SetJobResponse* response) {
   tiering::TermsChange change;
   if (request->has_guarantee_bytes()) change.guarantee_bytes = request->guarantee_bytes();
   if (request->has_limit_bytes()) change.limit_bytes = request->limit_bytes();
@@ -60,7 +61,7 @@ grpc::Status ControlService::SetJob(grpc::ServerContext* context, const v1::SetJ
   if (request->has_ssd_limit_bytes()) change.ssd_limit_bytes = request->ssd_limit_bytes();
   const auto job = api_.SetJob(CallerOf(*context), request->name(), change);
   if (!job) return ToStatus(job.error(), context);
-  ToMessage(*job, Tokens::kWithout, response);
+  ToMessage(*job, Tokens::kWithout, response->mutable_job());
   return grpc::Status::OK;
 }
 
@@ -68,7 +69,8 @@ grpc::Status ControlService::ListJobs(grpc::ServerContext* context, const v1::Li
                                       v1::ListJobsResponse* response) {
   const Tokens tokens = request->with_tokens() ? Tokens::kWith : Tokens::kWithout;
   for (const auto& job : api_.ListJobs(CallerOf(*context))) ToMessage(job, tokens, response->add_jobs());
-  for (const auto& kept : api_.ListStoredManifests(CallerOf(*context))) ToMessage(kept, response->add_kept());
+  for (const auto& stored : api_.ListStoredManifests(CallerOf(*context)))
+    ToMessage(stored, response->add_stored_manifests());
   return grpc::Status::OK;
 }
 
@@ -100,15 +102,15 @@ grpc::Status ControlService::GetPoolMap(grpc::ServerContext* context, const v1::
 }
 
 grpc::Status ControlService::Drain(grpc::ServerContext* context, const v1::DrainRequest* request, v1::DrainResponse*) {
-  const uint32_t asked = request->timeout_ms() == 0 ? kDrainTimeoutDefaultMs : request->timeout_ms();
-  const std::chrono::milliseconds timeout(std::min(asked, kDrainTimeoutMaxMs));
+  const auto timeout = DrainTimeoutOf(*request);
+  if (!timeout) return ToStatus(timeout.error(), context);
   if (drains_.fetch_add(1) >= kDrainsMax) {
     drains_.fetch_sub(1);
     return ToStatus(Error{Code::kNoMemory, "uid " + std::to_string(uid_) + " drains " + std::to_string(kDrainsMax) +
                                                " times already, the limit: wait for one of these"},
                     context);
   }
-  const tier::Status drained = api_.Drain(CallerOf(*context), request->job(), timeout);
+  const tier::Status drained = api_.Drain(CallerOf(*context), request->job(), *timeout);
   drains_.fetch_sub(1);
   return StatusOf(drained, context);
 }
@@ -118,7 +120,7 @@ grpc::Status ControlService::Undrain(grpc::ServerContext* context, const v1::Und
 }
 
 grpc::Status ControlService::DrainDevice(grpc::ServerContext* context, const v1::DrainDeviceRequest* request,
-                                         v1::DrainResponse*) {
+                                         v1::DrainDeviceResponse*) {
   if (request->device() > UINT16_MAX) {
     return ToStatus(Error{Code::kNotFound, "no device " + std::to_string(request->device())}, context);
   }
@@ -134,8 +136,8 @@ grpc::Status ControlService::RetryDevice(grpc::ServerContext* context, const v1:
   return StatusOf(api_.RetryDevice(CallerOf(*context), static_cast<uint16_t>(request->device())), context);
 }
 
-grpc::ServerWriteReactor<v1::Event>* ControlService::Watch(grpc::CallbackServerContext* context,
-                                                           const v1::WatchRequest* request) {
+grpc::ServerWriteReactor<v1::WatchResponse>* ControlService::Watch(grpc::CallbackServerContext* context,
+                                                                   const v1::WatchRequest* request) {
   return WatchReactor::Start(api_, CallerOf(*context), *request, context);
 }
 

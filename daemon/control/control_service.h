@@ -1,5 +1,5 @@
-// tier.v1.Control: each RPC is one call of session::ControlApi. One instance serves the connections of one identity
-// (grpc_server.h), so `uid` and `admin` are what the kernel said, and only the token comes from the caller.
+// tier.v1.ControlService: each RPC is one call of session::ControlApi. One instance serves the connections of one
+// identity (grpc_server.h), so `uid` and `admin` are what the kernel said, and only the token comes from the caller.
 // Thread-safe: gRPC calls it from many threads; ControlApi carries each call to the engine thread.
 #pragma once
 
@@ -8,28 +8,28 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include "control.grpc.pb.h"
 #include "daemon/session/control_api.h"
+#include "tier/v1/control.grpc.pb.h"
 
 namespace tier::control {
 
 inline constexpr uint32_t kTensorsListedDefault = 1000;
 inline constexpr uint32_t kTensorsListedMax = 100'000;
-inline constexpr uint32_t kDrainTimeoutDefaultMs = 60'000;
-inline constexpr uint32_t kDrainTimeoutMaxMs = 3'600'000;
 // At a time, of one identity: each holds one of its server's threads until it is done.
 inline constexpr int kDrainsMax = 4;
 
-class ControlService final : public v1::Control::WithCallbackMethod_Watch<v1::Control::Service> {
+class ControlService final : public v1::ControlService::WithCallbackMethod_Watch<v1::ControlService::Service> {
  public:
   ControlService(session::ControlApi& api, uint32_t uid, bool admin) : api_(api), uid_(uid), admin_(admin) {}
 
   grpc::Status GetStatus(grpc::ServerContext* context, const v1::GetStatusRequest* request,
-                         v1::Status* response) override;
-  grpc::Status OpenJob(grpc::ServerContext* context, const v1::OpenJobRequest* request, v1::Job* response) override;
+                         v1::GetStatusResponse* response) override;
+  grpc::Status OpenJob(grpc::ServerContext* context, const v1::OpenJobRequest* request,
+                       v1::OpenJobResponse* response) override;
   grpc::Status CloseJob(grpc::ServerContext* context, const v1::CloseJobRequest* request,
                         v1::CloseJobResponse* response) override;
-  grpc::Status SetJob(grpc::ServerContext* context, const v1::SetJobRequest* request, v1::Job* response) override;
+  grpc::Status SetJob(grpc::ServerContext* context, const v1::SetJobRequest* request,
+                      v1::SetJobResponse* response) override;
   grpc::Status ListJobs(grpc::ServerContext* context, const v1::ListJobsRequest* request,
                         v1::ListJobsResponse* response) override;
   grpc::Status ListTensors(grpc::ServerContext* context, const v1::ListTensorsRequest* request,
@@ -43,11 +43,11 @@ class ControlService final : public v1::Control::WithCallbackMethod_Watch<v1::Co
   grpc::Status Undrain(grpc::ServerContext* context, const v1::UndrainRequest* request,
                        v1::UndrainResponse* response) override;
   grpc::Status DrainDevice(grpc::ServerContext* context, const v1::DrainDeviceRequest* request,
-                           v1::DrainResponse* response) override;
+                           v1::DrainDeviceResponse* response) override;
   grpc::Status RetryDevice(grpc::ServerContext* context, const v1::RetryDeviceRequest* request,
                            v1::RetryDeviceResponse* response) override;
-  grpc::ServerWriteReactor<v1::Event>* Watch(grpc::CallbackServerContext* context,
-                                             const v1::WatchRequest* request) override;
+  grpc::ServerWriteReactor<v1::WatchResponse>* Watch(grpc::CallbackServerContext* context,
+                                                     const v1::WatchRequest* request) override;
 
  private:
   session::Caller CallerOf(const grpc::ServerContextBase& context) const;

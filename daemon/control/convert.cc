@@ -35,14 +35,55 @@ grpc::Status ToStatus(const Error& error, grpc::ServerContextBase* context) {
   return grpc::Status(ToGrpcCode(error.code), error.message);
 }
 
+namespace {
+
+// An unknown number stays one: ValidateOpenJob refuses it with the same words as the handshake's.
+proto::OpenMode ModeOf(v1::OpenMode mode) {
+  switch (mode) {
+    case v1::OPEN_MODE_UNSPECIFIED:
+    case v1::OPEN_MODE_ATTACH: return proto::OpenMode::kAttach;
+    case v1::OPEN_MODE_CREATE: return proto::OpenMode::kCreate;
+    case v1::OPEN_MODE_JOIN: return proto::OpenMode::kJoin;
+    case v1::OPEN_MODE_RESUME: return proto::OpenMode::kResume;
+    case v1::OPEN_MODE_RESUME_OR_CREATE: return proto::OpenMode::kResumeOrCreate;
+    default: return proto::OpenMode{UINT16_MAX};
+  }
+}
+
+// "io_uring" with the prefix "IO_MODE_" is IO_MODE_IO_URING; what has no enumerator is unspecified.
+template <typename Enum>
+Enum EnumOf(const std::string& prefix, const std::string& word) {
+  std::string name = prefix;
+  for (const char c : word) name += c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  Enum value{};
+  const auto* known = google::protobuf::GetEnumDescriptor<Enum>()->FindValueByName(name);
+  if (known != nullptr) value = static_cast<Enum>(known->number());
+  return value;
+}
+
+constexpr int64_t kNanosecondsPerSecond = 1'000'000'000;
+
+}  // namespace
+
+Result<std::chrono::milliseconds> DrainTimeoutOf(const v1::DrainRequest& message) {
+  const int64_t seconds = message.timeout().seconds();
+  const int64_t nanoseconds = message.timeout().nanos();
+  if (seconds < 0 || nanoseconds < 0 || nanoseconds >= kNanosecondsPerSecond) {
+    return Fail(Code::kInvalid, "the timeout is " + std::to_string(seconds) + " s and " + std::to_string(nanoseconds) +
+                                    " ns: it must not be negative, and its nanoseconds be fewer than a second");
+  }
+  if (seconds == 0 && nanoseconds == 0) return kDrainTimeoutDefault;
+  // In seconds: so many may be asked for that their milliseconds are no int64_t.
+  if (seconds >= std::chrono::floor<std::chrono::seconds>(kDrainTimeoutMax).count()) return kDrainTimeoutMax;
+  return std::chrono::ceil<std::chrono::milliseconds>(std::chrono::seconds(seconds) +
+                                                      std::chrono::nanoseconds(nanoseconds));
+}
+
 session::OpenJobRequest FromMessage(const v1::OpenJobRequest& message) {
   session::OpenJobRequest request;
   request.name = message.name();
   request.token = message.token();
-  // ValidateOpenJob refuses an unknown number with the same words as the handshake's: one that has more bits than there
-  // must not become a known one.
-  const int mode = message.mode();
-  request.mode = static_cast<proto::OpenMode>(std::in_range<uint16_t>(mode) ? static_cast<uint16_t>(mode) : UINT16_MAX);
+  request.mode = ModeOf(message.mode());
   request.named = message.named();
   // proto3 cannot tell rank 0 from no rank: it counts only within a world.
   request.rank = message.world_size() > 0 ? message.rank() : -1;
@@ -91,26 +132,28 @@ void ToMessage(const session::JobDescription& job, Tokens tokens, v1::Job* messa
   message->set_moved_bytes_total(c.moved_bytes);
 }
 
-void ToMessage(const session::StoredManifestDescription& kept, v1::KeptManifest* message) {
-  message->set_name(kept.name);
-  message->set_uid(kept.uid);
-  message->set_ssd_bytes(kept.ssd_bytes);
-  message->set_damage(kept.damage);
+void ToMessage(const session::StoredManifestDescription& stored, v1::StoredManifest* message) {
+  message->set_name(stored.name);
+  message->set_uid(stored.uid);
+  message->set_ssd_bytes(stored.ssd_bytes);
+  message->set_damage(stored.damage);
 }
 
-void ToMessage(const session::DaemonDescription& daemon, v1::Status* message) {
+void ToMessage(const session::DaemonDescription& daemon, v1::NodeStatus* message) {
   message->set_version(daemon.version);
   message->set_epoch(daemon.epoch);
   message->set_pid(daemon.pid);
-  message->set_uptime_seconds(daemon.uptime_seconds);
-  message->set_io_mode(daemon.io_mode);
-  message->set_memory_mode(daemon.memory_mode);
+  const auto uptime = static_cast<int64_t>(daemon.uptime_seconds * static_cast<double>(kNanosecondsPerSecond));
+  message->mutable_uptime()->set_seconds(uptime / kNanosecondsPerSecond);
+  message->mutable_uptime()->set_nanos(static_cast<int32_t>(uptime % kNanosecondsPerSecond));
+  message->set_io_mode(EnumOf<v1::IoMode>("IO_MODE_", daemon.io_mode));
+  message->set_memory_mode(EnumOf<v1::MemoryMode>("MEMORY_MODE_", daemon.memory_mode));
   message->set_memory_mode_reason(daemon.memory_mode_reason);
   message->set_metrics_address(daemon.metrics_address);
-  message->set_ssd_mode(daemon.ssd_mode);
+  message->set_ssd_mode(EnumOf<v1::SsdMode>("SSD_MODE_", daemon.ssd_mode));
   message->set_ssd_mode_reason(daemon.ssd_mode_reason);
-  message->set_spin_mode(daemon.spin_mode);
-  message->set_huge_page_mode(daemon.huge_page_mode);
+  message->set_spin_mode(EnumOf<v1::SpinMode>("SPIN_MODE_", daemon.spin_mode));
+  message->set_huge_page_mode(EnumOf<v1::HugePageMode>("HUGE_PAGE_MODE_", daemon.huge_page_mode));
   message->set_draining(daemon.draining);
   for (auto& each : session::DegradedBy(daemon)) message->add_degraded_by(std::move(each.text));
   message->set_private_daemon(daemon.is_private);
@@ -120,9 +163,9 @@ void ToMessage(const session::DaemonDescription& daemon, v1::Status* message) {
   message->set_arena_bytes(engine.arena_bytes);
   message->set_arena_max_bytes(engine.arena_max_bytes);
   message->set_arena_free_bytes(engine.arena_free_bytes);
-  message->set_window_size_max(engine.window_size_max);
+  message->set_window_size_max_bytes(engine.window_size_max);
   message->set_window_count(engine.window_count);
-  message->set_window_size_min(engine.window_size_min);
+  message->set_window_size_min_bytes(engine.window_size_min);
   message->set_slot_window_count(engine.slot_window_count);
   message->set_lease_bound_bytes(engine.lease_bound_bytes);
   for (const tiering::CompactionFigures& figures : engine.compaction) {
@@ -166,7 +209,7 @@ void ToMessage(const session::DeviceDescription& device, v1::Device* message) {
   message->set_inflight_count(static_cast<uint32_t>(device.now.traffic.inflight));
   message->set_corrupt_total(device.now.traffic.corrupt);
   message->set_window_faults_total(device.now.traffic.window_faults);
-  message->set_state(DeviceStateName(device.now.state));
+  message->set_state(EnumOf<v1::DeviceState>("DEVICE_STATE_", DeviceStateName(device.now.state)));
   message->set_state_reason(device.now.reason);
   message->set_doubtful_bytes(device.now.space.doubtful);
   message->set_drain_note(device.now.drain_note);
@@ -239,7 +282,7 @@ void ToMessage(const tiering::TensorView& tensor, v1::Tensor* message) {
   message->set_space(tensor.space);
   message->set_id(tensor.tensor);
   message->set_key(tensor.key);
-  message->set_size(tensor.size);
+  message->set_size_bytes(tensor.size);
   message->set_generation(tensor.generation);
   message->set_ram_bytes(tensor.ram_bytes);
   message->set_ssd_bytes(tensor.ssd_bytes);
@@ -251,7 +294,8 @@ void ToMessage(const tiering::TensorView& tensor, v1::Tensor* message) {
 
 void ToMessage(const session::Event& event, v1::Event* message) {
   message->set_sequence(event.sequence);
-  message->set_unix_time_ms(event.unix_time_ms);
+  message->mutable_event_time()->set_seconds(event.unix_time_ms / 1000);
+  message->mutable_event_time()->set_nanos(static_cast<int32_t>(event.unix_time_ms % 1000 * 1'000'000));
   message->set_kind(event.kind);
   message->set_job(event.job);
   message->set_message(event.message);

@@ -2,14 +2,15 @@
 // both. Pure functions.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string_view>
 
 #include <grpcpp/grpcpp.h>
 
-#include "control.pb.h"
 #include "daemon/session/control_api.h"
 #include "proto/result.h"
+#include "tier/v1/control.pb.h"
 
 namespace tier::control {
 
@@ -22,11 +23,15 @@ grpc::StatusCode ToGrpcCode(Code code);
 grpc::Status ToStatus(const Error& error, grpc::ServerContextBase* context);
 
 session::OpenJobRequest FromMessage(const v1::OpenJobRequest& message);
+inline constexpr std::chrono::milliseconds kDrainTimeoutDefault{60'000};
+inline constexpr std::chrono::milliseconds kDrainTimeoutMax{3'600'000};
+// At most the maximum. INVALID: a negative one, or none that is valid.
+Result<std::chrono::milliseconds> DrainTimeoutOf(const v1::DrainRequest& message);
 // Who reads a token may join the job: it goes out only where it is asked for.
 enum class Tokens : uint8_t { kWithout, kWith };
 void ToMessage(const session::JobDescription& job, Tokens tokens, v1::Job* message);
-void ToMessage(const session::StoredManifestDescription& kept, v1::KeptManifest* message);
-void ToMessage(const session::DaemonDescription& daemon, v1::Status* message);
+void ToMessage(const session::StoredManifestDescription& stored, v1::StoredManifest* message);
+void ToMessage(const session::DaemonDescription& daemon, v1::NodeStatus* message);
 void ToMessage(const session::DeviceDescription& device, v1::Device* message);
 void ToMessage(const session::PoolDescription& pool, v1::GetPoolMapResponse* message);
 void ToMessage(const tiering::TensorView& tensor, v1::Tensor* message);

@@ -39,7 +39,7 @@ class GrpcServer {
   // server.
   static Result<std::unique_ptr<GrpcServer>> Start(const GrpcServerOptions& options, session::ControlApi& api);
   ~GrpcServer();  // Stop().
-  // What the health service says of the daemon and of tier.v1.Control: SERVING from the start. Any thread.
+  // What the health service says of the daemon and of tier.v1.ControlService: SERVING from the start. Any thread.
   void SetServing(bool serving);
   // Refuses new calls, cancels streams, waits for calls under way (≤ 2 s), removes the socket files.
   void Stop();

@@ -93,7 +93,7 @@ std::unique_ptr<grpc::Server> IdentityServers::MakeServer(Entry* entry) {
 void IdentityServers::TellHealth(const Entry& entry, bool serving) {
   grpc::HealthCheckServiceInterface* const health = entry.server->GetHealthCheckService();
   TIER_CHECK(health != nullptr, "the health service is not enabled");
-  for (const std::string& service : {std::string(), std::string(v1::Control::service_full_name())})
+  for (const std::string& service : {std::string(), std::string(v1::ControlService::service_full_name())})
     health->SetServingStatus(service, serving);
 }
 

@@ -41,7 +41,7 @@ Result<std::shared_ptr<void>> WatchReactor::Subscribe(session::ControlApi& api, 
 
 void WatchReactor::PushLast(const std::vector<session::Event>& events) {
   const MutexLock lock(mutex_);
-  for (const session::Event& event : events) ToMessage(event, &queue_.emplace_back());
+  for (const session::Event& event : events) ToMessage(event, queue_.emplace_back().mutable_event());
   last_is_queued_ = true;
   WriteNext();
 }
@@ -50,7 +50,7 @@ void WatchReactor::Push(const session::Event& event) {
   const MutexLock lock(mutex_);
   while (queue_.size() == kWatchQueueMax && !finished_) has_room_.Wait(mutex_);
   if (finished_) return;
-  ToMessage(event, &queue_.emplace_back());
+  ToMessage(event, queue_.emplace_back().mutable_event());
   if (!writing_) WriteNext();
 }
 

@@ -11,15 +11,15 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include "control.grpc.pb.h"
 #include "daemon/session/control_api.h"
 #include "proto/mutex.h"
+#include "tier/v1/control.grpc.pb.h"
 
 namespace tier::control {
 
 inline constexpr size_t kWatchQueueMax = 64;
 
-class WatchReactor final : public grpc::ServerWriteReactor<v1::Event> {
+class WatchReactor final : public grpc::ServerWriteReactor<v1::WatchResponse> {
  public:
   // Starts the stream; deletes itself when it is done (gRPC's OnDone).
   // RESOURCE_EXHAUSTED, and no events, when too many watch already.
@@ -42,8 +42,8 @@ class WatchReactor final : public grpc::ServerWriteReactor<v1::Event> {
 
   Mutex mutex_;
   CondVar has_room_;
-  std::deque<v1::Event> queue_ TIER_GUARDED_BY(mutex_);
-  v1::Event in_flight_ TIER_GUARDED_BY(mutex_);
+  std::deque<v1::WatchResponse> queue_ TIER_GUARDED_BY(mutex_);
+  v1::WatchResponse in_flight_ TIER_GUARDED_BY(mutex_);
   bool writing_ TIER_GUARDED_BY(mutex_) = false;
   bool last_is_queued_ TIER_GUARDED_BY(mutex_) = false;
   bool finished_ TIER_GUARDED_BY(mutex_) = false;

@@ -19,7 +19,7 @@ using tier::abi::CheckView;
 using tier::abi::FillView;
 using tier::control_client::Channel;
 using tier::control_client::WatchStream;
-using Stub = tier::v1::Control::Stub;
+using Stub = tier::v1::ControlService::Stub;
 
 struct tier_control {
   std::unique_ptr<Channel> channel;
@@ -112,16 +112,17 @@ int tier_control_open_job(tier_control* control, const tier_control_open_options
     tier::v1::OpenJobRequest request;
     if (open.name != nullptr) request.set_name(open.name);
     if (open.token != nullptr) request.set_token(open.token);
-    request.set_mode(static_cast<tier::v1::OpenMode>(open.mode));
+    // 0 is unspecified there: the modes of the C functions, in the same order, begin behind it.
+    request.set_mode(static_cast<tier::v1::OpenMode>(open.mode + tier::v1::OPEN_MODE_ATTACH));
     request.set_named(open.named != 0);
     request.set_rank(open.rank);
     request.set_world_size(open.world_size);
     request.set_guarantee_bytes(open.guarantee_bytes);
     request.set_limit_bytes(open.limit_bytes);
-    tier::v1::Job response;
+    tier::v1::OpenJobResponse response;
     const auto status = control->channel->Call(&Stub::OpenJob, request, &response);
     if (!status) return Refuse(status.error());
-    FillView(ToJob(response), job->struct_size, job);
+    FillView(ToJob(response.job()), job->struct_size, job);
     return static_cast<int>(TIER_OK);
   });
 }
@@ -131,7 +132,7 @@ int tier_control_close_job(tier_control* control, const char* name, int purge) {
     if (control == nullptr || name == nullptr) return Refuse(Code::kInvalid, "control and name must not be NULL");
     tier::v1::CloseJobRequest request;
     request.set_name(name);
-    request.set_forget(purge != 0);
+    request.set_purge(purge != 0);
     tier::v1::CloseJobResponse response;
     return Answer(control->channel->Call(&Stub::CloseJob, request, &response));
   });
@@ -148,10 +149,10 @@ int tier_control_set_job(tier_control* control, const char* name, const uint64_t
     request.set_name(name);
     if (guarantee_bytes != nullptr) request.set_guarantee_bytes(*guarantee_bytes);
     if (limit_bytes != nullptr) request.set_limit_bytes(*limit_bytes);
-    tier::v1::Job response;
+    tier::v1::SetJobResponse response;
     const auto status = control->channel->Call(&Stub::SetJob, request, &response);
     if (!status) return Refuse(status.error());
-    if (job != nullptr) FillView(ToJob(response), job->struct_size, job);
+    if (job != nullptr) FillView(ToJob(response.job()), job->struct_size, job);
     return static_cast<int>(TIER_OK);
   });
 }
@@ -182,7 +183,8 @@ int tier_control_drain(tier_control* control, const char* name, uint32_t timeout
     if (control == nullptr || name == nullptr) return Refuse(Code::kInvalid, "control and name must not be NULL");
     tier::v1::DrainRequest request;
     request.set_job(name);
-    request.set_timeout_ms(timeout_ms);
+    request.mutable_timeout()->set_seconds(timeout_ms / 1000);
+    request.mutable_timeout()->set_nanos(static_cast<int32_t>(timeout_ms % 1000 * 1'000'000));
     tier::v1::DrainResponse response;
     const std::chrono::milliseconds wait(timeout_ms == 0 ? 60'000 : timeout_ms);
     return Answer(control->channel->Call(&Stub::Drain, request, &response, wait + tier::control_client::kCallTimeout));
@@ -194,7 +196,7 @@ int tier_control_drain_device(tier_control* control, uint32_t device) {
     if (control == nullptr) return Refuse(Code::kInvalid, "control must not be NULL");
     tier::v1::DrainDeviceRequest request;
     request.set_device(device);
-    tier::v1::DrainResponse response;
+    tier::v1::DrainDeviceResponse response;
     return Answer(control->channel->Call(&Stub::DrainDevice, request, &response));
   });
 }
@@ -218,7 +220,7 @@ int tier_control_watch_next(tier_control_watch* watch, uint32_t timeout_ms, tier
     if (!next) return Refuse(next.error());
     tier_control_event full{};
     full.sequence = next->sequence();
-    full.unix_time_ms = next->unix_time_ms();
+    full.unix_time_ms = next->event_time().seconds() * 1000 + next->event_time().nanos() / 1'000'000;
     CopyText(full.kind, next->kind());
     CopyText(full.job, next->job());
     CopyText(full.message, next->message());

@@ -112,8 +112,8 @@ Result<std::unique_ptr<Channel>> Channel::ConnectToFirst(const Sockets& sockets,
       auto channel = std::make_unique<Channel>();
       channel->Open(path, token);
       // A status call, and not only a connection: the admin socket hangs up on callers that it does not admit.
-      v1::Status answer;
-      reached = channel->Call(&v1::Control::Stub::GetStatus, v1::GetStatusRequest(), &answer, timeout);
+      v1::GetStatusResponse answer;
+      reached = channel->Call(&v1::ControlService::Stub::GetStatus, v1::GetStatusRequest(), &answer, timeout);
       if (reached) return channel;
       // What a daemon answers is an answer; where none does, another socket may have one.
       const bool silent = reached.error().code == Code::kDisconnected || reached.error().code == Code::kTimeout;
@@ -133,7 +133,7 @@ void Channel::Open(const std::string& path, const char* token) {
                    1);  // Two channels are two connections, each with its identity.
   arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, "tierd");
   channel_ = grpc::CreateCustomChannel("unix:" + path, grpc::InsecureChannelCredentials(), arguments);
-  stub_ = v1::Control::NewStub(channel_);
+  stub_ = v1::ControlService::NewStub(channel_);
 }
 
 void Channel::Prepare(grpc::ClientContext* context) const {

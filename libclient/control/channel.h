@@ -9,8 +9,8 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include "control.grpc.pb.h"
 #include "proto/result.h"
+#include "tier/v1/control.grpc.pb.h"
 
 namespace tier::control_client {
 
@@ -60,7 +60,7 @@ class Channel {
     return {};
   }
   void Prepare(grpc::ClientContext* context) const;
-  v1::Control::Stub& stub() const { return *stub_; }
+  v1::ControlService::Stub& stub() const { return *stub_; }
   const std::string& socket() const { return socket_; }
 
  private:
@@ -69,7 +69,7 @@ class Channel {
   std::string socket_;
   std::string token_;
   std::shared_ptr<grpc::Channel> channel_;
-  std::unique_ptr<v1::Control::Stub> stub_;
+  std::unique_ptr<v1::ControlService::Stub> stub_;
 };
 
 }  // namespace tier::control_client

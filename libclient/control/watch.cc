@@ -39,12 +39,12 @@ WatchStream::~WatchStream() {
 }
 
 void WatchStream::ReadAll(const std::string& socket) {
-  v1::Event event;
-  while (reader_->Read(&event)) {
+  v1::WatchResponse response;
+  while (reader_->Read(&response)) {
     const MutexLock lock(mutex_);
     while (queue_.size() == kEventsQueuedMax && !closing_) has_room_.Wait(mutex_);
     if (closing_) continue;
-    queue_.push_back(event);
+    queue_.push_back(std::move(*response.mutable_event()));
     changed_.NotifyOne();
   }
   const grpc::Status status = reader_->Finish();

@@ -37,7 +37,7 @@ class WatchStream {
 
   bool recent_only_ = false;
   grpc::ClientContext context_;
-  std::unique_ptr<grpc::ClientReader<v1::Event>> reader_;
+  std::unique_ptr<grpc::ClientReader<v1::WatchResponse>> reader_;
   std::thread thread_;
   Mutex mutex_;
   CondVar changed_;

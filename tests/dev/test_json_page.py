@@ -26,6 +26,8 @@ def test_every_message_that_is_read_has_its_fields() -> None:
     assert of["Job"]["id"].kind == "string" and of["Job"]["token"].may_lack
     assert of["PoolWindow"]["numa_node"].may_lack and of["PoolWindow"]["kind"].kind == "string"
     assert of["Job"]["ranks"].kind == "array of number"
+    assert of["Device"]["state"].kind == "string" and of["Device"]["state"].text == "online, suspect, offline, gone"
+    assert of["Event"]["event_time"].kind == "string" and of["NodeStatus"]["uptime"].kind == "string"
 
 
 def test_what_does_not_fit_is_named_by_its_place() -> None:
@@ -35,9 +37,9 @@ def test_what_does_not_fit_is_named_by_its_place() -> None:
         for key, field in json_page.messages()["Tensor"].items()
     }
     assert json_page.shape_faults({"jobs": [tensor], "note": None}, shape) == []
-    wrong = {"jobs": [{**tensor, "id": 7, "size": 1 << 60}], "note": 3, "more": 1}
+    wrong = {"jobs": [{**tensor, "id": 7, "size_bytes": 1 << 60}], "note": 3, "more": 1}
     assert sorted(fault.split(" ")[0] for fault in json_page.shape_faults(wrong, shape)) == [
-        ".jobs[0].id", ".jobs[0].size", ".more", ".note",
+        ".jobs[0].id", ".jobs[0].size_bytes", ".more", ".note",
     ]  # fmt: skip
     assert json_page.shape_faults({"note": None}, shape) == [".jobs is missing"]
     assert json_page.shape_faults([], shape) == ["the document is no object"]

@@ -112,7 +112,7 @@ def test_the_tensors_of_a_job_are_listed_by_key(client: tierd.Client, daemon: la
     client.put("weights/0", b"x" * 5000)
     with control.connect(daemon.directory) as channel:
         (tensor,) = channel.list_tensors(client.session.job)
-        assert (tensor.key, tensor.size, tensor.sealed) == ("weights/0", 5000, True)
+        assert (tensor.key, tensor.size_bytes, tensor.sealed) == ("weights/0", 5000, True)
 
 
 def test_a_job_that_is_not_there_is_not_found(daemon: launcher.Running) -> None:
@@ -174,10 +174,11 @@ def test_health_and_reflection_answer_a_stock_client(daemon: launcher.Running) -
     health_grpc = pytest.importorskip("grpc_health.v1.health_pb2_grpc")
     reflection = pytest.importorskip("grpc_reflection.v1alpha.proto_reflection_descriptor_database")
     with grpc.insecure_channel(f"unix:{daemon.directory}/control.sock") as channel:
-        answer = health_grpc.HealthStub(channel).Check(health.HealthCheckRequest(), timeout=10)
-        assert answer.status == health.HealthCheckResponse.SERVING
+        for service in ("", "tier.v1.ControlService"):
+            answer = health_grpc.HealthStub(channel).Check(health.HealthCheckRequest(service=service), timeout=10)
+            assert answer.status == health.HealthCheckResponse.SERVING
         services = reflection.ProtoReflectionDescriptorDatabase(channel).get_services()
-        assert {"tier.v1.Control", "grpc.health.v1.Health"} <= set(services)
+        assert {"tier.v1.ControlService", "grpc.health.v1.Health"} <= set(services)
 
 
 def test_a_daemon_that_is_not_there_is_disconnected(tmp_path: pathlib.Path) -> None:

@@ -81,8 +81,8 @@ def test_what_a_closed_job_persisted_is_listed_and_removed(own_daemon: launcher.
     while "persisted by" not in (listed := tierctl("list")).stdout and time.monotonic() < give_up:
         continue  # Its memory is being freed.
     assert "persisted by jobs that are not open" in listed.stdout and "can be resumed" in listed.stdout, listed
-    (kept,) = json.loads(tierctl("list", "--json").stdout)["kept"]
-    assert (kept["name"], kept["ssd_bytes"], kept["damage"]) == ("finished", 5 << 20, "")
+    (stored,) = json.loads(tierctl("list", "--json").stdout)["stored_manifests"]
+    assert (stored["name"], stored["ssd_bytes"], stored["damage"]) == ("finished", 5 << 20, "")
     refused = tierctl("remove", "finished")
     assert refused.returncode == 3 and "--purge" in refused.stderr
     assert tierctl("remove", "--purge", "finished").returncode == 0

@@ -67,7 +67,7 @@ def test_each_job_is_shown_with_what_it_holds_to_the_byte(three_jobs: launcher.R
     assert set(owners) == set(TENSORS)
     for job, sizes in TENSORS.items():
         owner = owners[job]
-        assert owner["kind"] == "POOL_OWNER_KIND_JOB" and owner["uid"] == os.getuid()
+        assert owner["kind"] == "job" and owner["uid"] == os.getuid()
         assert owner["requested_bytes"] == sum(sizes)
         assert owner["requested_block_bytes"] == sum(size // BLOCK * BLOCK for size in sizes)
         assert owner["requested_tail_bytes"] == sum(size % BLOCK for size in sizes if size > BLOCK)
@@ -75,7 +75,7 @@ def test_each_job_is_shown_with_what_it_holds_to_the_byte(three_jobs: launcher.R
         assert owner["waste_bytes"] == owner["held_bytes"] - owner["requested_bytes"]
         place = pool["owners"].index(owner)
         windows = [window for window in pool["windows"] if window["owner"] == place]
-        ready = [window for window in windows if window["condition"] == "POOL_WINDOW_CONDITION_READY"]
+        ready = [window for window in windows if window["condition"] == "ready"]
         assert ready and sum(window["size_bytes"] for window in ready) <= owner["held_bytes"]
         used = sum(window["block_bytes"] + window["tail_bytes"] + window["slot_bytes"] for window in windows)
         assert used == sum(size // BLOCK * BLOCK + pages(size % BLOCK) for size in sizes)
@@ -175,7 +175,7 @@ def test_another_user_sees_windows_and_no_names(three_jobs: launcher.Running) ->
     os.chmod(three_jobs.directory, 0o755)
     pool = pool_of(three_jobs, user=65534, group=65534, extra_groups=[])
     (others,) = pool["owners"]
-    assert (others["kind"], others["job"], others["uid"]) == ("POOL_OWNER_KIND_OTHER_USERS", "", 0)
+    assert (others["kind"], others["job"], others["uid"]) == ("other_users", "", 0)
     assert others["requested_bytes"] == sum(map(sum, TENSORS.values()))
     assert {window["owner"] for window in pool["windows"]} == {0}
     text = tierctl(three_jobs, user=65534, group=65534, extra_groups=[]).stdout

@@ -95,7 +95,7 @@ def test_each_verb_prints_what_is_described(busy: dict[str, Any], verb: str) -> 
 
 
 def test_every_part_was_really_there(busy: dict[str, Any]) -> None:
-    assert busy["job list"]["jobs"] and busy["job list"]["kept"] and busy["events"]["events"]
+    assert busy["job list"]["jobs"] and busy["job list"]["stored_manifests"] and busy["events"]["events"]
     assert busy["tensor list JOB"]["tensors"] and busy["pool map"]["owners"] and busy["pool map"]["windows"]
     assert len(busy["device list"]["devices"]) == 2 and busy["top --once"]["devices"] and busy["doctor"]["findings"]
 

@@ -17,8 +17,9 @@ class BareWindows:
     def __init__(self, process: Daemon, total: int, threads: int = 0) -> None:
         with control.connect(str(process.directory / "tierd.sock")) as channel:
             status = channel.status()
-        self.size = int(status.window_size_max)
-        self.mode = str(status.huge_page_mode)
+        self.size = int(status.window_size_max_bytes)
+        modes = status.DESCRIPTOR.fields_by_name["huge_page_mode"].enum_type
+        self.mode = modes.values_by_number[status.huge_page_mode].name.removeprefix("HUGE_PAGE_MODE_").lower()
         self.threads = threads or workers(process.process.pid)
         words = [str(BUILD / "tools/bench/tier_bench"), "bare-windows"]
         words += ["--bytes", str(self.size), "--total", str(total), "--threads", str(self.threads)]

@@ -20,13 +20,13 @@
 namespace tier::tierctl {
 namespace {
 
-using Stub = v1::Control::Stub;
+using Stub = v1::ControlService::Stub;
 
 // "online", "draining", "offline (Input/output error)", "suspect (No space left on device), draining".
 std::string StateText(const v1::Device& device) {
-  const bool online = device.state().empty() || device.state() == "online";  // Empty: an older daemon.
-  if (online) return !device.draining() ? "online" : device.live_bytes() == 0 ? "drained" : "draining";
-  return fmt::format("{} ({}){}", device.state(), device.state_reason(), device.draining() ? ", draining" : "");
+  if (device.state() == v1::DEVICE_STATE_ONLINE)
+    return !device.draining() ? "online" : device.live_bytes() == 0 ? "drained" : "draining";
+  return fmt::format("{} ({}){}", WordOf(device.state()), device.state_reason(), device.draining() ? ", draining" : "");
 }
 
 int PrintDevices(const google::protobuf::RepeatedPtrField<v1::Device>& devices, const OutputOptions& output) {
@@ -61,19 +61,18 @@ int PrintDevices(const google::protobuf::RepeatedPtrField<v1::Device>& devices, 
 }
 
 // The reason of a mode that is none of the causes of "degraded".
-std::string SsdModeText(const v1::Status& status) {
-  if (status.ssd_mode().empty()) return "unknown";  // An older daemon.
-  if (status.ssd_mode() != "reduced") return status.ssd_mode();
+std::string SsdModeText(const v1::NodeStatus& status) {
+  if (status.ssd_mode() != v1::SSD_MODE_REDUCED) return WordOf(status.ssd_mode());
   return fmt::format("reduced ({})", status.ssd_mode_reason());
 }
 
-std::string GivenBackText(const v1::Status& status) {
+std::string GivenBackText(const v1::NodeStatus& status) {
   const std::string all = fmt::format("{} since start, in {} shortages of the host",
                                       HumanBytes(status.given_back_bytes_total()), status.host_shortages_total());
   return status.host_shortage().empty() ? all : fmt::format("{}; now: {}", all, status.host_shortage());
 }
 
-void PrintStatus(const v1::Status& status, const OutputOptions& output) {
+void PrintStatus(const v1::NodeStatus& status, const OutputOptions& output) {
   const auto& causes = status.degraded_by();
   const std::string word = causes.empty() ? "  ok" : "  degraded";
   std::string why = causes.empty() ? "" : fmt::format(": {}", fmt::join(causes, "; "));
@@ -81,11 +80,12 @@ void PrintStatus(const v1::Status& status, const OutputOptions& output) {
   std::string text = RenderFields(
       {
           {"tierd", status.version() + word + why},
-          {"pid", fmt::format("{}, up {:.0f} s, epoch {}", status.pid(), status.uptime_seconds(), status.epoch())},
+          {"pid", fmt::format("{}, up {} s, epoch {}", status.pid(), status.uptime().seconds(), status.epoch())},
           {"sockets", status.socket_directory() + (status.private_daemon() ? "  (private daemon)" : "")},
           {"data directory", status.data_directory().empty() ? "none" : status.data_directory()},
-          {"modes", fmt::format("I/O {}, memory {}, pages {}, spin {}, SSD {}", status.io_mode(), status.memory_mode(),
-                                status.huge_page_mode(), status.spin_mode(), SsdModeText(status))},
+          {"modes", fmt::format("I/O {}, memory {}, pages {}, spin {}, SSD {}", WordOf(status.io_mode()),
+                                WordOf(status.memory_mode()), WordOf(status.huge_page_mode()),
+                                WordOf(status.spin_mode()), SsdModeText(status))},
           {"arena",
            fmt::format("{} of {} in {} windows for blocks and {} for slots, {} free", HumanBytes(status.arena_bytes()),
                        HumanBytes(status.arena_max_bytes()), status.window_count() - status.slot_window_count(),
@@ -116,11 +116,12 @@ int AwaitLastSession(const DaemonOptions& options, std::chrono::steady_clock::ti
   for (;;) {
     uint64_t sessions = 0;
     uint64_t jobs = 0;
-    const int asked = Ask<v1::Status>(options, &Stub::GetStatus, v1::GetStatusRequest(), [&](const v1::Status& status) {
-      sessions = status.session_count();
-      jobs = status.job_count();
+    const auto count = [&](const v1::GetStatusResponse& answer) {
+      sessions = answer.status().session_count();
+      jobs = answer.status().job_count();
       return kExitOk;
-    });
+    };
+    const int asked = Ask<v1::GetStatusResponse>(options, &Stub::GetStatus, v1::GetStatusRequest(), count);
     if (asked != kExitOk) return asked;
     if (sessions == 0) {
       if (options.output.json) {
@@ -144,16 +145,18 @@ int AwaitLastSession(const DaemonOptions& options, std::chrono::steady_clock::ti
 }  // namespace
 
 int ShowStatus(const DaemonOptions& options) {
-  return Ask<v1::Status>(options, &Stub::GetStatus, v1::GetStatusRequest(), [&](const v1::Status& status) {
-    if (options.output.json) {
-      Json document = ToJson(status);
-      document["degraded"] = !status.degraded_by().empty();
-      PrintJson(document);
-    } else {
-      PrintStatus(status, options.output);
-    }
-    return status.degraded_by().empty() && !status.draining() ? kExitOk : kExitDegraded;
-  });
+  return Ask<v1::GetStatusResponse>(
+      options, &Stub::GetStatus, v1::GetStatusRequest(), [&](const v1::GetStatusResponse& answer) {
+        const v1::NodeStatus& status = answer.status();
+        if (options.output.json) {
+          Json document = ToJson(status);
+          document["degraded"] = !status.degraded_by().empty();
+          PrintJson(document);
+        } else {
+          PrintStatus(status, options.output);
+        }
+        return status.degraded_by().empty() && !status.draining() ? kExitOk : kExitDegraded;
+      });
 }
 
 int ListDevices(const DaemonOptions& options) {
@@ -169,7 +172,7 @@ int DrainDevice(const DaemonOptions& options, uint32_t device, bool undo) {
   v1::DrainDeviceRequest request;
   request.set_device(device);
   request.set_undo(undo);
-  return Ask<v1::DrainResponse>(options, &Stub::DrainDevice, request, [&](const v1::DrainResponse&) {
+  return Ask<v1::DrainDeviceResponse>(options, &Stub::DrainDevice, request, [&](const v1::DrainDeviceResponse&) {
     if (options.output.json) {
       PrintJson({{undo ? "used" : "draining", device}});
     } else {
@@ -197,7 +200,7 @@ int Drain(const DaemonOptions& options, const DrainRequest& asked) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(asked.timeout_s);
   v1::DrainRequest request;
   request.set_job(asked.job);
-  request.set_timeout_ms(asked.timeout_s * 1000);
+  request.mutable_timeout()->set_seconds(asked.timeout_s);
   const std::chrono::milliseconds wait(asked.timeout_s * 1000ll + 10'000);
   const int flushed = Ask<v1::DrainResponse>(
       options, &Stub::Drain, request,
@@ -225,14 +228,14 @@ int Undrain(const DaemonOptions& options) {
 int ShowVersion(const DaemonOptions& options) {
   const auto channel = Connect(options);
   Json document = {{"tierctl", TIER_VERSION}, {"tierd", nullptr}};
-  v1::Status status;
-  if (channel && (*channel)->Call(&Stub::GetStatus, v1::GetStatusRequest(), &status))
-    document["tierd"] = status.version();
+  v1::GetStatusResponse answer;
+  if (channel && (*channel)->Call(&Stub::GetStatus, v1::GetStatusRequest(), &answer))
+    document["tierd"] = answer.status().version();
   if (options.output.json) {
     PrintJson(document);
   } else {
     fmt::print("tierctl {}\ntierd   {}\n", TIER_VERSION,
-               document["tierd"].is_null() ? "not running" : Printable(status.version()));
+               document["tierd"].is_null() ? "not running" : Printable(answer.status().version()));
   }
   return kExitOk;
 }

@@ -348,16 +348,18 @@ Finding WithoutDaemon(const Machine& machine, const Error& error, bool named) {
   return finding;
 }
 
-std::vector<Finding> WithDaemon(std::vector<Finding> findings, const v1::Status& status, const std::string& socket) {
+std::vector<Finding> WithDaemon(std::vector<Finding> findings, const v1::NodeStatus& status,
+                                const std::string& socket) {
   // It has its directories: that this login may not write them is no lack.
   std::erase_if(findings, [](const Finding& finding) {
     return finding.verdict != Verdict::kGood && (finding.check == kDataCheck || finding.check == kSocketsCheck);
   });
   for (Finding& finding : findings) finding.verdict = std::min(finding.verdict, Verdict::kNote);
   const auto& causes = status.degraded_by();  // As `tierctl status` has it.
-  const bool reduced = status.ssd_mode() == "reduced";
-  std::string found = fmt::format("{} on {}: I/O {}, memory {}, pages {}, SSD {}", status.version(), socket,
-                                  status.io_mode(), status.memory_mode(), status.huge_page_mode(), status.ssd_mode());
+  const bool reduced = status.ssd_mode() == v1::SSD_MODE_REDUCED;
+  std::string found =
+      fmt::format("{} on {}: I/O {}, memory {}, pages {}, SSD {}", status.version(), socket, WordOf(status.io_mode()),
+                  WordOf(status.memory_mode()), WordOf(status.huge_page_mode()), WordOf(status.ssd_mode()));
   if (reduced) found += fmt::format(" ({})", status.ssd_mode_reason());
   if (!causes.empty()) found += fmt::format("; degraded: {}", fmt::join(causes, "; "));
   findings.push_back({"daemon",
@@ -379,12 +381,12 @@ int ExitCodeOf(const std::vector<Finding>& findings) {
 int Doctor(const DaemonOptions& options) {
   const Machine machine = ThisMachine();
   std::vector<Finding> findings = Examine(machine);
-  v1::Status status;
+  v1::GetStatusResponse answered;
   auto channel = Connect(options);
-  auto answer = channel ? (*channel)->Call(&v1::Control::Stub::GetStatus, v1::GetStatusRequest(), &status)
+  auto answer = channel ? (*channel)->Call(&v1::ControlService::Stub::GetStatus, v1::GetStatusRequest(), &answered)
                         : Status(std::unexpected(channel.error()));
   if (answer) {
-    findings = WithDaemon(std::move(findings), status, (*channel)->socket());
+    findings = WithDaemon(std::move(findings), answered.status(), (*channel)->socket());
   } else {
     findings.push_back(WithoutDaemon(machine, answer.error(), SocketIsNamed(options)));
   }

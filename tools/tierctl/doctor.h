@@ -17,7 +17,7 @@
 #include "tools/tierctl/daemon_options.h"
 
 namespace tier::v1 {
-class Status;
+class NodeStatus;
 }
 
 namespace tier::tierctl {
@@ -55,7 +55,7 @@ std::vector<Finding> Examine(const Machine& machine);
 Finding WithoutDaemon(const Machine& machine, const Error& error, bool named);
 // One answers: its own modes, after what was found of this machine and login; a login that may not write the daemon's
 // directories lacks nothing.
-std::vector<Finding> WithDaemon(std::vector<Finding> findings, const v1::Status& status, const std::string& socket);
+std::vector<Finding> WithDaemon(std::vector<Finding> findings, const v1::NodeStatus& status, const std::string& socket);
 // 0 with notes, 6 degraded, 1 bad.
 int ExitCodeOf(const std::vector<Finding>& findings);
 int Doctor(const DaemonOptions& options);

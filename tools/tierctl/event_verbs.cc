@@ -55,7 +55,7 @@ int ShowRecent(const DaemonOptions& options, uint64_t since) {
 }  // namespace
 
 std::string EventText(const v1::Event& event, const OutputOptions& output) {
-  const auto seconds = static_cast<std::time_t>(event.unix_time_ms() / 1000);
+  const auto seconds = static_cast<std::time_t>(event.event_time().seconds());
   std::tm local{};
   char time[32] = "";
   if (::localtime_r(&seconds, &local) != nullptr) (void)std::strftime(time, sizeof time, "%F %T", &local);

@@ -18,7 +18,7 @@
 namespace tier::tierctl {
 namespace {
 
-using Stub = v1::Control::Stub;
+using Stub = v1::ControlService::Stub;
 
 std::string LimitText(uint64_t limit) { return limit == 0 ? "none" : HumanBytes(limit); }
 
@@ -61,20 +61,21 @@ int ShowOneJob(const DaemonOptions& options, const v1::Job& job) {
   return kExitOk;
 }
 
-void PrintKept(const google::protobuf::RepeatedPtrField<v1::KeptManifest>& kept, const OutputOptions& output) {
-  const auto state = [](const v1::KeptManifest& each) {
+void PrintStored(const google::protobuf::RepeatedPtrField<v1::StoredManifest>& stored, const OutputOptions& output) {
+  const auto state = [](const v1::StoredManifest& each) {
     return each.damage().empty() ? std::string("can be resumed") : "damaged: " + each.damage();
   };
-  fmt::print(
-      "\npersisted by jobs that are not open (tierctl job remove --purge UID/JOB frees it):\n{}",
-      RenderTable(
-          {
-              MakeColumn("JOB", kept, false, [](const v1::KeptManifest& each) { return each.name(); }),
-              MakeColumn("UID", kept, true, [](const v1::KeptManifest& each) { return std::to_string(each.uid()); }),
-              MakeColumn("SSD", kept, true, [](const v1::KeptManifest& each) { return HumanBytes(each.ssd_bytes()); }),
-              MakeColumn("STATE", kept, false, state),
-          },
-          output));
+  fmt::print("\npersisted by jobs that are not open (tierctl job remove --purge UID/JOB frees it):\n{}",
+             RenderTable(
+                 {
+                     MakeColumn("JOB", stored, false, [](const v1::StoredManifest& each) { return each.name(); }),
+                     MakeColumn("UID", stored, true,
+                                [](const v1::StoredManifest& each) { return std::to_string(each.uid()); }),
+                     MakeColumn("SSD", stored, true,
+                                [](const v1::StoredManifest& each) { return HumanBytes(each.ssd_bytes()); }),
+                     MakeColumn("STATE", stored, false, state),
+                 },
+                 output));
 }
 
 void PrintJobs(const v1::ListJobsResponse& answer, const OutputOptions& output) {
@@ -95,7 +96,7 @@ void PrintJobs(const v1::ListJobsResponse& answer, const OutputOptions& output) 
                          [](const v1::Job& j) { return fmt::format("{:.2f} s", j.stall_seconds_total()); }),
           },
           output));
-  if (answer.kept_size() != 0) PrintKept(answer.kept(), output);
+  if (answer.stored_manifests_size() != 0) PrintStored(answer.stored_manifests(), output);
 }
 
 void PrintTensors(const v1::ListTensorsResponse& answer, const OutputOptions& output) {
@@ -109,7 +110,7 @@ void PrintTensors(const v1::ListTensorsResponse& answer, const OutputOptions& ou
                          [](const v1::Tensor& t) { return t.key().empty() ? fmt::format("{:#x}", t.id()) : t.key(); }),
               MakeColumn("SPACE", tensors, false,
                          [](const v1::Tensor& t) { return t.space() == 0 ? "shared" : std::to_string(t.space()); }),
-              MakeColumn("SIZE", tensors, true, [](const v1::Tensor& t) { return HumanBytes(t.size()); }),
+              MakeColumn("SIZE", tensors, true, [](const v1::Tensor& t) { return HumanBytes(t.size_bytes()); }),
               MakeColumn("GENERATION", tensors, true,
                          [](const v1::Tensor& t) { return std::to_string(t.generation()); }),
               MakeColumn("RAM", tensors, true, [](const v1::Tensor& t) { return HumanBytes(t.ram_bytes()); }),
@@ -214,7 +215,8 @@ int SetJob(const DaemonOptions& options, const JobChange& change) {
   if (change.limit_bytes) request.set_limit_bytes(*change.limit_bytes);
   if (change.ssd_guarantee_bytes) request.set_ssd_guarantee_bytes(*change.ssd_guarantee_bytes);
   if (change.ssd_limit_bytes) request.set_ssd_limit_bytes(*change.ssd_limit_bytes);
-  return Ask<v1::Job>(options, &Stub::SetJob, request, [&](const v1::Job& job) { return ShowOneJob(options, job); });
+  return Ask<v1::SetJobResponse>(options, &Stub::SetJob, request,
+                                 [&](const v1::SetJobResponse& answer) { return ShowOneJob(options, answer.job()); });
 }
 
 int OpenJob(const DaemonOptions& options, const JobChange& job, bool named) {
@@ -226,14 +228,14 @@ int OpenJob(const DaemonOptions& options, const JobChange& job, bool named) {
   request.set_limit_bytes(job.limit_bytes.value_or(0));
   request.set_ssd_guarantee_bytes(job.ssd_guarantee_bytes.value_or(0));
   request.set_ssd_limit_bytes(job.ssd_limit_bytes.value_or(0));
-  return Ask<v1::Job>(options, &Stub::OpenJob, request,
-                      [&](const v1::Job& opened) { return ShowOneJob(options, opened); });
+  return Ask<v1::OpenJobResponse>(options, &Stub::OpenJob, request,
+                                  [&](const v1::OpenJobResponse& answer) { return ShowOneJob(options, answer.job()); });
 }
 
 int RemoveJob(const DaemonOptions& options, const std::string& name, bool purge) {
   v1::CloseJobRequest request;
   request.set_name(name);
-  request.set_forget(purge);
+  request.set_purge(purge);
   return Ask<v1::CloseJobResponse>(options, &Stub::CloseJob, request, [&](const v1::CloseJobResponse&) {
     options.output.json ? PrintJson({{"removed", name}}) : fmt::print("removed job {}\n", Printable(name));
     return kExitOk;

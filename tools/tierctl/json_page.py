@@ -13,12 +13,17 @@ import re
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-VERSION = 1
+VERSION = 2
 # Numbers that name something, and so are strings.
 NAMES = {"id", "epoch", "space"}
 # In no document unless they are set.
 MAY_LACK = {"token"}
 
+# As proto3's own JSON has them.
+_TIMES = {
+    "google.protobuf.Duration": 'such as "3.500s"',
+    "google.protobuf.Timestamp": 'UTC: "2026-11-24T12:00:01.250Z"',
+}
 _NUMBERS = {"int32", "uint32", "sint32", "int64", "uint64", "double"}
 
 
@@ -34,9 +39,9 @@ Shape = dict[str, Field]
 
 def messages() -> dict[str, Shape]:
     """The messages of control.proto, as documents."""
-    source = (ROOT / "proto/control.proto").read_text()
+    source = (ROOT / "proto/tier/v1/control.proto").read_text()
     found: dict[str, Shape] = {}
-    enums = set(re.findall(r"^enum (\w+)", source, re.M))
+    enums = {name: _words(body) for name, body in re.findall(r"^enum (\w+) \{(.*?)^\}", source, re.M | re.S)}
     for name, body in re.findall(r"^message (\w+) \{(.*?)\}", source, re.M | re.S):
         shape: Shape = {}
         above = ""
@@ -44,21 +49,29 @@ def messages() -> dict[str, Shape]:
             if comment := re.fullmatch(r"\s*//\s*(.*)", line):
                 above += " " + comment[1]
                 continue
-            field = re.fullmatch(r"\s*(repeated |optional |)(\w+) (\w+) = \d+;\s*(?://\s*(.*))?", line.rstrip())
+            field = re.fullmatch(r"\s*(repeated |optional |)([\w.]+) (\w+) = \d+;\s*(?://\s*(.*))?", line.rstrip())
             if field is None:
                 above = ""
                 continue
             label, kind, key, behind = field.groups()
-            text = (behind or above).strip()
+            text = "; ".join(filter(None, [enums.get(kind) or _TIMES.get(kind), (behind or above).strip()]))
             above = ""
             if kind in _NUMBERS:
                 shown = "string" if key in NAMES and kind == "uint64" else "number"
             else:
-                shown = {"bool": "true or false", "string": "string"}.get(kind, "string" if kind in enums else kind)
+                plain = dict.fromkeys(["string", *enums, *_TIMES], "string") | {"bool": "true or false"}
+                shown = plain.get(kind, kind)
             shown = f"array of {shown}" if label == "repeated " else shown
             shape[key] = Field(shown, text, label == "optional " or key in MAY_LACK)
         found[name] = shape
     return found
+
+
+def _words(enum: str) -> str:
+    """Its enumerators as documents have them, without their common prefix; the first, unspecified, is in none."""
+    names = re.findall(r"^\s*([A-Z_\d]+) = \d+;", enum, re.M)
+    prefix = names[0].removesuffix("UNSPECIFIED")
+    return ", ".join(name.removeprefix(prefix).lower() for name in names[1:])
 
 
 def verbs() -> dict[str, Shape]:
@@ -90,7 +103,7 @@ def verbs() -> dict[str, Shape]:
     PARTS.update(TopJob=top_job, TopDevice=top_device, Finding=finding)
     degraded = {"degraded": Field("true or false", "whether degraded_by names a cause")}
     return {
-        "status": of["Status"] | degraded,
+        "status": of["NodeStatus"] | degraded,
         "doctor": {"findings": Field("array of Finding")},
         "version": {"tierctl": Field("string"), "tierd": Field("string or null", "null: it does not answer")},
         "drain": {"drained": Field("string", 'the job; "": the daemon')},
@@ -192,15 +205,15 @@ def page() -> str:
     lines = [
         "# What `tierctl --json` prints",
         "",
-        "<!-- Made by tools/tierctl/json_page.py from proto/control.proto: change these. -->",
+        "<!-- Made by tools/tierctl/json_page.py from proto/tier/v1/control.proto: change these. -->",
         "",
         f"Every verb prints one document, an object, with `json_version` ({VERSION}) first; `events --follow` prints",
         "one on each line, and so does `top` without `--once`. The version rises when a field goes, or changes what it",
         "means. New fields may come at any time: ignore those that you do not know.",
         "",
         "Ids and epochs are strings, for they use all of 64 bits. Figures are numbers below 2^53. Bytes and counts are",
-        "plain; names end in their unit. What is not ASCII is escaped. A refusal prints nothing here: its sentence",
-        "goes to standard error, and the exit status says what kind it is.",
+        "plain; names end in their unit. Times are as in the JSON of protobuf. What is not ASCII is escaped. A refusal",
+        "prints nothing here: its sentence goes to standard error, and the exit status says what kind it is.",
         "",
         "A job's `token` is there after `job open`, and after `job show --show-token`; who has it may join the job.",
     ]

@@ -6,11 +6,13 @@
 #include <string_view>
 
 #include <fmt/format.h>
+#include <google/protobuf/util/time_util.h>
 
 namespace tier::tierctl {
 namespace {
 
 using Field = google::protobuf::FieldDescriptor;
+using google::protobuf::util::TimeUtil;
 
 // Numbers that name something.
 bool IsName(const Field& field) {
@@ -27,6 +29,15 @@ Json ElementToJson(const google::protobuf::Message& message, const Field& field,
     case Field::CPPTYPE_INT32: return reflection.GetRepeatedInt32(message, &field, i);
     default: return nullptr;
   }
+}
+
+// Times as proto3's own JSON has them, and messages.
+Json PartToJson(const google::protobuf::Message& message) {
+  if (message.GetDescriptor() == google::protobuf::Duration::descriptor())
+    return TimeUtil::ToString(static_cast<const google::protobuf::Duration&>(message));
+  if (message.GetDescriptor() == google::protobuf::Timestamp::descriptor())
+    return TimeUtil::ToString(static_cast<const google::protobuf::Timestamp&>(message));
+  return ToJson(message);
 }
 
 Json FieldToJson(const google::protobuf::Message& message, const google::protobuf::FieldDescriptor& field) {
@@ -47,13 +58,22 @@ Json FieldToJson(const google::protobuf::Message& message, const google::protobu
     }
     case Field::CPPTYPE_DOUBLE: return reflection.GetDouble(message, &field);
     case Field::CPPTYPE_STRING: return reflection.GetString(message, &field);
-    case Field::CPPTYPE_ENUM: return reflection.GetEnum(message, &field)->name();
-    case Field::CPPTYPE_MESSAGE: return ToJson(reflection.GetMessage(message, &field));
+    case Field::CPPTYPE_ENUM: return EnumWord(*field.enum_type(), reflection.GetEnumValue(message, &field));
+    case Field::CPPTYPE_MESSAGE: return PartToJson(reflection.GetMessage(message, &field));
     default: return nullptr;
   }
 }
 
 }  // namespace
+
+std::string EnumWord(const google::protobuf::EnumDescriptor& type, int number) {
+  const auto* value = type.FindValueByNumber(number);
+  if (value == nullptr) return "unknown";
+  const size_t prefix = type.FindValueByNumber(0)->name().size() - std::string_view("UNSPECIFIED").size();
+  std::string word = value->name().substr(prefix);
+  for (char& c : word) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return word;
+}
 
 Json ToJson(const google::protobuf::Message& message) {
   Json object = Json::object();
@@ -61,7 +81,8 @@ Json ToJson(const google::protobuf::Message& message) {
   const google::protobuf::Reflection& reflection = *message.GetReflection();
   for (int i = 0; i < type.field_count(); ++i) {
     const Field& field = *type.field(i);
-    const bool may_lack = field.has_presence() || field.name() == "token";
+    const bool is_part = field.cpp_type() == Field::CPPTYPE_MESSAGE;
+    const bool may_lack = (field.has_presence() && !is_part) || field.name() == "token";
     if (may_lack && !reflection.HasField(message, &field)) continue;
     object[field.name()] = FieldToJson(message, field);
   }

@@ -48,7 +48,7 @@ int ShowPoolMap(const DaemonOptions& options, const std::string& svg) {
     fmt::print("{}", RenderPoolText(picture, text));
     return kExitOk;
   };
-  return Ask<v1::GetPoolMapResponse>(options, &v1::Control::Stub::GetPoolMap, v1::GetPoolMapRequest(), show);
+  return Ask<v1::GetPoolMapResponse>(options, &v1::ControlService::Stub::GetPoolMap, v1::GetPoolMapRequest(), show);
 }
 
 }  // namespace tier::tierctl

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "tools/tierctl/message_json.h"
 #include "tools/tierctl/printable.h"
 
 namespace tier::tierctl {
@@ -44,7 +45,7 @@ TopDevice CompareDevice(const v1::Device* before, const v1::Device& now, double 
                    .free_bytes = now.free_bytes(),
                    .live_bytes = now.live_bytes(),
                    .errors = now.errors_total(),
-                   .state = now.draining() ? "draining" : now.state()};
+                   .state = now.draining() ? "draining" : WordOf(now.state())};
   if (before == nullptr) return device;
   device.read_rate = Rate(AsDouble(before->read_bytes_total()), AsDouble(now.read_bytes_total()), seconds);
   device.write_rate = Rate(AsDouble(before->written_bytes_total()), AsDouble(now.written_bytes_total()), seconds);
@@ -62,7 +63,7 @@ double SumOf(const std::vector<TopJob>& jobs, std::optional<double> TopJob::* ra
 }
 
 std::string Head(const TopView& view, const OutputOptions& output) {
-  const v1::Status& status = view.status;
+  const v1::NodeStatus& status = view.status;
   const auto& causes = status.degraded_by();
   std::string state = causes.empty() ? "ok" : fmt::format("degraded: {}", fmt::join(causes, "; "));
   if (status.draining()) state += ", draining";
@@ -71,7 +72,7 @@ std::string Head(const TopView& view, const OutputOptions& output) {
     const std::string shown = Printable(words);
     text += (output.width == 0 ? shown : CutToWidth(shown, output.width, "...", CutAt::kEnd)) + "\n";
   };
-  line(fmt::format("tierd {}  up {:.0f} s  {}", status.version(), status.uptime_seconds(), state));
+  line(fmt::format("tierd {}  up {} s  {}", status.version(), status.uptime().seconds(), state));
   line(fmt::format("arena {} of {}, {} free; host {} free; {} waiting", HumanBytes(status.arena_bytes()),
                    HumanBytes(status.arena_max_bytes()), HumanBytes(status.arena_free_bytes()),
                    HumanBytes(status.host_available_bytes()), status.waiting_count()));

@@ -17,7 +17,7 @@ namespace tier::tierctl {
 
 struct Reading {
   double seconds = 0;  // On a clock that only rises.
-  v1::Status status;
+  v1::NodeStatus status;
   v1::ListJobsResponse jobs;
 };
 
@@ -47,7 +47,7 @@ struct TopDevice {
 
 struct TopView {
   double interval_seconds = 0;  // 0: there is one reading alone.
-  v1::Status status;
+  v1::NodeStatus status;
   std::vector<TopJob> jobs;
   std::vector<TopDevice> devices;
 };

@@ -22,7 +22,7 @@ namespace tier::tierctl {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Stub = v1::Control::Stub;
+using Stub = v1::ControlService::Stub;
 
 // One daemon, read again and again; connected again after a failure.
 class Reader {
@@ -50,9 +50,11 @@ class Reader {
       channel_ = std::move(*channel);
     }
     Reading reading;
-    auto answered = channel_->Call(&Stub::GetStatus, v1::GetStatusRequest(), &reading.status);
+    v1::GetStatusResponse status;
+    auto answered = channel_->Call(&Stub::GetStatus, v1::GetStatusRequest(), &status);
     if (answered) answered = channel_->Call(&Stub::ListJobs, v1::ListJobsRequest(), &reading.jobs);
     if (!answered) return std::unexpected(std::move(answered.error()));
+    reading.status = std::move(*status.mutable_status());
     reading.seconds = std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
     return reading;
   }

@@ -1,4 +1,4 @@
-"""The control channel of the daemon (gRPC service ``tier.v1.Control``): jobs, limits, events, drain. No tensors.
+"""The control channel of the daemon (gRPC service ``tier.v1.ControlService``): jobs, limits, events, drain. No tensors.
 
 Needs the extra ``tierd[control]`` (grpcio, protobuf). Messages are made from control.proto's descriptors at run time.
 
@@ -30,7 +30,7 @@ try:
 except ImportError as missing:  # pragma: no cover
     raise ImportError("tierd.control needs grpcio and protobuf: pip install 'tierd[control]'") from missing
 
-_SERVICE = "tier.v1.Control"
+_SERVICE = "tier.v1.ControlService"
 _BY_NAME = {kind.name: kind for kind in errors.BY_CODE.values()}
 # Refusals that do not come from tierd itself.
 _BY_STATUS = {
@@ -155,8 +155,8 @@ class Control:
         self._channel = grpc.insecure_channel(f"unix:{path}")
 
     def status(self) -> Any:
-        """Returns version, modes, and figures of the arena and the devices: the message ``tier.v1.Status``."""
-        return self._call("GetStatus", "GetStatusRequest", "Status")
+        """Returns version, modes, and figures of the arena and the devices: the message ``tier.v1.NodeStatus``."""
+        return self._call("GetStatus").status
 
     def open_job(
         self,
@@ -178,7 +178,7 @@ class Control:
         fields = {
             "name": name,
             "token": token,
-            "mode": MODES[mode],
+            "mode": f"OPEN_MODE_{mode.upper()}",
             "named": named,
             "rank": rank,
             "world_size": world_size,
@@ -187,7 +187,7 @@ class Control:
             "ssd_guarantee_bytes": byte_count(ssd_guarantee, "ssd_guarantee"),
             "ssd_limit_bytes": byte_count(ssd_limit, "ssd_limit"),
         }
-        return _job(self._call("OpenJob", "OpenJobRequest", "Job", **fields))
+        return _job(self._call("OpenJob", **fields).job)
 
     def set_job(
         self,
@@ -205,28 +205,29 @@ class Control:
         for term, value in asked.items():
             if value is not None:
                 fields[f"{term}_bytes"] = byte_count(value, term)
-        return _job(self._call("SetJob", "SetJobRequest", "Job", **fields))
+        return _job(self._call("SetJob", **fields).job)
 
     def close_job(self, name: str, *, purge: bool = False) -> None:
         """Ends the job's sessions, with ``Revoked``, and frees its tensors. ``purge`` also deletes what the job
         persisted, and works where the job is not open."""
-        self._call("CloseJob", "CloseJobRequest", "CloseJobResponse", name=name, forget=purge)
+        self._call("CloseJob", name=name, purge=purge)
 
     def list_jobs(self, *, tokens: bool = False) -> list[Job]:
         """Returns the open jobs that the caller may see, with their tokens if these are asked for. ``tierctl job list``
         also shows what closed jobs persisted."""
-        answer = self._call("ListJobs", "ListJobsRequest", "ListJobsResponse", with_tokens=tokens)
+        answer = self._call("ListJobs", with_tokens=tokens)
         return [_job(message) for message in answer.jobs]
 
     def list_tensors(self, job: str, limit: int = 0) -> list[Any]:
         """Returns the job's tensors as messages ``tier.v1.Tensor``, at most ``limit`` of them (0: 1,000)."""
-        return list(self._call("ListTensors", "ListTensorsRequest", "ListTensorsResponse", job=job, max=limit).tensors)
+        return list(self._call("ListTensors", job=job, max=limit).tensors)
 
     def drain(self, job: str = "", *, timeout: float = 60.0) -> None:
         """Returns when all tensors of the job are on SSD. Without ``job``: all tensors of the daemon, which then
         accepts no new work; for administrators."""
-        milliseconds = max(1, int(timeout * 1000))
-        self._call("Drain", "DrainRequest", "DrainResponse", timeout + 5, job=job, timeout_ms=milliseconds)
+        seconds, milliseconds = divmod(max(1, int(timeout * 1000)), 1000)
+        given = {"seconds": seconds, "nanos": milliseconds * 1_000_000}
+        self._call("Drain", timeout + 5, job=job, timeout=given)
 
     def watch(self, *, since: int | None = None) -> Watch:
         """Returns the events from now on. No event after the return is missed. With ``since``, the ``sequence`` of an
@@ -234,7 +235,7 @@ class Control:
         call = self._channel.unary_stream(
             f"/{_SERVICE}/Watch",
             request_serializer=_serialize,
-            response_deserializer=self._messages["Event"].FromString,
+            response_deserializer=self._messages["WatchResponse"].FromString,
         )(self._messages["WatchRequest"](since=since), metadata=self._metadata)
         call.initial_metadata()  # Arrives when the subscription is in place, or the call has failed.
         if not call.is_active():
@@ -253,14 +254,15 @@ class Control:
     ) -> None:
         self.close()
 
-    def _call(self, method: str, request: str, response: str, timeout: float | None = None, /, **fields: Any) -> Any:
+    def _call(self, method: str, timeout: float | None = None, /, **fields: Any) -> Any:
         call = self._channel.unary_unary(
             f"/{_SERVICE}/{method}",
             request_serializer=_serialize,
-            response_deserializer=self._messages[response].FromString,
+            response_deserializer=self._messages[f"{method}Response"].FromString,
         )
         try:
-            return call(self._messages[request](**fields), timeout=timeout or self._timeout, metadata=self._metadata)
+            request = self._messages[f"{method}Request"](**fields)
+            return call(request, timeout=timeout or self._timeout, metadata=self._metadata)
         except grpc.RpcError as error:
             raise _translated(error, self.path) from None
 
@@ -277,12 +279,14 @@ class Watch:
 
     def __next__(self) -> Event:
         try:
-            message = next(self._call)
+            message = next(self._call).event
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.CANCELLED:
                 raise StopIteration from None
             raise _translated(error, self._path) from None
-        return Event(message.sequence, message.unix_time_ms, message.kind, message.job, message.message)
+        at = message.event_time
+        milliseconds = at.seconds * 1000 + at.nanos // 1_000_000
+        return Event(message.sequence, milliseconds, message.kind, message.job, message.message)
 
     def cancel(self) -> None:
         """Ends the stream: a ``next`` that waits raises ``StopIteration``. Any thread may call it, and again."""

@@ -23,8 +23,8 @@ _DEGRADED = 6  # Exit code of tierctl where the daemon answers, and lacks someth
 
 
 def daemon_status(client: Client) -> dict[str, Any]:
-    """The client's daemon, in the fields of the message ``tier.v1.Status``. ``NotFound``: it has no control socket, or
-    there is no ``tierctl``; ``Disconnected``: it does not answer there."""
+    """The client's daemon, in the fields of the message ``tier.v1.NodeStatus``. ``NotFound``: it has no control socket,
+    or there is no ``tierctl``; ``Disconnected``: it does not answer there."""
     return _ask(client, "status")
 
 

@@ -11,9 +11,9 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
-#include "control.grpc.pb.h"
 #include "daemon/control/grpc_server.h"
 #include "tests/support/control/fake_control_api.h"
+#include "tier/v1/control.grpc.pb.h"
 
 namespace tier::test {
 
@@ -34,10 +34,10 @@ class GrpcFixture : public ::testing::Test {
     server_.reset();
     std::filesystem::remove_all(directory_);
   }
-  std::unique_ptr<v1::Control::Stub> Stub(const std::string& path) {
+  std::unique_ptr<v1::ControlService::Stub> Stub(const std::string& path) {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    return v1::Control::NewStub(
+    return v1::ControlService::NewStub(
         grpc::CreateCustomChannel("unix:" + path, grpc::InsecureChannelCredentials(), arguments));
   }
   static void SetDeadline(grpc::ClientContext* context) {

@@ -1,5 +1,11 @@
 #include "daemon/control/convert.h"
 
+#include <chrono>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <utility>
+
 #include <gtest/gtest.h>
 
 #include "daemon/session/control_api.h"
@@ -51,8 +57,23 @@ TEST(Convert, OpenJobKeepsEveryField) {
   EXPECT_EQ(request.limit_bytes, 2u);
 }
 
+TEST(Convert, EveryOpenModeIsTheHandshakesAndNoneIsToAttach) {
+  const std::pair<v1::OpenMode, proto::OpenMode> modes[] = {
+      {v1::OPEN_MODE_UNSPECIFIED, proto::OpenMode::kAttach},
+      {v1::OPEN_MODE_ATTACH, proto::OpenMode::kAttach},
+      {v1::OPEN_MODE_CREATE, proto::OpenMode::kCreate},
+      {v1::OPEN_MODE_JOIN, proto::OpenMode::kJoin},
+      {v1::OPEN_MODE_RESUME, proto::OpenMode::kResume},
+      {v1::OPEN_MODE_RESUME_OR_CREATE, proto::OpenMode::kResumeOrCreate}};
+  for (const auto& [named, meant] : modes) {
+    v1::OpenJobRequest message;
+    message.set_mode(named);
+    EXPECT_EQ(FromMessage(message).mode, meant) << named;
+  }
+}
+
 TEST(Convert, AModeOfMoreThanSixteenBitsIsRefused) {
-  for (const int mode : {-1, 5, 65'535, 65'536, 65'537, -65'536}) {
+  for (const int mode : {-1, 6, 65'535, 65'536, 65'537, -65'536}) {
     v1::OpenJobRequest message;
     message.set_name("run-7");
     message.set_mode(static_cast<v1::OpenMode>(mode));
@@ -60,6 +81,82 @@ TEST(Convert, AModeOfMoreThanSixteenBitsIsRefused) {
     ASSERT_FALSE(valid.has_value()) << mode;
     EXPECT_EQ(valid.error().code, Code::kInvalid) << mode;
   }
+}
+
+v1::DrainRequest DrainOf(int64_t seconds, int32_t nanoseconds) {
+  v1::DrainRequest message;
+  message.mutable_timeout()->set_seconds(seconds);
+  message.mutable_timeout()->set_nanos(nanoseconds);
+  return message;
+}
+
+TEST(Convert, ADrainTimeoutIsRoundedUpAndBounded) {
+  using std::chrono::milliseconds;
+  EXPECT_EQ(DrainTimeoutOf({}), kDrainTimeoutDefault) << "none is given";
+  EXPECT_EQ(DrainTimeoutOf(DrainOf(0, 0)), kDrainTimeoutDefault);
+  EXPECT_EQ(DrainTimeoutOf(DrainOf(0, 1)), milliseconds(1)) << "a short one is not the default";
+  EXPECT_EQ(DrainTimeoutOf(DrainOf(2, 500'000'000)), milliseconds(2500));
+  EXPECT_EQ(DrainTimeoutOf(DrainOf(3599, 999'999'999)), kDrainTimeoutMax);
+  EXPECT_EQ(DrainTimeoutOf(DrainOf(INT64_MAX, 999'999'999)), kDrainTimeoutMax);
+}
+
+TEST(Convert, ADrainTimeoutThatIsNoneIsRefused) {
+  const std::pair<int64_t, int32_t> refused[] = {{-1, 0}, {0, -1}, {INT64_MIN, 0},
+                                                 {1, -1}, {-1, 1}, {0, 1'000'000'000}};
+  for (const auto& [seconds, nanoseconds] : refused) {
+    const auto timeout = DrainTimeoutOf(DrainOf(seconds, nanoseconds));
+    ASSERT_FALSE(timeout) << seconds << " " << nanoseconds;
+    EXPECT_EQ(timeout.error().code, Code::kInvalid);
+    EXPECT_NE(timeout.error().message.find(std::to_string(seconds) + " s"), std::string::npos);
+  }
+}
+
+// The words are the engine's, the metrics' and the configuration's: each has its enumerator.
+TEST(Convert, EveryWordOfAModeHasItsEnumerator) {
+  session::DaemonDescription daemon;
+  v1::NodeStatus message;
+  const auto told = [&] {
+    message.Clear();
+    ToMessage(daemon, &message);
+    return message;
+  };
+  const auto expect = [&](std::string* word, auto read, std::initializer_list<const char*> words) {
+    int number = 0;
+    for (const char* each : words) {
+      *word = each;
+      EXPECT_EQ(read(told()), ++number) << each;
+    }
+    *word = "of another release";
+    EXPECT_EQ(read(told()), 0);
+  };
+  expect(&daemon.io_mode, [](const auto& m) { return m.io_mode(); }, {"io_uring", "threads"});
+  expect(&daemon.memory_mode, [](const auto& m) { return m.memory_mode(); }, {"pinned", "unpinned"});
+  expect(&daemon.spin_mode, [](const auto& m) { return m.spin_mode(); }, {"auto", "always", "never"});
+  expect(&daemon.huge_page_mode, [](const auto& m) { return m.huge_page_mode(); }, {"hugetlb", "thp", "small"});
+  expect(&daemon.ssd_mode, [](const auto& m) { return m.ssd_mode(); }, {"full", "reduced", "none"});
+  for (const auto state : {storage::DeviceState::kOnline, storage::DeviceState::kSuspect,
+                           storage::DeviceState::kOffline, storage::DeviceState::kGone}) {
+    session::DeviceDescription device;
+    device.now.state = state;
+    v1::Device shown;
+    ToMessage(device, &shown);
+    EXPECT_NE(shown.state(), v1::DEVICE_STATE_UNSPECIFIED) << storage::DeviceStateName(state);
+  }
+}
+
+TEST(Convert, TimesKeepTheirMilliseconds) {
+  session::DaemonDescription daemon;
+  daemon.uptime_seconds = 12.25;
+  v1::NodeStatus status;
+  ToMessage(daemon, &status);
+  EXPECT_EQ(status.uptime().seconds(), 12);
+  EXPECT_EQ(status.uptime().nanos(), 250'000'000);
+  session::Event event;
+  event.unix_time_ms = 1'763'985'601'250;
+  v1::Event message;
+  ToMessage(event, &message);
+  EXPECT_EQ(message.event_time().seconds(), 1'763'985'601);
+  EXPECT_EQ(message.event_time().nanos(), 250'000'000);
 }
 
 TEST(Convert, JobCarriesCountersAndRanks) {
@@ -177,7 +274,7 @@ TEST(Convert, DeviceKeepsEveryFigureOfItsTraffic) {
   v1::Device message;
   ToMessage(device, &message);
   EXPECT_EQ(message.index(), 3u);
-  EXPECT_EQ(message.state(), "offline");
+  EXPECT_EQ(message.state(), v1::DEVICE_STATE_OFFLINE);
   EXPECT_EQ(message.state_reason(), "Input/output error");
   EXPECT_EQ(message.doubtful_bytes(), 7u);
   EXPECT_EQ(message.read_bytes_total(), 1u);

@@ -23,13 +23,13 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
-#include "control.grpc.pb.h"
 #include "daemon/control/control_service.h"
 #include "daemon/control/convert.h"
 #include "daemon/control/identity_servers.h"
 #include "proto/mapping.h"
 #include "tests/support/control/grpc_fixture.h"
 #include "tests/support/proto/thread_shortage.h"
+#include "tier/v1/control.grpc.pb.h"
 
 namespace tier::control {
 namespace {
@@ -60,13 +60,13 @@ int Health(const std::string& socket, const std::string& service) {
 
 TEST_F(GrpcServerTest, HealthSaysWhetherNewWorkIsTaken) {
   const std::string& socket = options_.control_socket;
-  for (const char* service : {"", "tier.v1.Control"}) EXPECT_EQ(Health(socket, service), 1) << service;
-  EXPECT_EQ(Health(socket, "no.such.Service"), 0);
+  for (const char* service : {"", "tier.v1.ControlService"}) EXPECT_EQ(Health(socket, service), 1) << service;
+  for (const char* unknown : {"no.such.Service", "tier.v1.Control"}) EXPECT_EQ(Health(socket, unknown), 0) << unknown;
   server_->SetServing(false);
-  for (const char* service : {"", "tier.v1.Control"}) EXPECT_EQ(Health(socket, service), 2) << service;
+  for (const char* service : {"", "tier.v1.ControlService"}) EXPECT_EQ(Health(socket, service), 2) << service;
   EXPECT_EQ(Health(options_.admin_socket, ""), 2) << "of a server made later";
   server_->SetServing(true);
-  EXPECT_EQ(Health(socket, "tier.v1.Control"), 1);
+  EXPECT_EQ(Health(socket, "tier.v1.ControlService"), 1);
   EXPECT_EQ(Health(options_.admin_socket, ""), 1);
 }
 
@@ -94,12 +94,14 @@ TEST_F(GrpcServerTest, AnswersStatus) {
   api_.description.devices.resize(2);
   grpc::ClientContext context;
   SetDeadline(&context);
-  v1::Status status;
-  const auto rpc = Stub(options_.control_socket)->GetStatus(&context, {}, &status);
+  v1::GetStatusResponse response;
+  const auto rpc = Stub(options_.control_socket)->GetStatus(&context, {}, &response);
   ASSERT_TRUE(rpc.ok()) << rpc.error_message();
+  const v1::NodeStatus& status = response.status();
   EXPECT_EQ(status.version(), "9.9");
   EXPECT_EQ(status.devices_size(), 2);
-  EXPECT_EQ(status.ssd_mode() + ": " + status.ssd_mode_reason(), "reduced: the disk is full");
+  EXPECT_EQ(status.ssd_mode(), v1::SSD_MODE_REDUCED);
+  EXPECT_EQ(status.ssd_mode_reason(), "the disk is full");
 }
 
 TEST_F(GrpcServerTest, TellsTheDaemonWhoCalls) {
@@ -131,9 +133,9 @@ TEST_F(GrpcServerTest, AListOfJobsHasTokensOnlyWhereTheyAreAskedFor) {
   SetDeadline(&context);
   v1::SetJobRequest change;
   change.set_name("train");
-  v1::Job changed;
+  v1::SetJobResponse changed;
   ASSERT_TRUE(Stub(options_.control_socket)->SetJob(&context, change, &changed).ok());
-  EXPECT_EQ(changed.token(), "") << "who changes its terms needs none";
+  EXPECT_EQ(changed.job().token(), "") << "who changes its terms needs none";
 }
 
 TEST_F(GrpcServerTest, TheLargestPoolFitsInOneMessage) {
@@ -193,18 +195,30 @@ TEST_F(GrpcServerTest, TensorListsAreBoundedAndSaySo) {
 }
 
 TEST_F(GrpcServerTest, DrainTimeoutsAreBounded) {
-  for (const uint32_t asked : {0u, 5u, ~0u}) {
+  for (const int64_t asked : {0, 5, INT32_MAX}) {
     grpc::ClientContext context;
     SetDeadline(&context);
     v1::DrainRequest request;
-    request.set_timeout_ms(asked);
+    request.mutable_timeout()->set_seconds(asked);
     v1::DrainResponse response;
     ASSERT_TRUE(Stub(options_.control_socket)->Drain(&context, request, &response).ok());
   }
   ASSERT_EQ(api_.drained.size(), 3u);
-  EXPECT_EQ(api_.drained[0].second.count(), kDrainTimeoutDefaultMs);
-  EXPECT_EQ(api_.drained[1].second.count(), 5);
-  EXPECT_EQ(api_.drained[2].second.count(), kDrainTimeoutMaxMs);
+  EXPECT_EQ(api_.drained[0].second, kDrainTimeoutDefault);
+  EXPECT_EQ(api_.drained[1].second, std::chrono::seconds(5));
+  EXPECT_EQ(api_.drained[2].second, kDrainTimeoutMax);
+}
+
+TEST_F(GrpcServerTest, ANegativeDrainTimeoutIsRefusedBeforeAnythingIsDrained) {
+  grpc::ClientContext context;
+  SetDeadline(&context);
+  v1::DrainRequest request;
+  request.mutable_timeout()->set_seconds(-5);
+  v1::DrainResponse response;
+  const auto rpc = Stub(options_.control_socket)->Drain(&context, request, &response);
+  EXPECT_EQ(rpc.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_NE(rpc.error_message().find("must not be negative"), std::string::npos) << rpc.error_message();
+  EXPECT_TRUE(api_.drained.empty());
 }
 
 // Calls that stay in the daemon until they are let go.
@@ -242,7 +256,7 @@ TEST_F(GrpcServerTest, DrainsUnderWayAreLimitedAndLeaveOtherCallsTheirThreads) {
   EXPECT_NE(refused.error_message().find("the limit"), std::string::npos);
   grpc::ClientContext context;
   SetDeadline(&context);
-  v1::Status status;
+  v1::GetStatusResponse status;
   EXPECT_TRUE(Stub(options_.control_socket)->GetStatus(&context, {}, &status).ok());
   held.LetGo();
   for (auto& call : drains) EXPECT_TRUE(call.get().ok());
@@ -257,7 +271,7 @@ TEST_F(GrpcServerTest, CallsBeyondTheThreadsOfAUserAreRefusedAndNotQueued) {
   const auto call = [&] {
     grpc::ClientContext context;
     SetDeadline(&context);
-    v1::Status status;
+    v1::GetStatusResponse status;
     return stub->GetStatus(&context, {}, &status);
   };
   // One thread always waits for the next call: one fewer can be in calls.
@@ -285,7 +299,7 @@ TEST_F(GrpcServerTest, RequestsAreBoundedInSize) {
   SetDeadline(&context);
   v1::OpenJobRequest request;
   request.set_name(std::string(kRequestBytesMax + 1, 'x'));
-  v1::Job job;
+  v1::OpenJobResponse job;
   EXPECT_EQ(Stub(options_.control_socket)->OpenJob(&context, request, &job).error_code(),
             grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_TRUE(api_.opened.empty());
@@ -365,7 +379,7 @@ TEST_F(GrpcServerTest, UnknownDevicesAreNotFound) {
     SetDeadline(&context);
     v1::DrainDeviceRequest request;
     request.set_device(device);
-    v1::DrainResponse response;
+    v1::DrainDeviceResponse response;
     EXPECT_EQ(Stub(options_.control_socket)->DrainDevice(&context, request, &response).error_code(),
               grpc::StatusCode::NOT_FOUND);
     grpc::ClientContext second;
@@ -385,8 +399,8 @@ TEST_F(GrpcServerTest, StopEndsOpenStreamsAndRemovesTheSockets) {
   auto reader = stub->Watch(&context, {});
   reader->WaitForInitialMetadata();
   auto drained = std::async(std::launch::async, [&] {
-    v1::Event event;
-    while (reader->Read(&event)) {
+    v1::WatchResponse response;
+    while (reader->Read(&response)) {
     }
     return reader->Finish().ok();
   });

@@ -13,10 +13,10 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
-#include "control.grpc.pb.h"
 #include "proto/mapping.h"
 #include "tests/support/control/grpc_fixture.h"
 #include "tests/support/session/hostile_descriptor.h"
+#include "tier/v1/control.grpc.pb.h"
 
 namespace tier::control {
 namespace {
@@ -51,7 +51,7 @@ class ControlDescriptors : public test::GrpcFixture,
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() +
                          std::chrono::milliseconds(session::testing::kHostileWaitMs));
-    v1::Status status;
+    v1::GetStatusResponse status;
     return stub->GetStatus(&context, {}, &status).ok();
   }
 

@@ -7,10 +7,10 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
-#include "control.grpc.pb.h"
 #include "daemon/control/grpc_server.h"
 #include "daemon/control/watch_reactor.h"
 #include "tests/support/control/grpc_fixture.h"
+#include "tier/v1/control.grpc.pb.h"
 
 namespace tier::control {
 namespace {
@@ -30,10 +30,10 @@ TEST_F(WatchTest, WatchDeliversWhatHappensAfterItsHeaders) {
     event.kind = "job_opened";
     api_.Emit(event);
   }
-  v1::Event received;
+  v1::WatchResponse received;
   for (uint64_t i = 1; i <= 3; ++i) {
     ASSERT_TRUE(reader->Read(&received));
-    EXPECT_EQ(received.sequence(), i);
+    EXPECT_EQ(received.event().sequence(), i);
   }
   context.TryCancel();
   while (reader->Read(&received)) {
@@ -49,12 +49,12 @@ TEST_F(WatchTest, WatchBeginsBehindTheEventThatTheCallerHas) {
   request.set_since(2);
   request.set_recent_only(true);
   auto reader = Stub(options_.control_socket)->Watch(&context, request);
-  v1::Event event;
+  v1::WatchResponse response;
   for (uint64_t i = 3; i <= 3 * kWatchQueueMax; ++i) {
-    ASSERT_TRUE(reader->Read(&event));
-    EXPECT_EQ(event.sequence(), i);
+    ASSERT_TRUE(reader->Read(&response));
+    EXPECT_EQ(response.event().sequence(), i);
   }
-  EXPECT_FALSE(reader->Read(&event)) << "the recent ones were asked for alone";
+  EXPECT_FALSE(reader->Read(&response)) << "the recent ones were asked for alone";
   EXPECT_TRUE(reader->Finish().ok());
   EXPECT_EQ(api_.watcher_count(), 0u);
 }
@@ -65,8 +65,8 @@ TEST_F(WatchTest, WithoutRecentEventsTheirStreamEndsAtOnce) {
   v1::WatchRequest request;
   request.set_recent_only(true);
   auto reader = Stub(options_.control_socket)->Watch(&context, request);
-  v1::Event event;
-  EXPECT_FALSE(reader->Read(&event));
+  v1::WatchResponse response;
+  EXPECT_FALSE(reader->Read(&response));
   EXPECT_TRUE(reader->Finish().ok());
 }
 
@@ -82,10 +82,10 @@ TEST_F(WatchTest, ASlowReaderOfAWatchLosesNothingOnTheWay) {
     session::Event event{.kind = "job_opened", .message = std::string(4000, 'x')};
     for (event.sequence = 1; event.sequence <= kEvents; ++event.sequence) api_.Emit(event);
   });
-  v1::Event received;
+  v1::WatchResponse received;
   for (uint64_t i = 1; i <= kEvents; ++i) {
     ASSERT_TRUE(reader->Read(&received));
-    ASSERT_EQ(received.sequence(), i);
+    ASSERT_EQ(received.event().sequence(), i);
   }
   emitted.get();
   context.TryCancel();
@@ -105,8 +105,8 @@ TEST_F(WatchTest, AWatcherThatReadsNothingMoreLetsGoWhenItIsCancelled) {
     for (event.sequence = 1; event.sequence <= 20 * kWatchQueueMax; ++event.sequence) api_.Emit(event);
   });
   context.TryCancel();
-  v1::Event event;
-  while (reader->Read(&event)) {
+  v1::WatchResponse response;
+  while (reader->Read(&response)) {
   }
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
   emitted.get();  // It waits for room no more.
@@ -117,8 +117,8 @@ TEST_F(WatchTest, WatchThatIsRefusedEndsAtOnceWithTheReason) {
   grpc::ClientContext context;
   SetDeadline(&context);
   auto reader = Stub(options_.control_socket)->Watch(&context, {});
-  v1::Event event;
-  EXPECT_FALSE(reader->Read(&event));
+  v1::WatchResponse response;
+  EXPECT_FALSE(reader->Read(&response));
   const grpc::Status status = reader->Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(status.error_message(), api_.refusal.message);

@@ -15,16 +15,16 @@ namespace {
 constexpr uint64_t kEvents = 3 * kEventsQueuedMax;
 
 // Sends so many events as fast as they are taken.
-class EventService final : public v1::Control::Service {
-  grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*, v1::Status*) override {
+class EventService final : public v1::ControlService::Service {
+  grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*, v1::GetStatusResponse*) override {
     return grpc::Status::OK;
   }
   grpc::Status Watch(grpc::ServerContext*, const v1::WatchRequest* request,
-                     grpc::ServerWriter<v1::Event>* writer) override {
-    v1::Event event;
+                     grpc::ServerWriter<v1::WatchResponse>* writer) override {
+    v1::WatchResponse response;
     for (uint64_t i = request->since() + 1; i <= kEvents; ++i) {
-      event.set_sequence(i);
-      if (!writer->Write(event)) return grpc::Status::CANCELLED;
+      response.mutable_event()->set_sequence(i);
+      if (!writer->Write(response)) return grpc::Status::CANCELLED;
     }
     return grpc::Status::OK;
   }

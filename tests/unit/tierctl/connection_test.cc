@@ -26,9 +26,9 @@ using control_client::Summary;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class StatusService final : public v1::Control::Service {
-  grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*, v1::Status* status) override {
-    status->set_version("here");
+class StatusService final : public v1::ControlService::Service {
+  grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*, v1::GetStatusResponse* response) override {
+    response->mutable_status()->set_version("here");
     return answer;
   }
 

@@ -140,7 +140,7 @@ TEST_F(DoctorTest, BesideADaemonItsDirectoriesAreNoLackOfThisLogin) {
   machine_.uid = 4321;
   machine_.owner = [](const std::string&) { return 0; };
   machine_.writable = [](const std::string&) { return false; };
-  for (const Finding& finding : WithDaemon(Examine(machine_), v1::Status(), "/run/tierd/control.sock")) {
+  for (const Finding& finding : WithDaemon(Examine(machine_), v1::NodeStatus(), "/run/tierd/control.sock")) {
     EXPECT_NE(finding.check, "sockets");
     EXPECT_NE(finding.check, "data directory");
   }
@@ -164,14 +164,14 @@ TEST_F(DoctorTest, TheExitCodeIsThatOfTheWorst) {
 
 TEST_F(DoctorTest, ADaemonThatRunsSaysItselfWhatItLacks) {
   LackEverything();
-  v1::Status status;
+  v1::NodeStatus status;
   status.set_version("1");
-  status.set_io_mode("io_uring");
-  status.set_memory_mode("pinned");
+  status.set_io_mode(v1::IO_MODE_IO_URING);
+  status.set_memory_mode(v1::MEMORY_MODE_PINNED);
   const auto well = WithDaemon(Examine(machine_), status, "/run/tierd/admin.sock");
   EXPECT_EQ(ExitCodeOf(well), kExitOk);
   EXPECT_THAT(well.back().found, HasSubstr("1 on /run/tierd/admin.sock: I/O io_uring, memory pinned"));
-  status.set_memory_mode("unpinned");
+  status.set_memory_mode(v1::MEMORY_MODE_UNPINNED);
   status.set_memory_mode_reason("RLIMIT_MEMLOCK is 8 MiB");
   status.add_degraded_by("memory is not pinned: RLIMIT_MEMLOCK is 8 MiB");  // As `tierctl status` shows it.
   const auto lacking = WithDaemon(Examine(machine_), status, "/s");
@@ -227,15 +227,15 @@ TEST_F(DoctorTest, AnSsdFileThatIsThereNeedsNoMoreRoom) {
 }
 
 TEST_F(DoctorTest, ADaemonWithoutTheSsdTierItShouldHaveIsDegraded) {
-  v1::Status status;
-  status.set_ssd_mode("none");
+  v1::NodeStatus status;
+  status.set_ssd_mode(v1::SSD_MODE_NONE);
   EXPECT_EQ(WithDaemon({}, status, "/s").back().verdict, Verdict::kGood) << "it was configured so";
   status.set_ssd_mode_reason("the disk is full");
   status.add_degraded_by("no SSD tier, tensors stay in RAM: the disk is full");
   EXPECT_EQ(WithDaemon({}, status, "/s").back().verdict, Verdict::kDegraded);
   EXPECT_THAT(WithDaemon({}, status, "/s").back().found,
               HasSubstr("degraded: no SSD tier, tensors stay in RAM: the disk is full"));
-  status.set_ssd_mode("reduced");
+  status.set_ssd_mode(v1::SSD_MODE_REDUCED);
   status.clear_degraded_by();
   EXPECT_EQ(WithDaemon({}, status, "/s").back().verdict, Verdict::kNote);
   EXPECT_THAT(WithDaemon({}, status, "/s").back().found, HasSubstr("SSD reduced (the disk is full)"));

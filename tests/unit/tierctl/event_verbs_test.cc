@@ -12,7 +12,8 @@ namespace {
 v1::Event MakeEvent(const std::string& kind, const std::string& message) {
   v1::Event event;
   event.set_sequence(17);
-  event.set_unix_time_ms(1'763'985'601'250);
+  event.mutable_event_time()->set_seconds(1'763'985'601);
+  event.mutable_event_time()->set_nanos(250'000'000);
   event.set_kind(kind);
   event.set_message(message);
   return event;

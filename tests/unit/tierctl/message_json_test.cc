@@ -10,12 +10,12 @@ TEST(MessageJson, NamesOfSixtyFourBitsAreStringsAndFiguresAreNumbers) {
   v1::Tensor tensor;
   tensor.set_id(4787868879654501842u);
   tensor.set_space(~uint64_t{0});
-  tensor.set_size(uint64_t{1} << 50);
+  tensor.set_size_bytes(uint64_t{1} << 50);
   const Json document = ToJson(tensor);
   EXPECT_EQ(document["id"], "4787868879654501842");
   EXPECT_EQ(document["space"], "18446744073709551615");
-  EXPECT_EQ(document["size"], uint64_t{1} << 50);
-  v1::Status status;
+  EXPECT_EQ(document["size_bytes"], uint64_t{1} << 50);
+  v1::NodeStatus status;
   status.set_epoch(~uint64_t{0});
   EXPECT_EQ(ToJson(status)["epoch"], "18446744073709551615");
 }
@@ -32,8 +32,39 @@ TEST(MessageJson, WhatWasNotAskedForOrIsNotThereIsLeftOut) {
   EXPECT_EQ(ToJson(window)["index"], 0) << "a field of zero is there";
 }
 
+TEST(MessageJson, AnEnumeratorIsItsWord) {
+  v1::Device device;
+  EXPECT_EQ(ToJson(device)["state"], "unspecified");
+  device.set_state(v1::DEVICE_STATE_ONLINE);
+  EXPECT_EQ(ToJson(device)["state"], "online");
+  device.set_state(static_cast<v1::DeviceState>(99));
+  EXPECT_EQ(ToJson(device)["state"], "unknown") << "of a newer daemon";
+  EXPECT_EQ(WordOf(v1::IO_MODE_IO_URING), "io_uring");
+  EXPECT_EQ(WordOf(v1::POOL_OWNER_KIND_OTHER_USERS), "other_users");
+}
+
+TEST(MessageJson, TimesAreAsInTheJsonOfProtobuf) {
+  v1::Event event;
+  EXPECT_EQ(ToJson(event)["event_time"], "1970-01-01T00:00:00Z");
+  event.mutable_event_time()->set_seconds(1'763'985'601);
+  event.mutable_event_time()->set_nanos(7'000'000);
+  EXPECT_EQ(ToJson(event)["event_time"], "2025-11-24T12:00:01.007Z");
+  v1::NodeStatus status;
+  EXPECT_EQ(ToJson(status)["uptime"], "0s");
+  status.mutable_uptime()->set_seconds(3);
+  status.mutable_uptime()->set_nanos(500'000'000);
+  EXPECT_EQ(ToJson(status)["uptime"], "3.500s");
+}
+
+TEST(MessageJson, ATimeThatNoCalendarHasIsStillADocument) {
+  v1::Event event;
+  event.mutable_event_time()->set_seconds(INT64_MAX);
+  event.mutable_event_time()->set_nanos(-1);
+  EXPECT_EQ(Json::parse(RenderJson(ToJson(event)))["event_time"], "InvalidTime");
+}
+
 TEST(MessageJson, WhatIsRepeatedIsAnArrayOfItsKind) {
-  v1::Status status;
+  v1::NodeStatus status;
   EXPECT_EQ(ToJson(status)["degraded_by"], Json::array());
   status.add_degraded_by("torn tensors: 3");
   status.add_devices()->set_path("/dev/nvme0n1");
@@ -46,7 +77,7 @@ TEST(MessageJson, WhatIsRepeatedIsAnArrayOfItsKind) {
 
 // Of the kinds that the messages repeat none is left out.
 TEST(MessageJson, EveryRepeatedFieldOfEveryMessageHasAKind) {
-  const google::protobuf::FileDescriptor& file = *v1::Status::descriptor()->file();
+  const google::protobuf::FileDescriptor& file = *v1::NodeStatus::descriptor()->file();
   for (int i = 0; i < file.message_type_count(); ++i) {
     for (int k = 0; k < file.message_type(i)->field_count(); ++k) {
       const auto& field = *file.message_type(i)->field(k);
@@ -59,7 +90,7 @@ TEST(MessageJson, EveryRepeatedFieldOfEveryMessageHasAKind) {
 }
 
 TEST(MessageJson, EachDocumentSaysItsVersionFirst) {
-  EXPECT_EQ(RenderJson({{"removed", "train"}}, -1), R"({"json_version":1,"removed":"train"})");
+  EXPECT_EQ(RenderJson({{"removed", "train"}}, -1), R"({"json_version":2,"removed":"train"})");
 }
 
 TEST(MessageJson, NothingOfItSteersATerminal) {

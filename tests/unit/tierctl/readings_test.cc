@@ -22,7 +22,7 @@ Reading MakeReading(double seconds, uint64_t moved, uint64_t hits, uint64_t miss
   reading.status.set_version("1.2.3");
   v1::Device* device = reading.status.add_devices();
   device->set_path("/dev/nvme0n1");
-  device->set_state("online");
+  device->set_state(v1::DEVICE_STATE_ONLINE);
   device->set_read_bytes_total(moved * kGiB);
   device->set_written_bytes_total(2 * moved * kGiB);
   v1::Job* job = reading.jobs.add_jobs();
