@@ -24,6 +24,7 @@ import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent
 REPOSITORY = ROOT.parents[1]
+PROTO = "proto/tier/v1/control.proto"
 PLATFORM = "manylinux_2_36_x86_64"
 # 2020-01-01: the time of every file in the wheel, where $SOURCE_DATE_EPOCH names no other.
 EPOCH = "1577836800"
@@ -40,6 +41,7 @@ from notices import write_wheel  # noqa: E402
 def programs(build: pathlib.Path) -> dict[str, pathlib.Path]:
     places = {program.name: build / program.folder / program.name for program in PROGRAMS if program.in_wheel}
     places["control.binpb"] = build / "bindings" / "python" / "control.binpb"
+    places[PROTO] = REPOSITORY / PROTO
     missing = [str(place) for place in places.values() if not place.exists()]
     if missing:
         sys.exit(f"build_wheel: not built: {', '.join(missing)}; run tools/dev build")
@@ -59,8 +61,9 @@ def stage(build: pathlib.Path, target: pathlib.Path) -> None:
     bundled.mkdir()
     for name, place in programs(build).items():
         copy = bundled / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(place.resolve(), copy)
-        if name != "control.binpb":
+        if place.suffix not in (".binpb", ".proto"):
             copy.chmod(0o755)
             subprocess.run(["strip", "--strip-unneeded", copy], check=True)
 

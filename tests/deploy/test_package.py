@@ -31,6 +31,7 @@ WANTED = (
     "/usr/share/doc/tierd/copyright",
     "/usr/share/doc/tierd/changelog.gz",
     "/usr/share/tierd/grafana/node.json",
+    "/usr/share/tierd/proto/tier/v1/control.proto",
 )
 WANTED_NAMES = (r"libtier\.so\.0", r"libtier-control\.so\.0", r"pkgconfig/tier\.pc", r"cmake/tier/\w+\.cmake")
 

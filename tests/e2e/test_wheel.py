@@ -94,7 +94,10 @@ def test_the_wheel_carries_everything_it_needs(wheel: pathlib.Path, tmp_path: pa
         archive.extractall(tmp_path)
     bundled = tmp_path / "tierd" / "bundled"
     names = {path.name for path in bundled.iterdir()}
-    assert names == {"libtier.so.0", "tierd", "tierctl", "control.binpb"}
+    assert names == {"libtier.so.0", "tierd", "tierctl", "control.binpb", "proto"}
+    source = "proto/tier/v1/control.proto"
+    assert (bundled / source).read_bytes() == (launcher.ROOT / source).read_bytes()
+    assert [path.relative_to(bundled).as_posix() for path in bundled.rglob("*.proto")] == [source]
     for program in ("tierd", "tierctl", "libtier.so.0"):
         (bundled / program).chmod(0o755)
         found = subprocess.run(["ldd", bundled / program], capture_output=True, text=True, check=True).stdout

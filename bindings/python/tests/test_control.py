@@ -27,6 +27,13 @@ def test_a_socket_that_nobody_listens_at_hides_no_other(tmp_path: pathlib.Path) 
         assert control._first_listening([str(stale), str(missing), str(running)]) == str(running)
 
 
+def test_the_source_of_the_messages_lies_where_protoc_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "package tier.v1;" in (control.proto_folder() / "tier/v1/control.proto").read_text()
+    monkeypatch.setattr(control, "PACKAGE", pathlib.Path("/nowhere/at/all/tierd"))
+    with pytest.raises(tierd.NotFound, match="control.proto is missing"):
+        control.proto_folder()
+
+
 def test_where_no_daemon_listens_every_place_is_named(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tierd").mkdir()
     leave_behind(tmp_path / "tierd" / "control.sock")

@@ -331,6 +331,16 @@ def descriptor_file() -> pathlib.Path:
     raise errors.NotFound(f"control.binpb is missing (tried {', '.join(map(str, places))}): install the wheel")
 
 
+def proto_folder() -> pathlib.Path:
+    """The folder for protoc's ``--proto_path``, with ``tier/v1/control.proto``, for clients in other languages: in the
+    wheel, or in the checkout."""
+    places = [PACKAGE / "bundled" / "proto", PACKAGE.parents[2] / "proto"]
+    for place in places:
+        if (place / "tier/v1/control.proto").exists():
+            return place
+    raise errors.NotFound(f"control.proto is missing (tried {', '.join(map(str, places))}): install the wheel")
+
+
 def _load_messages() -> dict[str, Any]:
     """Message classes by name, in a pool of their own, so that another package's tier.v1 cannot collide."""
     files = descriptor_pb2.FileDescriptorSet.FromString(descriptor_file().read_bytes())
