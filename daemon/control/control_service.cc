@@ -6,6 +6,7 @@
 #include <string>
 
 #include "daemon/control/convert.h"
+#include "daemon/control/page_token.h"
 #include "daemon/control/watch_reactor.h"
 
 namespace tier::control {
@@ -67,21 +68,64 @@ grpc::Status ControlService::SetJob(grpc::ServerContext* context, const v1::SetJ
 
 grpc::Status ControlService::ListJobs(grpc::ServerContext* context, const v1::ListJobsRequest* request,
                                       v1::ListJobsResponse* response) {
-  const Tokens tokens = request->with_tokens() ? Tokens::kWith : Tokens::kWithout;
-  for (const auto& job : api_.ListJobs(CallerOf(*context))) ToMessage(job, tokens, response->add_jobs());
-  for (const auto& stored : api_.ListStoredManifests(CallerOf(*context)))
+  return StatusOf(FillJobs(CallerOf(*context), *request, response), context);
+}
+
+tier::Status ControlService::FillJobs(const session::Caller& caller, const v1::ListJobsRequest& request,
+                                      v1::ListJobsResponse* response) {
+  using List = PagePlace::List;
+  const auto size = PageSizeOf(request.page_size(), kJobsListedMax, kJobsListedMax);
+  if (!size) return std::unexpected(size.error());
+  Result<PagePlace> place = PagePlace{};
+  if (!request.page_token().empty()) place = FromPageToken(api_.epoch(), request.page_token());
+  if (place && place->list == List::kTensors) place = Fail(Code::kInvalid, "page_token is of a list of tensors");
+  if (!place) return std::unexpected(place.error());
+  size_t left = *size;
+  if (place->list == List::kJobs) {
+    const Tokens tokens = request.with_tokens() ? Tokens::kWith : Tokens::kWithout;
+    for (const auto& job : api_.ListJobs(caller)) {
+      if (job.id < place->number) continue;
+      if (left == 0) {
+        response->set_next_page_token(ToPageToken(api_.epoch(), {.list = List::kJobs, .number = job.id, .name = {}}));
+        return {};
+      }
+      ToMessage(job, tokens, response->add_jobs());
+      --left;
+    }
+  }
+  std::string last = place->name;
+  for (const auto& stored : api_.ListStoredManifests(caller, place->name, left + 1)) {
+    if (left == 0) {
+      response->set_next_page_token(
+          ToPageToken(api_.epoch(), {.list = List::kStoredManifests, .number = 0, .name = last}));
+      return {};
+    }
     ToMessage(stored, response->add_stored_manifests());
-  return grpc::Status::OK;
+    last = stored.QualifiedName();
+    --left;
+  }
+  return {};
 }
 
 grpc::Status ControlService::ListTensors(grpc::ServerContext* context, const v1::ListTensorsRequest* request,
                                          v1::ListTensorsResponse* response) {
-  const uint32_t asked = request->max() == 0 ? kTensorsListedDefault : request->max();
-  const size_t max = std::min(asked, kTensorsListedMax);
-  const auto tensors = api_.ListTensors(CallerOf(*context), request->job(), max + 1);
-  if (!tensors) return ToStatus(tensors.error(), context);
-  response->set_truncated(tensors->size() > max);
-  for (size_t i = 0; i < std::min(tensors->size(), max); ++i) ToMessage((*tensors)[i], response->add_tensors());
+  const auto size = PageSizeOf(request->page_size(), kTensorsListedDefault, kTensorsListedMax);
+  if (!size) return ToStatus(size.error(), context);
+  PagePlace place{.list = PagePlace::List::kTensors, .number = 0, .name = request->job()};
+  if (!request->page_token().empty()) {
+    const auto given = FromPageToken(api_.epoch(), request->page_token());
+    if (!given) return ToStatus(given.error(), context);
+    if (given->list != place.list || given->name != place.name || given->number > UINT32_MAX) {
+      return ToStatus({Code::kInvalid, "page_token is of another list than that of the tensors of " + place.name},
+                      context);
+    }
+    place.number = given->number;
+  }
+  const auto page = api_.ListTensors(CallerOf(*context), request->job(), static_cast<uint32_t>(place.number), *size);
+  if (!page) return ToStatus(page.error(), context);
+  for (const auto& tensor : page->tensors) ToMessage(tensor, response->add_tensors());
+  place.number = page->next;
+  if (page->next != 0) response->set_next_page_token(ToPageToken(api_.epoch(), place));
   return grpc::Status::OK;
 }
 

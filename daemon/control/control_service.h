@@ -13,8 +13,10 @@
 
 namespace tier::control {
 
-inline constexpr uint32_t kTensorsListedDefault = 1000;
-inline constexpr uint32_t kTensorsListedMax = 100'000;
+// Of one page: a message of gRPC has 4 MiB, the key of a tensor up to 1 KiB.
+inline constexpr size_t kJobsListedMax = 1000;
+inline constexpr size_t kTensorsListedDefault = 1000;
+inline constexpr size_t kTensorsListedMax = 3000;
 // At a time, of one identity: each holds one of its server's threads until it is done.
 inline constexpr int kDrainsMax = 4;
 
@@ -50,6 +52,8 @@ class ControlService final : public v1::ControlService::WithCallbackMethod_Watch
                                                      const v1::WatchRequest* request) override;
 
  private:
+  // Fills what the page has room for with jobs, and then with manifests. Fails as FromPageToken does.
+  Status FillJobs(const session::Caller& caller, const v1::ListJobsRequest& request, v1::ListJobsResponse* response);
   session::Caller CallerOf(const grpc::ServerContextBase& context) const;
 
   session::ControlApi& api_;

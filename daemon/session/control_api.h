@@ -57,14 +57,14 @@ struct JobDescription {
   tiering::JobCounters counters;
 };
 
-inline constexpr size_t kStoredManifestsListedMax = 10'000;  // A message of gRPC has 4 MiB.
-
 // What a job that is not open persisted, for its next run.
 struct StoredManifestDescription {
   uint32_t uid = 0;
   std::string name;
   uint64_t ssd_bytes = 0;
   std::string damage;  // Why it cannot be resumed; empty: it can.
+
+  std::string QualifiedName() const { return std::to_string(uid) + "/" + name; }
 };
 
 struct DeviceDescription {
@@ -155,11 +155,16 @@ class ControlApi {
   virtual Status CloseJob(const Caller& caller, const std::string& name, bool purge) = 0;
   virtual Result<JobDescription> SetJob(const Caller& caller, const std::string& name,
                                         const tiering::TermsChange& change) = 0;
-  virtual std::vector<JobDescription> ListJobs(const Caller& caller) = 0;  // Those it may see.
-  // The first kStoredManifestsListedMax of the caller's uid; for an admin, of all uids.
-  virtual std::vector<StoredManifestDescription> ListStoredManifests(const Caller& caller) = 0;
-  virtual Result<std::vector<tiering::TensorView>> ListTensors(const Caller& caller, const std::string& job,
-                                                               size_t max) = 0;
+  virtual uint64_t epoch() const = 0;                                      // Of this start of the daemon.
+  virtual std::vector<JobDescription> ListJobs(const Caller& caller) = 0;  // Those it may see, by id.
+  // Those of the caller's uid, for an admin of all uids, by qualified name, at most `max`: those behind the name
+  // `after`; empty: from the first on.
+  virtual std::vector<StoredManifestDescription> ListStoredManifests(const Caller& caller, const std::string& after,
+                                                                     size_t max) = 0;
+  // At most `max`, more than 0, in no order. `from`: 0, or TensorPage::next of the page before. Where nothing is left,
+  // next is 0.
+  virtual Result<tiering::TensorPage> ListTensors(const Caller& caller, const std::string& job, uint32_t from,
+                                                  size_t max) = 0;
   virtual Result<DaemonDescription> Describe() = 0;
   // What each job holds of the arena, and each window. Jobs that the caller may not see are one owner without a name.
   // Calls that come close together get the same answer.

@@ -154,11 +154,15 @@ std::vector<StoredManifestDescription> ControlServer::StoredManifestsNamed(const
   return named;
 }
 
-std::vector<StoredManifestDescription> ControlServer::ListStoredManifests(const Caller& caller) {
+std::vector<StoredManifestDescription> ControlServer::ListStoredManifests(const Caller& caller,
+                                                                          const std::string& after, size_t max) {
   using Stored = std::vector<StoredManifestDescription>;
-  return Ask<Stored>(
-             [this, caller]() -> Result<Stored> { return StoredManifestsFor(caller, kStoredManifestsListedMax); })
-      .value_or(Stored{});
+  auto stored = Ask<Stored>([this, caller]() -> Result<Stored> {
+                  return StoredManifestsFor(caller, SIZE_MAX);
+                }).value_or(Stored{});
+  std::erase_if(stored, [&after](const StoredManifestDescription& each) { return each.QualifiedName() <= after; });
+  if (stored.size() > max) stored.resize(max);
+  return stored;
 }
 
 Result<JobDescription> ControlServer::SetJob(const Caller& caller, const std::string& name,
@@ -192,22 +196,26 @@ std::vector<JobDescription> ControlServer::ListJobs(const Caller& caller) {
   return jobs.value_or(std::vector<JobDescription>{});
 }
 
-Result<std::vector<tiering::TensorView>> ControlServer::ListTensors(const Caller& caller, const std::string& job,
-                                                                    size_t max) {
-  // A page at a time: the engine serves others in between.
-  std::vector<tiering::TensorView> listed;
-  uint32_t next = 0;
+Result<tiering::TensorPage> ControlServer::ListTensors(const Caller& caller, const std::string& job, uint32_t from,
+                                                       size_t max) {
+  TIER_CHECK(max > 0, "an empty page would never end a list");
+  // A page of the engine's at a time: it serves others in between.
+  tiering::TensorPage listed{.tensors = {}, .next = from};
   do {
-    const auto page = Ask<tiering::TensorPage>(
-        [this, caller, job, next, left = max - listed.size()]() -> Result<tiering::TensorPage> {
+    // Once the list is full, one more tensor tells that there is another page.
+    const bool full = listed.tensors.size() == max;
+    const auto page =
+        Ask<tiering::TensorPage>([this, caller, job, next = listed.next,
+                                  wanted = full ? 1 : max - listed.tensors.size()]() -> Result<tiering::TensorPage> {
           const auto found = parts_.jobs.registry().FindFor(caller, job);
           if (!found) return std::unexpected(found.error());
-          return parts_.jobs.engine().Tensors((*found)->id, next, left);
+          return parts_.jobs.engine().Tensors((*found)->id, next, wanted);
         });
     if (!page) return std::unexpected(page.error());
-    listed.insert(listed.end(), page->tensors.begin(), page->tensors.end());
-    next = page->next;
-  } while (next != 0 && listed.size() < max);
+    if (full && !page->tensors.empty()) return listed;
+    listed.tensors.insert(listed.tensors.end(), page->tensors.begin(), page->tensors.end());
+    listed.next = page->next;
+  } while (listed.next != 0);
   return listed;
 }
 

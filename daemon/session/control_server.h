@@ -76,9 +76,11 @@ class ControlServer final : public ControlApi {
   Result<JobDescription> SetJob(const Caller& caller, const std::string& name,
                                 const tiering::TermsChange& change) override;
   std::vector<JobDescription> ListJobs(const Caller& caller) override;
-  std::vector<StoredManifestDescription> ListStoredManifests(const Caller& caller) override;
-  Result<std::vector<tiering::TensorView>> ListTensors(const Caller& caller, const std::string& job,
-                                                       size_t max) override;
+  uint64_t epoch() const override { return facts_.epoch; }
+  std::vector<StoredManifestDescription> ListStoredManifests(const Caller& caller, const std::string& after,
+                                                             size_t max) override;
+  Result<tiering::TensorPage> ListTensors(const Caller& caller, const std::string& job, uint32_t from,
+                                          size_t max) override;
   Result<DaemonDescription> Describe() override;
   Result<PoolDescription> DescribePool(const Caller& caller) override;
   Status Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) override;

@@ -166,7 +166,7 @@ int tier_control_list_jobs(tier_control* control, tier_control_job* jobs, size_t
       if (const auto fits = CheckView(jobs); !fits) return Refuse(fits.error());
     }
     tier::v1::ListJobsResponse response;
-    const auto status = control->channel->Call(&Stub::ListJobs, tier::v1::ListJobsRequest(), &response);
+    const auto status = control->channel->CallPages(&Stub::ListJobs, tier::v1::ListJobsRequest(), &response);
     if (!status) return Refuse(status.error());
     *count = static_cast<size_t>(response.jobs_size());
     // An array of the caller's version of the struct: its length is the stride, not ours.

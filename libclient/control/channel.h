@@ -59,6 +59,24 @@ class Channel {
     if (!status.ok()) return std::unexpected(ToError(status, context, socket_));
     return {};
   }
+  // Calls for page after page of a list and puts them together in `whole`, until there is none or `more(whole,
+  // &request)`, which may change the size of the next page, says that there are enough.
+  template <typename Method, typename RequestMessage, typename ResponseMessage, typename More>
+  Status CallPages(Method method, RequestMessage request, ResponseMessage* whole, More&& more) const {
+    do {
+      ResponseMessage page;
+      if (auto called = Call(method, request, &page); !called) return called;
+      const bool is_last = page.next_page_token().empty() || page.next_page_token() == request.page_token();
+      request.set_page_token(page.next_page_token());
+      whole->MergeFrom(page);
+      if (is_last) whole->clear_next_page_token();
+    } while (!whole->next_page_token().empty() && more(*whole, &request));
+    return {};
+  }
+  template <typename Method, typename RequestMessage, typename ResponseMessage>
+  Status CallPages(Method method, const RequestMessage& request, ResponseMessage* whole) const {
+    return CallPages(method, request, whole, [](const ResponseMessage&, RequestMessage*) { return true; });
+  }
   void Prepare(grpc::ClientContext* context) const;
   v1::ControlService::Stub& stub() const { return *stub_; }
   const std::string& socket() const { return socket_; }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import subprocess
@@ -113,6 +114,27 @@ def test_the_tensors_of_a_job_are_listed_by_key(client: tierd.Client, daemon: la
     with control.connect(daemon.directory) as channel:
         (tensor,) = channel.list_tensors(client.session.job)
         assert (tensor.key, tensor.size_bytes, tensor.sealed) == ("weights/0", 5000, True)
+
+
+def test_more_tensors_than_a_page_has_are_listed_once_each(client: tierd.Client, daemon: launcher.Running) -> None:
+    for number in range(1, 2501):
+        client.put(number, b"x")
+    job = client.session.job
+    with control.connect(daemon.directory) as channel:
+        assert sorted(tensor.id for tensor in channel.list_tensors(job, 9000)) == list(range(1, 2501))
+        assert [len(channel.list_tensors(job, limit)) for limit in (0, 1, 1200, 2500)] == [1000, 1, 1200, 2500]
+        with pytest.raises(tierd.Invalid, match="page_size is -1: it must not be negative"):
+            channel.list_tensors(job, -1)
+        with pytest.raises(tierd.Invalid, match="page_token is none that tierd gave: begin the list again"):
+            channel._call("ListTensors", job=job, page_token="2")
+    listed = [
+        json.loads(launcher.tierctl(daemon, "--json", "tensor", "list", job, "--max", str(limit)))
+        for limit in (1200, 2500, 9000)
+    ]
+    assert [len(each["tensors"]) for each in listed] == [1200, 2500, 2500]
+    assert [each["truncated"] for each in listed] == [True, False, False]
+    shown = json.loads(launcher.tierctl(daemon, "--json", "tensor", "show", job, "2500"))
+    assert [tensor["id"] for tensor in shown["tensors"]] == ["2500"]
 
 
 def test_a_job_that_is_not_there_is_not_found(daemon: launcher.Running) -> None:

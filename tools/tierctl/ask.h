@@ -21,4 +21,15 @@ int Ask(const DaemonOptions& options, Method method, const RequestMessage& reque
   return show(response);
 }
 
+// As Ask, for all pages of a list, or for as many as `more` wants (Channel::CallPages).
+template <typename ResponseMessage, typename Method, typename RequestMessage, typename More, typename Show>
+int AskPages(const DaemonOptions& options, Method method, const RequestMessage& request, More&& more, Show&& show) {
+  const auto channel = Connect(options);
+  if (!channel) return Explain(channel.error());
+  ResponseMessage whole;
+  const auto status = (*channel)->CallPages(method, request, &whole, more);
+  if (!status) return Explain(status.error());
+  return show(whole);
+}
+
 }  // namespace tier::tierctl

@@ -119,13 +119,24 @@ void PrintTensors(const v1::ListTensorsResponse& answer, const OutputOptions& ou
               MakeColumn("STATE", tensors, false, state),
           },
           output));
-  if (answer.truncated()) fmt::print("{} more; ask for them with --max\n", output.unicode ? "…" : "...");
+  if (!answer.next_page_token().empty()) fmt::print("{} more; ask for them with --max\n", output.unicode ? "…" : "...");
 }
 
 v1::ListJobsRequest WithTokens(bool tokens) {
   v1::ListJobsRequest request;
   request.set_with_tokens(tokens);
   return request;
+}
+
+template <typename Show>
+int AskJobs(const DaemonOptions& options, bool tokens, Show&& show) {
+  const auto all = [](const v1::ListJobsResponse&, v1::ListJobsRequest*) { return true; };
+  return AskPages<v1::ListJobsResponse>(options, &Stub::ListJobs, WithTokens(tokens), all, show);
+}
+
+Json WithoutPageToken(Json document) {
+  document.erase("next_page_token");
+  return document;
 }
 
 }  // namespace
@@ -159,11 +170,10 @@ std::optional<uint64_t> ParseBytes(const std::string& text) {
 }
 
 int ListJobs(const DaemonOptions& options) {
-  return Ask<v1::ListJobsResponse>(
-      options, &Stub::ListJobs, WithTokens(false), [&](const v1::ListJobsResponse& answer) {
-        options.output.json ? PrintJson(ToJson(answer)) : PrintJobs(answer, options.output);
-        return kExitOk;
-      });
+  return AskJobs(options, false, [&](const v1::ListJobsResponse& answer) {
+    options.output.json ? PrintJson(WithoutPageToken(ToJson(answer))) : PrintJobs(answer, options.output);
+    return kExitOk;
+  });
 }
 
 // As the daemon finds it for the other verbs: "UID/NAME" goes before a job whose name looks like that.
@@ -182,30 +192,28 @@ Result<const v1::Job*> FindJob(const v1::ListJobsResponse& jobs, const std::stri
 }
 
 int ShowJob(const DaemonOptions& options, const std::string& name, bool show_token) {
-  return Ask<v1::ListJobsResponse>(options, &Stub::ListJobs, WithTokens(show_token),
-                                   [&](const v1::ListJobsResponse& answer) {
-                                     const auto job = FindJob(answer, name);
-                                     return job ? ShowOneJob(options, **job) : Explain(job.error());
-                                   });
+  return AskJobs(options, show_token, [&](const v1::ListJobsResponse& answer) {
+    const auto job = FindJob(answer, name);
+    return job ? ShowOneJob(options, **job) : Explain(job.error());
+  });
 }
 
 int ListJobNames(const DaemonOptions& options) {
-  return Ask<v1::ListJobsResponse>(
-      options, &Stub::ListJobs, WithTokens(false), [&](const v1::ListJobsResponse& answer) {
-        std::map<std::string, int> owners;
-        for (const v1::Job& job : answer.jobs()) ++owners[job.name()];
-        std::vector<std::string> names;
-        for (const v1::Job& job : answer.jobs()) {
-          names.push_back(owners[job.name()] > 1 ? fmt::format("{}/{}", job.uid(), job.name()) : job.name());
-        }
-        std::ranges::sort(names);
-        if (options.output.json) {
-          PrintJson({{"names", names}});
-          return kExitOk;
-        }
-        for (const std::string& name : names) fmt::print("{}\n", Printable(name));
-        return kExitOk;
-      });
+  return AskJobs(options, false, [&](const v1::ListJobsResponse& answer) {
+    std::map<std::string, int> owners;
+    for (const v1::Job& job : answer.jobs()) ++owners[job.name()];
+    std::vector<std::string> names;
+    for (const v1::Job& job : answer.jobs()) {
+      names.push_back(owners[job.name()] > 1 ? fmt::format("{}/{}", job.uid(), job.name()) : job.name());
+    }
+    std::ranges::sort(names);
+    if (options.output.json) {
+      PrintJson({{"names", names}});
+      return kExitOk;
+    }
+    for (const std::string& name : names) fmt::print("{}\n", Printable(name));
+    return kExitOk;
+  });
 }
 
 int SetJob(const DaemonOptions& options, const JobChange& change) {
@@ -245,11 +253,22 @@ int RemoveJob(const DaemonOptions& options, const std::string& name, bool purge)
 int ListTensors(const DaemonOptions& options, const std::string& job, uint32_t max) {
   v1::ListTensorsRequest request;
   request.set_job(job);
-  request.set_max(max);
-  return Ask<v1::ListTensorsResponse>(options, &Stub::ListTensors, request, [&](const v1::ListTensorsResponse& answer) {
-    options.output.json ? PrintJson(ToJson(answer)) : PrintTensors(answer, options.output);
+  request.set_page_size(static_cast<int32_t>(max));
+  const auto more = [max](const v1::ListTensorsResponse& listed, v1::ListTensorsRequest* next) {
+    next->set_page_size(static_cast<int32_t>(max) - listed.tensors_size());
+    return next->page_size() > 0;
+  };
+  const auto show = [&](const v1::ListTensorsResponse& answer) {
+    if (!options.output.json) {
+      PrintTensors(answer, options.output);
+      return kExitOk;
+    }
+    Json document = WithoutPageToken(ToJson(answer));
+    document["truncated"] = !answer.next_page_token().empty();
+    PrintJson(document);
     return kExitOk;
-  });
+  };
+  return AskPages<v1::ListTensorsResponse>(options, &Stub::ListTensors, request, more, show);
 }
 
 int ShowTensor(const DaemonOptions& options, const std::string& job, const std::string& id_or_key) {
@@ -261,8 +280,8 @@ int ShowTensor(const DaemonOptions& options, const std::string& job, const std::
   const bool is_number = error == std::errc() && rest == end;
   v1::ListTensorsRequest request;
   request.set_job(job);
-  request.set_max(100'000);
-  return Ask<v1::ListTensorsResponse>(options, &Stub::ListTensors, request, [&](const v1::ListTensorsResponse& answer) {
+  const auto all = [](const v1::ListTensorsResponse&, v1::ListTensorsRequest*) { return true; };
+  const auto show = [&](const v1::ListTensorsResponse& answer) {
     Json found = Json::array();
     for (const v1::Tensor& tensor : answer.tensors()) {
       if (tensor.key() == id_or_key || (is_number && tensor.id() == id)) found.push_back(ToJson(tensor));
@@ -282,7 +301,8 @@ int ShowTensor(const DaemonOptions& options, const std::string& job, const std::
       fmt::print("{}", RenderFields(fields, options.output));
     }
     return kExitOk;
-  });
+  };
+  return AskPages<v1::ListTensorsResponse>(options, &Stub::ListTensors, request, all, show);
 }
 
 }  // namespace tier::tierctl

@@ -101,6 +101,11 @@ def verbs() -> dict[str, Shape]:
         "capacity_bytes": Field("number"), "commit": Field("number"), "block_device": Field("true or false"),
     }  # fmt: skip
     PARTS.update(TopJob=top_job, TopDevice=top_device, Finding=finding)
+    jobs = {key: field for key, field in of["ListJobsResponse"].items() if key != "next_page_token"}
+    tensors = {
+        "tensors": Field("array of Tensor"),
+        "truncated": Field("true or false", "the job has more: ask for them with --max"),
+    }
     degraded = {"degraded": Field("true or false", "whether degraded_by names a cause")}
     return {
         "status": of["NodeStatus"] | degraded,
@@ -122,13 +127,13 @@ def verbs() -> dict[str, Shape]:
         },
         "events": {"events": Field("array of Event")},
         "events --follow": of["Event"],
-        "job list": of["ListJobsResponse"],
+        "job list": jobs,
         "job names": {"names": Field("array of string")},
         "job show JOB": of["Job"],
         "job open JOB": of["Job"],
         "job set JOB": of["Job"],
         "job remove JOB": {"removed": Field("string")},
-        "tensor list JOB": of["ListTensorsResponse"],
+        "tensor list JOB": tensors,
         "tensor show JOB TENSOR": {"tensors": Field("array of Tensor")},
         "device list": of["ListDevicesResponse"],
         "device show PATH": superblock,

@@ -52,7 +52,7 @@ class Reader {
     Reading reading;
     v1::GetStatusResponse status;
     auto answered = channel_->Call(&Stub::GetStatus, v1::GetStatusRequest(), &status);
-    if (answered) answered = channel_->Call(&Stub::ListJobs, v1::ListJobsRequest(), &reading.jobs);
+    if (answered) answered = channel_->CallPages(&Stub::ListJobs, v1::ListJobsRequest(), &reading.jobs);
     if (!answered) return std::unexpected(std::move(answered.error()));
     reading.status = std::move(*status.mutable_status());
     reading.seconds = std::chrono::duration<double>(Clock::now().time_since_epoch()).count();

@@ -31,6 +31,7 @@ except ImportError as missing:  # pragma: no cover
     raise ImportError("tierd.control needs grpcio and protobuf: pip install 'tierd[control]'") from missing
 
 _SERVICE = "tier.v1.ControlService"
+_TENSORS_LISTED = 1000  # Where no other number is asked for, and of one page.
 _BY_NAME = {kind.name: kind for kind in errors.BY_CODE.values()}
 # Refusals that do not come from tierd itself.
 _BY_STATUS = {
@@ -215,12 +216,16 @@ class Control:
     def list_jobs(self, *, tokens: bool = False) -> list[Job]:
         """Returns the open jobs that the caller may see, with their tokens if these are asked for. ``tierctl job list``
         also shows what closed jobs persisted."""
-        answer = self._call("ListJobs", with_tokens=tokens)
-        return [_job(message) for message in answer.jobs]
+        return [_job(message) for page in self._pages("ListJobs", with_tokens=tokens) for message in page.jobs]
 
     def list_tensors(self, job: str, limit: int = 0) -> list[Any]:
         """Returns the job's tensors as messages ``tier.v1.Tensor``, at most ``limit`` of them (0: 1,000)."""
-        return list(self._call("ListTensors", job=job, max=limit).tensors)
+        tensors: list[Any] = []
+        for page in self._pages("ListTensors", job=job, page_size=min(limit or _TENSORS_LISTED, _TENSORS_LISTED)):
+            tensors += page.tensors
+            if len(tensors) >= (limit or _TENSORS_LISTED):
+                break
+        return tensors[: limit or _TENSORS_LISTED]
 
     def drain(self, job: str = "", *, timeout: float = 60.0) -> None:
         """Returns when all tensors of the job are on SSD. Without ``job``: all tensors of the daemon, which then
@@ -253,6 +258,16 @@ class Control:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
     ) -> None:
         self.close()
+
+    def _pages(self, method: str, /, **fields: Any) -> Iterator[Any]:
+        """All pages of a list. A call for a page has the deadline of any call."""
+        token = ""
+        while True:
+            page = self._call(method, page_token=token, **fields)
+            yield page
+            token = page.next_page_token
+            if not token:
+                return
 
     def _call(self, method: str, timeout: float | None = None, /, **fields: Any) -> Any:
         call = self._channel.unary_unary(

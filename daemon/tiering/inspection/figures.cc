@@ -182,7 +182,7 @@ TensorPage ListTensors(const Tables& tables, JobId id, uint32_t from, size_t max
     const Tensor& tensor = tables.tensors[TensorIndex{at}];
     if (Listed(tables, tensor, *job)) page.tensors.push_back(ViewOf(tables, tensor));
   }
-  page.next = at == tables.tensors.capacity() ? 0 : at;
+  page.next = at >= tables.tensors.capacity() ? 0 : at;  // A caller may ask for more than there is.
   return page;
 }
 

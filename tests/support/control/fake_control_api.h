@@ -60,14 +60,23 @@ class FakeControlApi final : public session::ControlApi {
     callers.push_back(caller);
     return jobs;
   }
-  std::vector<session::StoredManifestDescription> ListStoredManifests(const session::Caller&) override {
+  uint64_t epoch() const override { return description.epoch; }
+  std::vector<session::StoredManifestDescription> ListStoredManifests(const session::Caller&, const std::string& after,
+                                                                      size_t max) override {
     const std::lock_guard lock(mutex_);
-    return kept;
+    std::vector<session::StoredManifestDescription> listed = stored;
+    std::erase_if(listed, [&after](const auto& each) { return each.QualifiedName() <= after; });
+    if (listed.size() > max) listed.resize(max);
+    return listed;
   }
-  Result<std::vector<tiering::TensorView>> ListTensors(const session::Caller&, const std::string&,
-                                                       size_t max) override {
+  Result<tiering::TensorPage> ListTensors(const session::Caller&, const std::string&, uint32_t from,
+                                          size_t max) override {
     const std::lock_guard lock(mutex_);
-    return std::vector<tiering::TensorView>(tensors.begin(), tensors.begin() + std::min(max, tensors.size()));
+    const size_t begin = std::min<size_t>(from, tensors.size());
+    const size_t end = std::min(begin + max, tensors.size());
+    return tiering::TensorPage{
+        .tensors = {tensors.begin() + static_cast<long>(begin), tensors.begin() + static_cast<long>(end)},
+        .next = end == tensors.size() ? 0 : static_cast<uint32_t>(end)};
   }
   Result<session::DaemonDescription> Describe() override {
     if (on_describe) on_describe();
@@ -142,7 +151,7 @@ class FakeControlApi final : public session::ControlApi {
   session::DaemonDescription description;
   session::PoolDescription pool;
   std::vector<session::JobDescription> jobs;
-  std::vector<session::StoredManifestDescription> kept;
+  std::vector<session::StoredManifestDescription> stored;  // By qualified name.
   std::vector<tiering::TensorView> tensors;
   std::vector<session::Event> recent;
   std::vector<session::Caller> callers;

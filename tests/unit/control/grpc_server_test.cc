@@ -183,17 +183,6 @@ TEST_F(GrpcServerTest, RefusalsCarryCodeAndSentence) {
   EXPECT_EQ(std::string(code->second.data(), code->second.size()), "NOT_FOUND");
 }
 
-TEST_F(GrpcServerTest, TensorListsAreBoundedAndSaySo) {
-  api_.tensors.resize(kTensorsListedDefault + 5);
-  grpc::ClientContext context;
-  SetDeadline(&context);
-  v1::ListTensorsRequest request;
-  v1::ListTensorsResponse response;
-  ASSERT_TRUE(Stub(options_.control_socket)->ListTensors(&context, request, &response).ok());
-  EXPECT_EQ(response.tensors_size(), static_cast<int>(kTensorsListedDefault));
-  EXPECT_TRUE(response.truncated());
-}
-
 TEST_F(GrpcServerTest, DrainTimeoutsAreBounded) {
   for (const int64_t asked : {0, 5, INT32_MAX}) {
     grpc::ClientContext context;

@@ -49,16 +49,56 @@ TEST(ControlServer, OnlyOwnerTokenOrAdminTouchAJob) {
   const auto job = world.control().OpenJob(kAlice, {.name = "train"}).value();
   EXPECT_EQ(world.control().SetJob(kBob, "train", {.guarantee_bytes = 1}).error().code, Code::kNotFound);
   EXPECT_EQ(world.control().CloseJob(kBob, "train", false).error().code, Code::kNotFound);
-  EXPECT_EQ(world.control().ListTensors(kBob, "train", 10).error().code, Code::kNotFound);
+  EXPECT_EQ(world.control().ListTensors(kBob, "train", 0, 10).error().code, Code::kNotFound);
   EXPECT_EQ(world.control().Drain(kBob, "train", milliseconds(10)).error().code, Code::kNotFound);
   EXPECT_TRUE(world.control().ListJobs(kBob).empty());
   const Caller by_token{.uid = kUnknownUid, .admin = false, .token = job.token};
   EXPECT_TRUE(world.control().SetJob(by_token, "train", {.guarantee_bytes = 7, .limit_bytes = 8}));
   EXPECT_EQ(world.OnEngine([&] { return world.engine.jobs.begin()->second.limit_bytes; }), 8u);
-  EXPECT_EQ(world.control().ListTensors(kAlice, "train", 2)->size(), 2u);
+  EXPECT_EQ(world.control().ListTensors(kAlice, "train", 0, 2)->tensors.size(), 2u);
   EXPECT_EQ(world.control().ListJobs(kAdmin).size(), 1u);
   EXPECT_TRUE(world.control().CloseJob(kAdmin, "train", true));
   EXPECT_THAT(world.EngineLog(), Contains(HasSubstr("close 1 purge")));
+}
+
+// The engine gives one tensor of three at a time.
+TEST(ControlServer, APageOfTensorsIsFullAndTellsWhetherThereIsAnother) {
+  SessionWorld world;
+  ASSERT_TRUE(world.control().OpenJob(kAlice, {.name = "train"}));
+  const auto ids = [](const tiering::TensorPage& page) {
+    std::vector<uint64_t> found;
+    for (const auto& tensor : page.tensors) found.push_back(tensor.tensor);
+    return found;
+  };
+  const auto first = world.control().ListTensors(kAlice, "train", 0, 2).value();
+  EXPECT_THAT(ids(first), ElementsAre(0, 1));
+  ASSERT_NE(first.next, 0u);
+  const auto second = world.control().ListTensors(kAlice, "train", first.next, 2).value();
+  EXPECT_THAT(ids(second), ElementsAre(2));
+  EXPECT_EQ(second.next, 0u);
+  const auto whole = world.control().ListTensors(kAlice, "train", 0, 3).value();
+  EXPECT_THAT(ids(whole), ElementsAre(0, 1, 2));
+  EXPECT_EQ(whole.next, 0u) << "no empty page follows one that holds the last tensor";
+}
+
+TEST(ControlServer, StoredManifestsAreListedBehindAName) {
+  SessionWorld world;
+  world.OnEngine([&] {
+    world.engine.kept = {
+        {.key = "1000/a", .damage = {}}, {.key = "1000/b", .damage = {}}, {.key = "1001/a", .damage = {}}};
+    return 0;
+  });
+  const auto names = [&](const Caller& caller, const std::string& after, size_t max) {
+    std::vector<std::string> found;
+    for (const auto& each : world.control().ListStoredManifests(caller, after, max))
+      found.push_back(each.QualifiedName());
+    return found;
+  };
+  EXPECT_THAT(names(kAdmin, "", 2), ElementsAre("1000/a", "1000/b"));
+  EXPECT_THAT(names(kAdmin, "1000/b", 2), ElementsAre("1001/a"));
+  EXPECT_THAT(names(kAdmin, "1000/aa", 9), ElementsAre("1000/b", "1001/a")) << "also where that one has gone";
+  EXPECT_THAT(names(kAlice, "1000/a", 9), ElementsAre("1000/b"));
+  EXPECT_TRUE(names(kAdmin, "1001/a", 9).empty());
 }
 
 TEST(ControlServer, WhatAClosedJobPersistedIsItsOwnersToSeeAndToRemove) {
@@ -69,13 +109,13 @@ TEST(ControlServer, WhatAClosedJobPersistedIsItsOwnersToSeeAndToRemove) {
                          {.key = "1001/other", .ssd_bytes = 9, .damage = {}}};
     return 0;
   });
-  const auto kept = world.control().ListStoredManifests(kAlice);
+  const auto kept = world.control().ListStoredManifests(kAlice, "", 100);
   ASSERT_EQ(kept.size(), 1u);
   EXPECT_EQ(kept[0].uid, 1000u);
   EXPECT_EQ(kept[0].name, "train");
   EXPECT_EQ(kept[0].ssd_bytes, 7u);
-  EXPECT_EQ(world.control().ListStoredManifests(kAdmin).size(), 3u);
-  EXPECT_TRUE(world.control().ListStoredManifests({.uid = 1000, .token = std::string(64, 'a')}).empty())
+  EXPECT_EQ(world.control().ListStoredManifests(kAdmin, "", 100).size(), 3u);
+  EXPECT_TRUE(world.control().ListStoredManifests({.uid = 1000, .token = std::string(64, 'a')}, "", 100).empty())
       << "its job's, no more";
   EXPECT_EQ(world.control().CloseJob(kAlice, "other", true).error().code, Code::kNotFound);
   EXPECT_EQ(world.control().CloseJob(kAlice, "1001/other", true).error().code, Code::kNotFound);
@@ -88,7 +128,7 @@ TEST(ControlServer, WhatAClosedJobPersistedIsItsOwnersToSeeAndToRemove) {
   EXPECT_TRUE(world.control().CloseJob(kAlice, "train", true));
   EXPECT_EQ(collector.Wait(0).kind, "job_purged");
   EXPECT_TRUE(world.control().CloseJob(kAdmin, "1001/train", true));
-  EXPECT_EQ(world.control().ListStoredManifests(kAdmin).size(), 1u);
+  EXPECT_EQ(world.control().ListStoredManifests(kAdmin, "", 100).size(), 1u);
 }
 
 TEST(ControlServer, PurgeTakesNoLiveJobForAPersistedOne) {
@@ -108,14 +148,14 @@ TEST(ControlServer, PurgeTakesNoLiveJobForAPersistedOne) {
   const Caller by_token{.uid = 1001, .token = token};
   EXPECT_EQ(world.control().CloseJob(by_token, "brief", true).error().code, Code::kInvalid) << "nor by its token";
   EXPECT_EQ(world.control().ListJobs(kAdmin).size(), 3u);
-  EXPECT_EQ(world.control().ListStoredManifests(kAdmin).size(), 3u);
+  EXPECT_EQ(world.control().ListStoredManifests(kAdmin, "", 100).size(), 3u);
   EXPECT_TRUE(world.control().CloseJob(kAdmin, "1001/train", true)) << "not that of 1000 with such a name";
-  EXPECT_EQ(world.control().ListStoredManifests(kBob).size(), 1u);
+  EXPECT_EQ(world.control().ListStoredManifests(kBob, "", 100).size(), 1u);
   EXPECT_TRUE(world.control().CloseJob(kAdmin, "1000/train", true));
   EXPECT_TRUE(world.control().ListJobs(kAlice).empty());
   EXPECT_TRUE(world.control().CloseJob(kBob, "brief", false));
   EXPECT_TRUE(world.control().CloseJob(kBob, "brief", true));
-  EXPECT_TRUE(world.control().ListStoredManifests(kBob).empty());
+  EXPECT_TRUE(world.control().ListStoredManifests(kBob, "", 100).empty());
 }
 
 TEST(ControlServer, ClosingAJobEndsItsSessions) {

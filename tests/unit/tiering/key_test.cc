@@ -109,5 +109,13 @@ TEST(Tensors, AreListedInPagesOfBoundedRecords) {
   EXPECT_EQ(found, 1u);
 }
 
+TEST(Tensors, AListThatIsAskedForBehindTheLastRecordEnds) {
+  World world;
+  const JobId job = world.OpenJob();
+  const TensorPage page = world.engine->Tensors(job, UINT32_MAX, 10);
+  EXPECT_TRUE(page.tensors.empty());
+  EXPECT_EQ(page.next, 0u) << "a caller that asks on would never end";
+}
+
 }  // namespace
 }  // namespace tier::tiering::testing
