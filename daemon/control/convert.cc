@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "daemon/session/degraded.h"
+#include "tier/v1/error_details.pb.h"
 
 namespace tier::control {
 
@@ -30,9 +31,39 @@ grpc::StatusCode ToGrpcCode(Code code) {
   return grpc::StatusCode::UNKNOWN;
 }
 
+namespace {
+
+// Cut between characters of UTF-8.
+std::string Shortened(const std::string& text, size_t max) {
+  if (text.size() <= max) return text;
+  size_t end = max;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return text.substr(0, end) + "...";
+}
+
+// Of metadata gRPC clients take 8 KiB by default. The sentence is there twice, once with up to three bytes for one, and
+// may quote a name of a request.
+constexpr size_t kSentenceMax = 1500;
+
+std::string ErrorDetails(Code code, const std::string& sentence) {
+  v1::ErrorInfo reason;
+  reason.set_reason(std::string(CodeName(code)));
+  reason.set_domain("tierd");
+  v1::RpcStatus status;
+  status.set_code(ToGrpcCode(code));
+  status.set_message(sentence);
+  google::protobuf::Any* const detail = status.add_details();
+  detail->set_type_url("type.googleapis.com/google.rpc.ErrorInfo");
+  detail->set_value(reason.SerializeAsString());
+  return status.SerializeAsString();
+}
+
+}  // namespace
+
 grpc::Status ToStatus(const Error& error, grpc::ServerContextBase* context) {
   if (context != nullptr) context->AddTrailingMetadata(kCodeMetadataKey, std::string(CodeName(error.code)));
-  return grpc::Status(ToGrpcCode(error.code), error.message);
+  const std::string sentence = Shortened(error.message, kSentenceMax);
+  return grpc::Status(ToGrpcCode(error.code), sentence, ErrorDetails(error.code, sentence));
 }
 
 namespace {

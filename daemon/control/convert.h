@@ -19,7 +19,8 @@ inline constexpr char kTokenMetadataKey[] = "tier-job-token";  // Leading, from 
 
 // The gRPC code that makes stock clients behave rightly (retry only what may succeed later).
 grpc::StatusCode ToGrpcCode(Code code);
-// Adds `tier-code` to the trailing metadata of `context`, if there is one.
+// Adds `tier-code` to the trailing metadata of `context`, if there is one. The details are a google.rpc.Status with an
+// ErrorInfo, whose reason is the name of the code. A sentence that is too long for gRPC's metadata is cut.
 grpc::Status ToStatus(const Error& error, grpc::ServerContextBase* context);
 
 session::OpenJobRequest FromMessage(const v1::OpenJobRequest& message);

@@ -203,6 +203,22 @@ def test_health_and_reflection_answer_a_stock_client(daemon: launcher.Running) -
         assert {"tier.v1.ControlService", "grpc.health.v1.Health"} <= set(services)
 
 
+def test_a_refusal_has_the_standard_details_of_a_stock_client(daemon: launcher.Running) -> None:
+    rpc_status = pytest.importorskip("grpc_status.rpc_status")
+    details = pytest.importorskip("google.rpc.error_details_pb2")
+    with control.connect(daemon.directory) as channel, grpc.insecure_channel(f"unix:{channel.path}") as stock:
+        call = stock.unary_unary("/tier.v1.ControlService/CloseJob", request_serializer=bytes)
+        request = channel._messages["CloseJobRequest"](name="nobody").SerializeToString()
+        with pytest.raises(grpc.RpcError) as refused:
+            call(request, timeout=10)
+    status = rpc_status.from_call(refused.value)
+    (detail,) = status.details
+    reason = details.ErrorInfo()
+    assert detail.Unpack(reason)
+    assert (reason.reason, reason.domain) == ("NOT_FOUND", "tierd")
+    assert status.code == grpc.StatusCode.NOT_FOUND.value[0] and status.message == refused.value.details()
+
+
 def test_a_daemon_that_is_not_there_is_disconnected(tmp_path: pathlib.Path) -> None:
     launcher.need_build()
     with control.connect(tmp_path / "control.sock", timeout=5) as channel, pytest.raises(tierd.Disconnected):

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "daemon/session/control_api.h"
+#include "tier/v1/error_details.pb.h"
 
 namespace tier::control {
 namespace {
@@ -27,6 +28,38 @@ TEST(Convert, StatusKeepsTheSentence) {
   const grpc::Status status = ToStatus(Error{Code::kNoMemory, "asked 3, has 2"}, nullptr);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(status.error_message(), "asked 3, has 2");
+}
+
+TEST(Convert, DetailsNameTheReasonOfEveryCode) {
+  for (uint16_t i = 1; i < kCodeCount; ++i) {
+    const auto code = static_cast<Code>(i);
+    const grpc::Status refused = ToStatus(Error{code, "why"}, nullptr);
+    v1::RpcStatus details;
+    ASSERT_TRUE(details.ParseFromString(refused.error_details()));
+    EXPECT_EQ(details.code(), refused.error_code()) << "a client takes no details of another status";
+    EXPECT_EQ(details.message(), refused.error_message());
+    ASSERT_EQ(details.details_size(), 1);
+    EXPECT_EQ(details.details(0).type_url(), "type.googleapis.com/google.rpc.ErrorInfo");
+    v1::ErrorInfo reason;
+    ASSERT_TRUE(reason.ParseFromString(details.details(0).value()));
+    EXPECT_EQ(reason.reason(), CodeName(code));
+    EXPECT_EQ(reason.domain(), "tierd");
+  }
+}
+
+TEST(Convert, ASentenceTooLongForMetadataIsCutBetweenCharacters) {
+  const std::string fits(1500, 'x');
+  EXPECT_EQ(ToStatus(Error{Code::kInvalid, fits}, nullptr).error_message(), fits);
+  for (size_t before = 0; before < 3; ++before) {
+    std::string text(before, 'x');
+    while (text.size() < 60'000) text += "\u20ac";
+    const grpc::Status refused = ToStatus(Error{Code::kInvalid, text}, nullptr);
+    const std::string& sentence = refused.error_message();
+    ASSERT_TRUE(sentence.ends_with("...")) << sentence;
+    EXPECT_TRUE(text.starts_with(sentence.substr(0, sentence.size() - 3)));
+    EXPECT_EQ((sentence.size() - 3 - before) % 3, 0u) << "whole characters";
+    EXPECT_LT(3 * sentence.size() + refused.error_details().size() * 4 / 3, 7u << 10) << "of 8 KiB";
+  }
 }
 
 TEST(Convert, RankCountsOnlyWithinAWorld) {

@@ -30,6 +30,7 @@
 #include "tests/support/control/grpc_fixture.h"
 #include "tests/support/proto/thread_shortage.h"
 #include "tier/v1/control.grpc.pb.h"
+#include "tier/v1/error_details.pb.h"
 
 namespace tier::control {
 namespace {
@@ -181,6 +182,20 @@ TEST_F(GrpcServerTest, RefusalsCarryCodeAndSentence) {
   const auto code = trailing.find(kCodeMetadataKey);
   ASSERT_NE(code, trailing.end());
   EXPECT_EQ(std::string(code->second.data(), code->second.size()), "NOT_FOUND");
+  v1::RpcStatus details;
+  ASSERT_TRUE(details.ParseFromString(rpc.error_details()));
+  EXPECT_EQ(details.code(), rpc.error_code());
+}
+
+TEST_F(GrpcServerTest, ARefusalThatQuotesALongNameStillArrives) {
+  grpc::ClientContext context;
+  SetDeadline(&context);
+  v1::CloseJobRequest request;
+  request.set_name(std::string(60'000, 'x'));
+  v1::CloseJobResponse response;
+  const auto rpc = Stub(options_.control_socket)->CloseJob(&context, request, &response);
+  EXPECT_EQ(rpc.error_code(), grpc::StatusCode::NOT_FOUND) << rpc.error_message().substr(0, 200);
+  EXPECT_EQ(rpc.error_message().find("no job xxx"), 0u);
 }
 
 TEST_F(GrpcServerTest, DrainTimeoutsAreBounded) {
