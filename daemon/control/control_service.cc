@@ -55,12 +55,9 @@ grpc::Status ControlService::CloseJob(grpc::ServerContext* context, const v1::Cl
 
 grpc::Status ControlService::SetJob(grpc::ServerContext* context, const v1::SetJobRequest* request,
                                     v1::SetJobResponse* response) {
-  tiering::TermsChange change;
-  if (request->has_guarantee_bytes()) change.guarantee_bytes = request->guarantee_bytes();
-  if (request->has_limit_bytes()) change.limit_bytes = request->limit_bytes();
-  if (request->has_ssd_guarantee_bytes()) change.ssd_guarantee_bytes = request->ssd_guarantee_bytes();
-  if (request->has_ssd_limit_bytes()) change.ssd_limit_bytes = request->ssd_limit_bytes();
-  const auto job = api_.SetJob(CallerOf(*context), request->name(), change);
+  const auto change = TermsChangeOf(*request);
+  if (!change) return ToStatus(change.error(), context);
+  const auto job = api_.SetJob(CallerOf(*context), request->name(), *change);
   if (!job) return ToStatus(job.error(), context);
   ToMessage(*job, Tokens::kWithout, response->mutable_job());
   return grpc::Status::OK;

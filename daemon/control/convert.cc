@@ -1,7 +1,9 @@
 #include "daemon/control/convert.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "daemon/session/degraded.h"
@@ -93,6 +95,7 @@ Enum EnumOf(const std::string& prefix, const std::string& word) {
 }
 
 constexpr int64_t kNanosecondsPerSecond = 1'000'000'000;
+constexpr size_t kShownPathMax = 64;  // Of a path that is refused, in the sentence that says so.
 
 }  // namespace
 
@@ -108,6 +111,42 @@ Result<std::chrono::milliseconds> DrainTimeoutOf(const v1::DrainRequest& message
   if (seconds >= std::chrono::floor<std::chrono::seconds>(kDrainTimeoutMax).count()) return kDrainTimeoutMax;
   return std::chrono::ceil<std::chrono::milliseconds>(std::chrono::seconds(seconds) +
                                                       std::chrono::nanoseconds(nanoseconds));
+}
+
+Result<tiering::TermsChange> TermsChangeOf(const v1::SetJobRequest& message) {
+  tiering::TermsChange change;
+  const struct {
+    std::string_view path;
+    bool is_set;
+    uint64_t value;
+    std::optional<uint64_t>* term;
+  } terms[] = {
+      {"guarantee_bytes", message.has_guarantee_bytes(), message.guarantee_bytes(), &change.guarantee_bytes},
+      {"limit_bytes", message.has_limit_bytes(), message.limit_bytes(), &change.limit_bytes},
+      {"ssd_guarantee_bytes", message.has_ssd_guarantee_bytes(), message.ssd_guarantee_bytes(),
+       &change.ssd_guarantee_bytes},
+      {"ssd_limit_bytes", message.has_ssd_limit_bytes(), message.ssd_limit_bytes(), &change.ssd_limit_bytes},
+  };
+  if (!message.has_update_mask()) {
+    for (const auto& term : terms) {
+      if (term.is_set) *term.term = term.value;
+    }
+    return change;
+  }
+  for (const std::string& path : message.update_mask().paths()) {
+    bool known = false;
+    for (const auto& term : terms) {
+      if (path != term.path && path != "*") continue;
+      *term.term = term.value;
+      known = true;
+    }
+    if (!known) {
+      return Fail(Code::kInvalid, "update_mask has the path '" + Shortened(path, kShownPathMax) +
+                                      "': it takes guarantee_bytes, limit_bytes, ssd_guarantee_bytes, ssd_limit_bytes "
+                                      "or *");
+    }
+  }
+  return change;
 }
 
 session::OpenJobRequest FromMessage(const v1::OpenJobRequest& message) {

@@ -24,6 +24,8 @@ grpc::StatusCode ToGrpcCode(Code code);
 grpc::Status ToStatus(const Error& error, grpc::ServerContextBase* context);
 
 session::OpenJobRequest FromMessage(const v1::OpenJobRequest& message);
+// INVALID: the mask names what is no term of a job.
+Result<tiering::TermsChange> TermsChangeOf(const v1::SetJobRequest& message);
 inline constexpr std::chrono::milliseconds kDrainTimeoutDefault{60'000};
 inline constexpr std::chrono::milliseconds kDrainTimeoutMax{3'600'000};
 // At most the maximum. INVALID: a negative one, or none that is valid.

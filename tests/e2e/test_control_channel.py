@@ -137,6 +137,22 @@ def test_more_tensors_than_a_page_has_are_listed_once_each(client: tierd.Client,
     assert [tensor["id"] for tensor in shown["tensors"]] == ["2500"]
 
 
+def test_a_mask_says_which_terms_of_a_job_change(daemon: launcher.Running) -> None:
+    with control.connect(daemon.directory) as channel:
+        channel.open_job("masked", guarantee="4MiB", limit="32MiB")
+        try:
+            change = {"name": "masked", "guarantee_bytes": 1 << 20, "limit_bytes": 16 << 20}
+            job = channel._call("SetJob", **change, update_mask={"paths": ["guarantee_bytes"]}).job
+            assert (job.guarantee_bytes, job.limit_bytes) == (1 << 20, 32 << 20)
+            job = channel._call("SetJob", name="masked", update_mask={"paths": ["limit_bytes"]}).job
+            assert (job.guarantee_bytes, job.limit_bytes) == (1 << 20, 0)
+            with pytest.raises(tierd.Invalid, match="update_mask has the path 'limit': it takes guarantee_bytes"):
+                channel._call("SetJob", **change, update_mask={"paths": ["limit"]})
+            assert channel._call("SetJob", name="masked").job.guarantee_bytes == 1 << 20
+        finally:
+            channel.close_job("masked")
+
+
 def test_a_job_that_is_not_there_is_not_found(daemon: launcher.Running) -> None:
     with control.connect(daemon.directory) as channel:
         for call in (lambda: channel.set_job("nobody", limit=1 << 30), lambda: channel.close_job("nobody")):

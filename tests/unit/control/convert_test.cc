@@ -192,6 +192,50 @@ TEST(Convert, TimesKeepTheirMilliseconds) {
   EXPECT_EQ(message.event_time().nanos(), 250'000'000);
 }
 
+v1::SetJobRequest ChangeOf(std::initializer_list<const char*> paths) {
+  v1::SetJobRequest message;
+  message.set_guarantee_bytes(1);
+  message.set_ssd_limit_bytes(4);
+  message.mutable_update_mask();
+  for (const char* path : paths) message.mutable_update_mask()->add_paths(path);
+  return message;
+}
+
+TEST(Convert, WithoutAMaskTheTermsThatAreSetChange) {
+  v1::SetJobRequest message = ChangeOf({});
+  message.clear_update_mask();
+  message.set_limit_bytes(0);
+  EXPECT_EQ(TermsChangeOf(message).value(),
+            (tiering::TermsChange{.guarantee_bytes = 1, .limit_bytes = 0, .ssd_limit_bytes = 4}));
+}
+
+TEST(Convert, WithAMaskTheTermsThatItNamesChange) {
+  EXPECT_EQ(TermsChangeOf(ChangeOf({"guarantee_bytes"})).value(), tiering::TermsChange{.guarantee_bytes = 1});
+  EXPECT_EQ(TermsChangeOf(ChangeOf({"ssd_limit_bytes", "limit_bytes"})).value(),
+            (tiering::TermsChange{.limit_bytes = 0, .ssd_limit_bytes = 4}))
+      << "named and not set: 0";
+  EXPECT_EQ(TermsChangeOf(ChangeOf({"ssd_guarantee_bytes"})).value(), tiering::TermsChange{.ssd_guarantee_bytes = 0});
+  EXPECT_EQ(
+      TermsChangeOf(ChangeOf({"*"})).value(),
+      (tiering::TermsChange{.guarantee_bytes = 1, .limit_bytes = 0, .ssd_guarantee_bytes = 0, .ssd_limit_bytes = 4}));
+  EXPECT_FALSE(TermsChangeOf(ChangeOf({})).value().any()) << "an empty mask names nothing";
+}
+
+TEST(Convert, AMaskThatNamesNoTermIsRefused) {
+  std::string endless;
+  while (endless.size() < 5000) endless += "\u20ac";
+  for (const char* path :
+       {"name", "", "guarantee", "Limit_bytes", "limit_bytes.x", "**", "update_mask", endless.c_str()}) {
+    const auto refused = TermsChangeOf(ChangeOf({"limit_bytes", path}));
+    ASSERT_FALSE(refused) << path;
+    EXPECT_EQ(refused.error().code, Code::kInvalid);
+    EXPECT_NE(refused.error().message.find("it takes guarantee_bytes"), std::string::npos);
+    EXPECT_LT(refused.error().message.size(), 300u);
+    EXPECT_TRUE(path != endless || refused.error().message.find("\u20ac...'") != std::string::npos)
+        << "whole characters";
+  }
+}
+
 TEST(Convert, JobCarriesCountersAndRanks) {
   session::JobDescription job;
   job.name = "j";
