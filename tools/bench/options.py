@@ -23,6 +23,7 @@ PART_NAMES = (
     "ahead",
     "idle",
     "tensors",
+    "observing",
     "reclaim",
     "compaction",
     "hand-over",

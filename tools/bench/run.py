@@ -41,6 +41,7 @@ from memory_group import Unavailable
 from models import MODELS
 from neighbour import neighbour
 from node import BUILD, GIB, MIB, Shell, bench, command, daemon, scratch
+from observing import observing
 from options import PART_NAMES, parse
 from overflow import overflow_check
 from prefault import prefault
@@ -251,6 +252,7 @@ PARTS: dict[str, Callable[[Report, bool], None]] = dict(
             look_ahead,
             idle_daemon,
             many_tensors,
+            observing,
             killed_client,
             compaction,
             sparse_borrower,
