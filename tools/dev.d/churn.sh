@@ -7,7 +7,7 @@ usage: tools/dev churn [--minutes N] [--seed S] [--events N] [--peak GiB] [--are
 
 Five jobs with the tensors of real models create and free them, 10^6 events, at most 512 GiB live, and 22 % of that of
 one job, by default. Each allocator gets the same trace: best fit, buddy, TLSF, blocks of 2 MiB alone, and tierd's pool,
-the last also in an arena of 1.005 times the peak. Prints what each refuses although it has as many free bytes, and what
+the last also in an arena of 1.01 times the peak. Prints what each refuses although it has as many free bytes, and what
 it holds for what lives, at worst: at the peak, and from half of it on, as after the end of a job.
 
 Then the trace goes through the daemon's engine in simulated memory, with jobs, windows, leases and moves: in RAM

@@ -28,7 +28,7 @@ namespace tier::churn {
 namespace {
 
 constexpr double kHeldMax = 1.01;       // Of what lives, at the peak.
-constexpr double kArenaNarrow = 1.005;  // Of the peak: what the pool needs at most.
+constexpr double kArenaNarrow = 1.01;  // Of the peak: the pool needs no more than it may hold.
 // The same of the engine, where each of five jobs is promised three sixteenths of the arena (a sixteenth is promised to
 // none), and may fill the SSD devices except a sixteenth of what the others leave. The narrower one is for jobs that
 // have a fifth of the peak at most: what they hold together is then what lives, and none keeps windows that it used
