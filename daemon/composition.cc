@@ -304,6 +304,7 @@ void Daemon::AnnounceReady() {
                  device.created ? ", formatted now" : "");
   }
   for (const std::string& dropped : ssd.dropped_devices()) spdlog::info("{}", dropped);
+  for (const storage::MissingDevice& missing : ssd.missing_devices()) spdlog::warn("{}", storage::MissingText(missing));
   for (const std::string& unread : ssd.unread_quarantines()) spdlog::warn("{}", unread);
   if (!ssd.ssd_mode_reason().empty()) spdlog::warn("{}", SsdStatus(ssd));
   // Without a device there is nothing to pin, and the line above says why there is none.

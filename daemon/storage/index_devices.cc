@@ -2,6 +2,7 @@
 #include "daemon/storage/index_devices.h"
 
 #include <algorithm>
+#include <bitset>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -13,7 +14,8 @@ namespace tier::storage {
 namespace {
 
 constexpr std::string_view kKeyDevices = "devices";     // Uuids, by number; a zero one behind them (AddChanges).
-constexpr std::string_view kKeyPaths = "device_paths";  // Absent in an index of an earlier tierd.
+constexpr std::string_view kKeyPaths = "device_paths";  // Absent in an index of an earlier tierd, as the next.
+constexpr std::string_view kKeyAbsentPaths = "absent_paths";
 
 constexpr size_t kStoredUuidsMax = DeviceNumbers::kStoredMax;  // Of devices one less, and the zero one.
 
@@ -45,6 +47,18 @@ Result<std::vector<std::string>> Jobs(const IndexFile& index) {
   std::vector<std::string> jobs;
   std::ranges::set_union(*manifests, *lists, std::back_inserter(jobs));
   return jobs;
+}
+
+// Of devices, which its list of extents names.
+using Numbers = std::bitset<size_t{UINT16_MAX} + 1>;
+Result<Numbers> NumbersNamedBy(const IndexFile& index, const std::string& job) {
+  const auto bytes = index.Get(IndexTable::kExtents, job);
+  if (!bytes) return std::unexpected(bytes.error());
+  const auto runs = DecodeExtentList(*bytes);
+  if (!runs) return std::unexpected(runs.error());
+  Numbers numbers;
+  for (const proto::ExtentListRun& run : *runs) numbers.set(run.device);
+  return numbers;
 }
 
 }  // namespace
@@ -81,38 +95,23 @@ std::string IndexDevices::Describe(uint16_t number) const {
   return paths_[number].empty() ? uuid : fmt::format("{} (last at {})", uuid, paths_[number]);
 }
 
-Status IndexDevices::CheckUnnamed(const IndexFile& index, std::span<const uint16_t> missing) const {
-  const auto refuse = [&](uint16_t number, const std::string& why) {
-    return Fail(Code::kInvalid,
-                fmt::format("the index {} knows device {}, which is not in ssd.devices or was formatted since, and {}: "
-                            "name it again; it can be taken out once it is empty (tierctl device drain, then tierctl "
-                            "device list). To give up all that jobs persisted, remove the index and format the devices",
-                            index.path(), Describe(number), why));
-  };
+// Only what is certain to mean nothing is dropped: a list that cannot be read may name any page of any device.
+Status IndexDevices::DropUnnamed(const IndexFile& index, std::span<const ManifestDevice> devices) {
+  std::vector<uint16_t> unnamed;
+  for (uint16_t number = 0; number < uuids_.size(); ++number) {
+    const bool there = std::ranges::find(devices, uuids_[number], &ManifestDevice::uuid) != devices.end();
+    if (!there && uuids_[number] != Uuid{}) unnamed.push_back(number);
+  }
+  if (unnamed.empty()) return {};
   const auto jobs = Jobs(index);
   if (!jobs) return std::unexpected(jobs.error());
   for (const std::string& job : *jobs) {
-    const auto bytes = index.Get(IndexTable::kExtents, job);
-    const auto runs = bytes ? DecodeExtentList(*bytes) : std::unexpected(bytes.error());
-    if (!runs) return refuse(missing[0], fmt::format("may hold what job {} persisted ({})", job, runs.error().message));
-    for (const proto::ExtentListRun& run : *runs) {
-      if (std::ranges::find(missing, run.device) != missing.end()) {
-        return refuse(run.device, fmt::format("holds what job {} persisted", job));
-      }
-    }
+    const auto numbers = NumbersNamedBy(index, job);
+    if (!numbers && index.gave_up()) return std::unexpected(numbers.error());
+    if (!numbers) return {};
+    std::erase_if(unnamed, [&](uint16_t number) { return numbers->test(number); });
   }
-  return {};
-}
-
-Status IndexDevices::DropMissing(const IndexFile& index, std::span<const ManifestDevice> devices) {
-  std::vector<uint16_t> missing;
-  for (uint16_t number = 0; number < uuids_.size(); ++number) {
-    const bool there = std::ranges::find(devices, uuids_[number], &ManifestDevice::uuid) != devices.end();
-    if (!there && uuids_[number] != Uuid{}) missing.push_back(number);
-  }
-  if (missing.empty()) return {};
-  if (Status unnamed = CheckUnnamed(index, missing); !unnamed) return unnamed;
-  for (const uint16_t number : missing) {
+  for (const uint16_t number : unnamed) {
     dropped_.push_back(
         fmt::format("device {} is not in ssd.devices any more, and nothing persisted lies on it: the "
                     "index {} does without it",
@@ -121,6 +120,30 @@ Status IndexDevices::DropMissing(const IndexFile& index, std::span<const Manifes
     paths_[number].clear();
   }
   return {};
+}
+
+// Devices that are not there and were not dropped.
+void IndexDevices::NoteMissing(std::span<const ManifestDevice> devices, std::span<const AbsentPath> absent) {
+  for (uint16_t number = 0; number < uuids_.size(); ++number) {
+    if (uuids_[number] == Uuid{} || numbers_.DeviceOf(number) != DeviceNumbers::kNone) continue;
+    MissingDevice& missing = missing_.emplace_back(
+        MissingDevice{.uuid = FormatUuid(uuids_[number]), .path = paths_[number], .reason = {}, .number = number});
+    const auto is_at = std::ranges::find(devices, missing.path, &ManifestDevice::path);
+    const auto is_absent = std::ranges::find(absent, missing.path, &AbsentPath::path);
+    if (is_absent != absent.end()) {
+      missing.reason = is_absent->reason;
+    } else if (is_at != devices.end()) {
+      missing.reason = fmt::format("{} is another device now, {}", is_at->path, FormatUuid(is_at->uuid));
+    } else {
+      missing.reason = "it is not in ssd.devices";
+    }
+  }
+  for (const AbsentPath& each : absent) {
+    if (std::ranges::find(missing_, each.path, &MissingDevice::path) != missing_.end()) continue;
+    missing_.push_back({.uuid = {}, .path = each.path, .reason = each.reason});
+  }
+  absent_paths_.clear();
+  for (const AbsentPath& each : absent) absent_paths_.append(each.path).push_back('\0');
 }
 
 uint16_t IndexDevices::NumberOf(const ManifestDevice& device) {
@@ -136,14 +159,40 @@ uint16_t IndexDevices::NumberOf(const ManifestDevice& device) {
   return number;
 }
 
-Status IndexDevices::Match(const IndexFile& index, std::span<const ManifestDevice> devices) {
-  if (Status dropped = DropMissing(index, devices); !dropped) return dropped;
+Result<std::vector<std::string>> IndexDevices::KnownPaths(const IndexFile& index) {
+  auto devices = Read(index);
+  if (!devices) return std::unexpected(std::move(devices.error()));
+  const auto absent = GetIfAny(index, kKeyAbsentPaths);
+  if (!absent) return std::unexpected(absent.error());
+  std::vector<std::string> paths = std::move(devices->paths_);
+  std::ranges::move(SplitPaths(*absent), std::back_inserter(paths));
+  std::erase(paths, std::string());
+  return paths;
+}
+
+Status IndexDevices::Match(const IndexFile& index, std::span<const ManifestDevice> devices,
+                           std::span<const AbsentPath> absent) {
+  if (Status dropped = DropUnnamed(index, devices); !dropped) return dropped;
+  const auto known =
+      static_cast<size_t>(std::ranges::count_if(uuids_, [](const Uuid& uuid) { return uuid != Uuid{}; }));
+  const auto fresh = static_cast<size_t>(std::ranges::count_if(devices, [this](const ManifestDevice& device) {
+    return std::ranges::find(uuids_, device.uuid) == uuids_.end();
+  }));
+  if (known + fresh >= kStoredUuidsMax) {
+    return Fail(
+        Code::kInvalid,
+        fmt::format("the index {} knows {} devices, {} of ssd.devices are new to it, and {} are all that it can "
+                    "have: bring one that is missing back (tierctl device list), or start with fewer new ones "
+                    "and give up the missing ones (tierctl device purge UUID)",
+                    index.path(), known, fresh, kStoredUuidsMax - 1));
+  }
   std::vector<uint16_t> numbers;
   for (const ManifestDevice& device : devices) numbers.push_back(NumberOf(device));
   DropFreeAtEnd();
   paths_.resize(uuids_.size());
   in_order_ = uuids_.size() == numbers.size() && std::ranges::is_sorted(numbers);
   numbers_ = DeviceNumbers(numbers);
+  NoteMissing(devices, absent);
   return {};
 }
 
@@ -165,6 +214,10 @@ void IndexDevices::AddChanges(std::vector<IndexChange>* changes) {
       {.table = IndexTable::kBinding, .key = kKeyDevices, .value = std::as_bytes(std::span(stored_uuids_))});
   changes->push_back(
       {.table = IndexTable::kBinding, .key = kKeyPaths, .value = std::as_bytes(std::span(stored_paths_))});
+  changes->push_back({.table = IndexTable::kBinding,
+                      .key = kKeyAbsentPaths,
+                      .value = std::as_bytes(std::span(absent_paths_)),
+                      .erase = absent_paths_.empty()});
 }
 
 }  // namespace tier::storage

@@ -3,7 +3,10 @@
 // the next device that is new to the index takes it.
 //
 // A device that is not there any more is dropped when no list of extents names it. Then its number means nothing, and
-// so a list that is written later by it cannot be mistaken.
+// so a list that is written later by it cannot be mistaken. One that a list names, or may name, is missing: it keeps
+// its number, so that its jobs are whole again when it comes back.
+//
+// Configured paths that a start did without are remembered until the next one, which may do without them too.
 //
 // An earlier tierd numbers devices as ssd.devices lists them, and requires only that it knows each uuid of the table.
 // Where the numbers of this run are others, a zero uuid ends the table, so that it refuses the index.
@@ -13,10 +16,12 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "daemon/storage/device_numbers.h"
 #include "daemon/storage/index_file.h"
+#include "daemon/storage/missing_device.h"
 #include "daemon/storage/superblock.h"
 
 namespace tier::storage {
@@ -28,6 +33,14 @@ struct ManifestDevice {
   uint64_t index_commit = 0;
 };
 
+// A configured path without a device of this index, which the start does without (known_devices.h).
+struct AbsentPath {
+  std::string path;
+  std::string reason;
+};
+
+inline constexpr std::string_view kKeyIndexUuid = "uuid";  // In IndexTable::kBinding: of the index itself.
+
 // Devices of which quarantined places are written down. Those that were taken out count too, for they may come back.
 inline constexpr size_t kQuarantineRecordsMax = 64;
 
@@ -35,9 +48,14 @@ class IndexDevices {
  public:
   // CORRUPT: it is no table.
   static Result<IndexDevices> Read(const IndexFile& index);
-  // Gives each device its number. INVALID: the index names extents, or may, on a device that is not among them.
-  Status Match(const IndexFile& index, std::span<const ManifestDevice> devices);
+  // Paths that may have lost their devices: of the table, and those that the last start did without.
+  static Result<std::vector<std::string>> KnownPaths(const IndexFile& index);
+  // Gives each device its number. INVALID: with those that are missing there are too many. IO_ERROR, CORRUPT: the index
+  // cannot be read.
+  Status Match(const IndexFile& index, std::span<const ManifestDevice> devices, std::span<const AbsentPath> absent);
   const DeviceNumbers& numbers() const { return numbers_; }
+  // Devices that lists of extents name, or may name, by number; then the absent paths that none of these was at.
+  const std::vector<MissingDevice>& missing() const { return missing_; }
   // A sentence for each device that Match dropped.
   const std::vector<std::string>& dropped() const { return dropped_; }
   // Of the devices with a record of quarantined places those that are not known any more, where there are more than
@@ -48,8 +66,8 @@ class IndexDevices {
 
  private:
   void DropFreeAtEnd();
-  Status DropMissing(const IndexFile& index, std::span<const ManifestDevice> devices);
-  Status CheckUnnamed(const IndexFile& index, std::span<const uint16_t> missing) const;
+  Status DropUnnamed(const IndexFile& index, std::span<const ManifestDevice> devices);
+  void NoteMissing(std::span<const ManifestDevice> devices, std::span<const AbsentPath> absent);
   uint16_t NumberOf(const ManifestDevice& device);
   std::string Describe(uint16_t number) const;
 
@@ -58,8 +76,10 @@ class IndexDevices {
   DeviceNumbers numbers_;
   bool in_order_ = true;  // The numbers are those of the run, and none is free.
   std::vector<std::string> dropped_;
+  std::vector<MissingDevice> missing_;
   std::vector<Uuid> stored_uuids_;
   std::string stored_paths_;  // One after the other, each with a zero byte behind it.
+  std::string absent_paths_;  // The same.
 };
 
 }  // namespace tier::storage

@@ -14,7 +14,6 @@
 namespace tier::storage {
 namespace {
 
-constexpr std::string_view kKeyUuid = "uuid";
 constexpr std::string_view kKeyCommit = "commit";
 
 // A fixed-size value of the binding. False: absent, or of another size.
@@ -88,7 +87,7 @@ Status LmdbManifestStore::CheckDevices(bool fresh) const {
 }
 
 Status LmdbManifestStore::Bind() {
-  const Result<bool> known = Get(*index_, kKeyUuid, &uuid_);
+  const Result<bool> known = Get(*index_, kKeyIndexUuid, &uuid_);
   if (!known) return std::unexpected(known.error());
   if (*known) {
     const Result<bool> numbered = Get(*index_, kKeyCommit, &commit_);
@@ -101,10 +100,11 @@ Status LmdbManifestStore::Bind() {
   auto devices = IndexDevices::Read(*index_);
   if (!devices) return std::unexpected(std::move(devices.error()));
   devices_ = std::move(*devices);
-  if (Status matched = devices_.Match(*index_, options_.devices); !matched) return matched;
+  if (Status matched = devices_.Match(*index_, options_.devices, options_.absent_paths); !matched) return matched;
   device_numbers_ = devices_.numbers();
+  missing_ = devices_.missing();
   const uint64_t commit = commit_ + 1;
-  std::vector<IndexChange> changes = {Bound<Uuid>(kKeyUuid, std::span(&uuid_, 1)),
+  std::vector<IndexChange> changes = {Bound<Uuid>(kKeyIndexUuid, std::span(&uuid_, 1)),
                                       Bound<uint64_t>(kKeyCommit, std::span(&commit, 1))};
   devices_.AddChanges(&changes);
   if (IndexWrite write = index_->Write(changes); !write.status) return std::move(write.status);

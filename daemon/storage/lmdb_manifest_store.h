@@ -38,6 +38,7 @@ struct ManifestStoreOptions {
   uint64_t map_size = kManifestMapSizeDefault;                                 // Bytes, to begin with; it grows.
   std::function<Result<FileSystemSpace>(const std::string&)> space = SpaceOf;  // Tests: how full its disk is.
   std::vector<ManifestDevice> devices;
+  std::vector<AbsentPath> absent_paths;      // Configured, and done without.
   const CompletionSignal* signal = nullptr;  // Rung when Poll has something; may be null.
   // Called on the commit thread before each commit of manifests: makes all that was written to the devices durable.
   // After one failure it is unknown what is durable: manifests are refused until the daemon is restarted.
@@ -51,8 +52,8 @@ struct ManifestStoreOptions {
 class LmdbManifestStore final : public ManifestStore {
  public:
   // CORRUPT: a device names an index that is not here, or a later commit of this one (an old copy of the file).
-  // INVALID: the index names extents on a device that is not among them (index_devices.h). ALREADY_EXISTS: in use.
-  // NO_SPACE: cannot be allocated.
+  // INVALID: too many devices, with those that are missing (index_devices.h). ALREADY_EXISTS: in use. NO_SPACE: cannot
+  // be allocated.
   static Result<std::unique_ptr<LmdbManifestStore>> Open(ManifestStoreOptions options);
   ~LmdbManifestStore() override;  // Commits what waits, then joins.
 

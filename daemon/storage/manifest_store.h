@@ -15,6 +15,7 @@
 
 #include "daemon/base/page_run.h"
 #include "daemon/storage/device_numbers.h"
+#include "daemon/storage/missing_device.h"
 #include "proto/result.h"
 
 namespace tier::storage {
@@ -51,11 +52,14 @@ class ManifestStore {
   virtual std::vector<base::PageRun> Quarantined(uint16_t device) const = 0;
   // How manifests and lists number the devices of this run.
   const DeviceNumbers& device_numbers() const { return device_numbers_; }
+  // What a manifest names on one of them is lost until the device is back at a later start.
+  const std::vector<MissingDevice>& missing_devices() const { return missing_; }
   // Of which there is a manifest, or a list of its extents.
   virtual Result<std::vector<std::string>> Jobs() const = 0;
 
  protected:
   DeviceNumbers device_numbers_;
+  std::vector<MissingDevice> missing_;
 };
 
 }  // namespace tier::storage

@@ -13,6 +13,7 @@
 #include "daemon/storage/device_file.h"
 #include "daemon/storage/io_thread.h"
 #include "daemon/storage/io_threads.h"
+#include "daemon/storage/known_devices.h"
 #include "daemon/storage/lmdb_manifest_store.h"
 #include "daemon/storage/thread_pool_io.h"
 #include "daemon/storage/transfer_engine.h"
@@ -92,6 +93,27 @@ Status RefuseBound(const DeviceFile& file) {
                           file.path(), FormatUuid(index), file.superblock().index_commit, file.path()));
 }
 
+Result<DeviceFile> OpenFile(const SsdTierOptions& options, const SsdDeviceOptions& device) {
+  return DeviceFile::Open({.path = device.path,
+                           .size = device.size,
+                           .private_file = device.private_file,
+                           .discard_at_format = options.discard_at_format,
+                           .allow_any_file_system = options.allow_any_file_system,
+                           .space = options.space});
+}
+
+std::string IndexPath(const std::string& data_dir) { return data_dir + "/index.mdb"; }
+
+std::string ForeignReason(const DeviceFile& file) {
+  Uuid index{};
+  std::copy_n(file.superblock().index_uuid, index.size(), index.begin());
+  return fmt::format(
+      "{} is left untouched: it is device {} of another index, {} (commit {}); to give up what it holds, "
+      "type: tierctl device format --force {}",
+      file.path(), FormatUuid(UuidOf(file.superblock())), FormatUuid(index), file.superblock().index_commit,
+      file.path());
+}
+
 }  // namespace
 
 struct SsdTier::State {
@@ -102,12 +124,14 @@ struct SsdTier::State {
   ExtentStore extents;
   IoMode mode = IoMode::kUring;
   std::string mode_reason;
-  std::string shortage;  // Of room for the devices.
-  std::string unproven;  // Why not all windows can be pinned; empty: they can.
+  std::string shortage;            // Of room for the devices.
+  std::vector<AbsentPath> absent;  // Configured, and lost.
+  std::string unproven;            // Why not all windows can be pinned; empty: they can.
   std::unique_ptr<IoThreads> transfers;
   bool bound = false;                            // The index names the devices: they belong together from then on.
   std::unique_ptr<LmdbManifestStore> manifests;  // Its thread writes superblocks: gone before the files.
 
+  Status CheckOpened(const SsdTierOptions& options, const DeviceFile& file) const;
   Status OpenDevices(const SsdTierOptions& options);
   // I/O of every device, by io_uring or, where it is not to be had for one, of all by threads.
   Result<std::vector<IoThreadParts>> OpenIo(const SsdTierOptions& options);
@@ -128,38 +152,48 @@ Status SsdTier::State::OnEveryDevice(const std::function<Status(DeviceFile&)>& s
   return first;
 }
 
+Status SsdTier::State::CheckOpened(const SsdTierOptions& options, const DeviceFile& file) const {
+  if (options.data_dir.empty()) {
+    if (Status unbound = RefuseBound(file); !unbound) return unbound;
+  }
+  const Uuid uuid = UuidOf(file.superblock());
+  for (const DeviceFile& other : files) {
+    if (UuidOf(other.superblock()) != uuid) continue;
+    return Fail(Code::kAlreadyExists, fmt::format("{} and {} carry the same uuid {}: one is a copy of the other; name "
+                                                  "one of them in ssd.devices",
+                                                  other.path(), file.path(), FormatUuid(uuid)));
+  }
+  return {};
+}
+
 Status SsdTier::State::OpenDevices(const SsdTierOptions& options) {
+  const KnownDevices known =
+      options.data_dir.empty() ? KnownDevices() : KnownDevices::Read(IndexPath(options.data_dir));
   files.reserve(options.devices.size());
   for (const SsdDeviceOptions& device : options.devices) {
-    Result<DeviceFile> file = DeviceFile::Open({.path = device.path,
-                                                .size = device.size,
-                                                .private_file = device.private_file,
-                                                .discard_at_format = options.discard_at_format,
-                                                .allow_any_file_system = options.allow_any_file_system,
-                                                .space = options.space});
+    Result<DeviceFile> file = OpenFile(options, device);
     if (!file && IsDispensable(device, file.error().code)) {
       shortage = file.error().message;
       continue;
     }
+    if (!file && known.IsLost(device.path, file.error())) {
+      absent.push_back({.path = device.path, .reason = file.error().message});
+      continue;
+    }
     if (!file) return std::unexpected(file.error());
+    if (known.IsOfAnother(device.path, file->superblock())) {
+      absent.push_back({.path = device.path, .reason = ForeignReason(*file)});
+      continue;
+    }
+    if (Status checked = CheckOpened(options, *file); !checked) return checked;
     const bool found = device.need != Need::kRequired && !file->created();
     if (const std::string reason = found ? ShortageAround(*file, options) : file->shortage(); !reason.empty())
       shortage = reason;
-    if (options.data_dir.empty()) {
-      if (Status unbound = RefuseBound(*file); !unbound) return unbound;
-    }
-    const Uuid uuid = UuidOf(file->superblock());
-    for (const DeviceFile& other : files) {
-      if (UuidOf(other.superblock()) != uuid) continue;
-      return Fail(Code::kAlreadyExists,
-                  fmt::format("{} and {} carry the same uuid {}: one is a copy of the other; name "
-                              "one of them in ssd.devices",
-                              other.path(), file->path(), FormatUuid(uuid)));
-    }
     descriptions.push_back(Describe(*file));
     extents.AddDevice(file->block_count());
     files.push_back(std::move(*file));
   }
+  if (files.empty() && shortage.empty() && !absent.empty()) shortage = absent.front().reason;
   return {};
 }
 
@@ -226,7 +260,8 @@ Status SsdTier::State::StartThreads(const SsdTierOptions& options, std::vector<I
 }
 
 Status SsdTier::State::OpenManifests(const SsdTierOptions& tier) {
-  ManifestStoreOptions options{.path = tier.data_dir + "/index.mdb", .space = tier.space, .signal = &signal};
+  ManifestStoreOptions options{
+      .path = IndexPath(tier.data_dir), .space = tier.space, .devices = {}, .absent_paths = absent, .signal = &signal};
   for (const DeviceFile& file : files) {
     ManifestDevice& device = options.devices.emplace_back();
     device.path = file.path();
@@ -288,6 +323,9 @@ std::string SsdTier::superblock_failure() const {
 }
 std::vector<std::string> SsdTier::dropped_devices() const {
   return state_->manifests ? state_->manifests->dropped_devices() : std::vector<std::string>();
+}
+std::vector<MissingDevice> SsdTier::missing_devices() const {
+  return state_->manifests ? state_->manifests->missing_devices() : std::vector<MissingDevice>();
 }
 std::vector<std::string> SsdTier::unread_quarantines() const {
   return state_->manifests ? state_->manifests->unread_quarantines() : std::vector<std::string>();

@@ -76,6 +76,7 @@ struct SsdDeviceDescription {
 
 class SsdTier {
  public:
+  // A path that has lost the device which this index knew there is done without, and told by missing_devices().
   // INVALID: foreign content (left untouched; says what to type), a file system that cannot serve, impossible sizes, a
   // device bound to an index while there is no data_dir.
   // ALREADY_EXISTS: a device in use by another process. NO_SPACE: no room for the file, with figures. DENIED: rights.
@@ -96,6 +97,7 @@ class SsdTier {
   // A sentence for each device that was taken out since the last start.
   std::vector<std::string> dropped_devices() const;
   // As LmdbManifestStore's.
+  std::vector<MissingDevice> missing_devices() const;
   std::vector<std::string> unread_quarantines() const;
   // Why quarantined places are not written down; empty when they are.
   std::string quarantine_failure() const;

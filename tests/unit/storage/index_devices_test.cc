@@ -22,8 +22,10 @@ class IndexDevicesTest : public ManifestStoreTest {
  protected:
   static ManifestDevice NewDevice(const std::string& path) { return {.path = path, .uuid = DrawUuid()}; }
 
-  Result<std::unique_ptr<LmdbManifestStore>> TryOpen(const std::vector<ManifestDevice*>& devices) {
+  Result<std::unique_ptr<LmdbManifestStore>> TryOpen(const std::vector<ManifestDevice*>& devices,
+                                                     const std::vector<AbsentPath>& absent = {}) {
     ManifestStoreOptions options = Options();
+    options.absent_paths = absent;
     options.devices.clear();
     for (const ManifestDevice* device : devices) options.devices.push_back(*device);
     options.on_commit = [devices](const Uuid& index, uint64_t commit) -> Status {
@@ -35,17 +37,16 @@ class IndexDevicesTest : public ManifestStoreTest {
     };
     return LmdbManifestStore::Open(options);
   }
-  std::unique_ptr<LmdbManifestStore> OpenWith(const std::vector<ManifestDevice*>& devices) {
-    auto store = TryOpen(devices);
+  std::unique_ptr<LmdbManifestStore> OpenWith(const std::vector<ManifestDevice*>& devices,
+                                              const std::vector<AbsentPath>& absent = {}) {
+    auto store = TryOpen(devices, absent);
     EXPECT_TRUE(store) << store.error().message;
     return store ? std::move(*store) : nullptr;
   }
-  std::string Refusal(const std::vector<ManifestDevice*>& devices) {
-    const auto store = TryOpen(devices);
-    EXPECT_FALSE(store);
-    if (store) return {};
-    EXPECT_EQ(store.error().code, Code::kInvalid);
-    return store.error().message;
+  static std::vector<std::string> MissingUuids(const LmdbManifestStore& store) {
+    std::vector<std::string> uuids;
+    for (const MissingDevice& missing : store.missing_devices()) uuids.push_back(missing.uuid);
+    return uuids;
   }
   static std::vector<uint16_t> NumbersOf(const LmdbManifestStore& store, uint16_t devices) {
     std::vector<uint16_t> numbers;
@@ -95,13 +96,75 @@ TEST_F(IndexDevicesTest, KeepTheirNumbersInAnyOrder) {
   EXPECT_THAT(store->dropped_devices(), IsEmpty());
 }
 
-TEST_F(IndexDevicesTest, ADeviceThatIsMissedAndNamedIsRefusedAndNothingChanges) {
+TEST_F(IndexDevicesTest, ADeviceThatIsMissingAndNamedKeepsItsNumberUntilItIsBack) {
   Put(OpenWith({&a_, &b_}).get(), "1000/train", {0, 1});
-  EXPECT_THAT(Refusal({&a_}), AllOf(HasSubstr(FormatUuid(b_.uuid) + " (last at /dev/b)"), HasSubstr("1000/train"),
-                                    HasSubstr("tierctl device drain")));
-  EXPECT_THAT(Refusal({&b_}), HasSubstr("/dev/a"));
-  EXPECT_THAT(Refusal({&c_, &b_}), HasSubstr("/dev/a"));
-  EXPECT_THAT(NumbersOf(*OpenWith({&b_, &a_}), 2), ElementsAre(1, 0));
+  {
+    const auto store = OpenWith({&c_, &b_});
+    EXPECT_THAT(NumbersOf(*store, 2), ElementsAre(2, 1)) << "no other device may have the number 0";
+    ASSERT_THAT(store->missing_devices(), SizeIs(1));
+    const MissingDevice& missing = store->missing_devices().front();
+    EXPECT_EQ(missing.uuid, FormatUuid(a_.uuid));
+    EXPECT_EQ(missing.path, "/dev/a");
+    EXPECT_EQ(missing.number, 0);
+    EXPECT_THAT(missing.reason, HasSubstr("not in ssd.devices"));
+    EXPECT_THAT(MissingText(missing), AllOf(HasSubstr(FormatUuid(a_.uuid) + " (last at /dev/a)"),
+                                            HasSubstr("tierctl device purge " + FormatUuid(a_.uuid))));
+    EXPECT_THAT(store->dropped_devices(), IsEmpty());
+  }
+  EXPECT_THAT(MissingUuids(*OpenWith({&c_})), ElementsAre(FormatUuid(a_.uuid), FormatUuid(b_.uuid)));
+  const auto store = OpenWith({&b_, &a_});
+  EXPECT_THAT(NumbersOf(*store, 2), ElementsAre(1, 0));
+  EXPECT_THAT(store->missing_devices(), IsEmpty());
+  EXPECT_THAT(DecodeExtentList(*store->LoadExtents("1000/train")).value(), SizeIs(2));
+}
+
+TEST_F(IndexDevicesTest, SaysWhyADeviceIsMissing) {
+  Put(OpenWith({&a_, &b_}).get(), "1000/train", {1});
+  ManifestDevice formatted = NewDevice("/dev/b");
+  EXPECT_THAT(OpenWith({&a_, &formatted})->missing_devices().front().reason,
+              HasSubstr("/dev/b is another device now, " + FormatUuid(formatted.uuid)));
+  const auto store = OpenWith({&a_}, {{.path = "/dev/b", .reason = "it is foreign"}});
+  ASSERT_THAT(store->missing_devices(), SizeIs(1));
+  EXPECT_EQ(store->missing_devices().front().reason, "it is foreign");
+}
+
+TEST_F(IndexDevicesTest, AnAbsentPathIsKnownUntilAStartDoesNotNameIt) {
+  const auto known = [this] {
+    const auto index = IndexFile::Open({.path = path_, .map_size = 4 * kMiB});
+    return IndexDevices::KnownPaths(**index).value();
+  };
+  (void)OpenWith({&a_, &b_});
+  EXPECT_THAT(known(), ElementsAre("/dev/a", "/dev/b"));
+  for (int start = 0; start < 2; ++start) {
+    const auto store = OpenWith({&a_}, {{.path = "/dev/b", .reason = "it is gone"}});
+    ASSERT_THAT(store->missing_devices(), SizeIs(1));
+    EXPECT_EQ(store->missing_devices().front().uuid, "");
+    EXPECT_THAT(MissingText(store->missing_devices().front()),
+                AllOf(HasSubstr("/dev/b is missing, and nothing persisted lies on it"), HasSubstr("it is gone")));
+  }
+  EXPECT_THAT(known(), ElementsAre("/dev/a", "/dev/b"));
+  (void)OpenWith({&a_});
+  EXPECT_THAT(known(), ElementsAre("/dev/a"));
+}
+
+// Each keeps a number; a number is below 64, and the last one is that of the zero uuid behind the table.
+TEST_F(IndexDevicesTest, AStartIsRefusedWhenMissingDevicesLeaveNoNumber) {
+  std::vector<ManifestDevice> lost(DeviceNumbers::kStoredMax - 2);
+  std::vector<ManifestDevice*> devices;
+  for (ManifestDevice& device : lost) devices.push_back(&(device = NewDevice("/dev/lost")));
+  {
+    const auto store = OpenWith(devices);
+    ExtentListWriter list(lost.size(), store->device_numbers());
+    for (uint16_t i = 0; i < lost.size(); ++i) list.Add({.run = {.block = 1, .page = 0, .pages = 1}, .device = i});
+    store->StartPut(1, "1000/train", Manifest("x"), std::move(list).Take());
+    EXPECT_EQ(Wait(store.get(), 1).at(1).code, Code::kOk);
+  }
+  EXPECT_THAT(OpenWith({&a_})->missing_devices(), SizeIs(lost.size()));
+  EXPECT_THAT(NumbersOf(*OpenWith({&b_}), 1), ElementsAre(62)) << "nothing lies on the first one: its number is free";
+  const auto both = TryOpen({&a_, &c_});
+  ASSERT_FALSE(both);
+  EXPECT_EQ(both.error().code, Code::kInvalid);
+  EXPECT_THAT(both.error().message, HasSubstr("tierctl device purge"));
 }
 
 TEST_F(IndexDevicesTest, ADeviceThatNothingNamesIsDropped) {
@@ -154,13 +217,17 @@ TEST_F(IndexDevicesTest, OneThatWasFormattedMeanwhileIsNewAndItsOldSelfIsDropped
 // Its manifest may name any page of any device.
 TEST_F(IndexDevicesTest, NoneIsDroppedWhereAListCannotBeRead) {
   {
-    const auto store = OpenWith({&a_, &b_});
+    const auto store = OpenWith({&a_, &b_, &c_});
     store->StartPut(1, "1000/train", Manifest("x"), Manifest("no list"));
     EXPECT_EQ(Wait(store.get(), 1).at(1).code, Code::kOk);
   }
-  EXPECT_THAT(Refusal({&a_}), AllOf(HasSubstr("/dev/b"), HasSubstr("1000/train"), HasSubstr("damaged")));
-  const auto store = OpenWith({&a_, &b_});
-  Erase(store.get(), "1000/train");
+  {
+    const auto store = OpenWith({&c_});
+    EXPECT_THAT(MissingUuids(*store), ElementsAre(FormatUuid(a_.uuid), FormatUuid(b_.uuid)));
+    EXPECT_THAT(NumbersOf(*store, 1), ElementsAre(2));
+    Erase(store.get(), "1000/train");
+  }
+  EXPECT_THAT(OpenWith({&c_})->dropped_devices(), SizeIs(2));
 }
 
 // It was killed after the index was written and before the superblocks were.
@@ -225,7 +292,8 @@ TEST_F(IndexDevicesTest, ReadsTheTableOfAnEarlierTierd) {
     const IndexChange no_paths{.table = IndexTable::kBinding, .key = "device_paths", .erase = true};
     ASSERT_TRUE((*index)->Write({&no_paths, 1}).status);
   }
-  EXPECT_THAT(Refusal({&a_}), HasSubstr("device " + FormatUuid(b_.uuid) + ", which"));
+  EXPECT_THAT(MissingText(OpenWith({&a_})->missing_devices().front()),
+              HasSubstr("device " + FormatUuid(b_.uuid) + " is missing"));
   EXPECT_THAT(NumbersOf(*OpenWith({&b_, &a_}), 2), ElementsAre(1, 0));
 }
 

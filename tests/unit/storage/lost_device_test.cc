@@ -1,0 +1,246 @@
+// What a start does when the SSD behind a configured path is lost: gone, foreign, wiped, or another tierd's by now. It
+// starts on what is there, says what is missing, writes over nothing, and has everything again when the SSD is back.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/storage/device_file.h"
+#include "daemon/storage/extent_list.h"
+#include "daemon/storage/index_file.h"
+#include "tests/support/storage/ssd_tier_fixture.h"
+
+namespace tier::storage {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr int kWaitMs = 30'000;
+
+enum class Loss : uint8_t { kGone, kForeign, kWiped, kSwapped };
+enum class Persisted : uint8_t { kNothing, kThere };
+
+void Persist(SsdTier* tier, const std::string& job, uint16_t device) {
+  ManifestStore* const store = tier->manifests();
+  ExtentListWriter list(1, store->device_numbers());
+  list.Add({.run = {.block = 3, .page = 0, .pages = 512}, .device = device});
+  store->StartPut(1, job, std::vector<std::byte>(16), std::move(list).Take());
+  std::vector<ManifestResult> results;
+  store->Poll(&results);
+  while (results.empty() && testing::WaitReadable(tier->completion_fd(), kWaitMs)) {
+    tier->ClearWakeup();
+    store->Poll(&results);
+  }
+  ASSERT_EQ(results.size(), 1u);
+  ASSERT_EQ(results[0].code, Code::kOk) << results[0].message;
+}
+
+class LostDeviceTest : public testing::SsdTierFixture {
+ protected:
+  // Two devices, of which the second one will be lost.
+  SsdTierOptions Pair() {
+    SsdTierOptions options = Options();
+    options.devices.push_back({.path = lost_, .size = kSize});
+    options.data_dir = directory_.path();
+    return options;
+  }
+  std::string FirstStart(Persisted persisted) {
+    const auto tier = Open(Pair());
+    Persist(tier.get(), "1000/whole", 0);
+    if (persisted == Persisted::kThere) Persist(tier.get(), "1000/lost", 1);
+    return tier->device(1).uuid;
+  }
+  void Lose(Loss loss) {
+    std::filesystem::rename(lost_, kept_);
+    switch (loss) {
+      case Loss::kGone: break;
+      case Loss::kForeign: ASSERT_TRUE(testing::RunCommand("yes foreign | head -c 64M > " + lost_)); break;
+      case Loss::kWiped: ASSERT_TRUE(testing::RunCommand("truncate -s 64M " + lost_)); break;
+      case Loss::kSwapped: MakeAnothers(lost_); break;
+    }
+    if (std::filesystem::exists(lost_)) std::filesystem::copy_file(lost_, found_);
+  }
+  // A device of an index in another directory.
+  void MakeAnothers(const std::string& path) {
+    const testing::ScratchDirectory other;
+    SsdTierOptions options = Options();
+    options.devices = {{.path = path, .size = kSize}};
+    options.data_dir = other.path();
+    Persist(Open(options).get(), "1000/others", 0);
+  }
+  void BringBack() {
+    std::filesystem::rename(kept_, lost_);
+    std::filesystem::remove(found_);
+  }
+  bool IsAsFound() { return testing::RunCommand("cmp " + lost_ + " " + found_); }
+  std::vector<proto::ExtentListRun> ListOf(SsdTier& tier, const std::string& job) {
+    return DecodeExtentList(tier.manifests()->LoadExtents(job).value()).value();
+  }
+
+  const std::string lost_ = directory_.File("lost.img");
+  const std::string kept_ = directory_.File("lost.kept");
+  const std::string found_ = directory_.File("found.copy");
+};
+
+class LostDeviceStates : public LostDeviceTest, public ::testing::WithParamInterface<std::tuple<Loss, Persisted>> {};
+
+TEST_P(LostDeviceStates, TheTierStartsOnWhatIsThereAndIsWholeWhenItIsBack) {
+  const auto [loss, persisted] = GetParam();
+  const std::string uuid = FirstStart(persisted);
+  Lose(loss);
+  const bool made = loss == Loss::kGone || loss == Loss::kWiped;  // Nothing is there that could be written over.
+  for (int start = 0; start < 2; ++start) {
+    const auto tier = Open(Pair());
+    ASSERT_NE(tier, nullptr);
+    EXPECT_EQ(tier->device_count(), made ? 2 : 1);
+    EXPECT_THAT(ListOf(*tier, "1000/whole"), SizeIs(1));
+    Persist(tier.get(), "1000/new", 0);
+    const auto missing = tier->missing_devices();
+    if (persisted == Persisted::kThere) {
+      ASSERT_THAT(missing, SizeIs(1)) << "start " << start;
+      EXPECT_EQ(missing[0].uuid, uuid);
+      EXPECT_EQ(missing[0].path, lost_);
+      EXPECT_THAT(missing[0].reason, HasSubstr(lost_));
+      EXPECT_EQ(ListOf(*tier, "1000/lost").at(0).device, missing[0].number);
+    } else if (made) {
+      EXPECT_THAT(missing, IsEmpty());
+      EXPECT_THAT(tier->dropped_devices(), start == 0 ? SizeIs(1) : SizeIs(0));
+    } else {
+      ASSERT_THAT(missing, SizeIs(1)) << "start " << start;
+      EXPECT_EQ(missing[0].uuid, "");
+      EXPECT_EQ(missing[0].path, lost_);
+    }
+    if (!made) {
+      EXPECT_TRUE(IsAsFound()) << "not a byte of it is tierd's";
+    }
+  }
+  BringBack();
+  const auto tier = Open(Pair());
+  ASSERT_NE(tier, nullptr);
+  EXPECT_THAT(tier->missing_devices(), IsEmpty());
+  EXPECT_EQ(tier->device(1).uuid, uuid);
+  EXPECT_THAT(ListOf(*tier, "1000/new"), SizeIs(1));
+  if (persisted == Persisted::kThere) {
+    const auto numbers = tier->manifests()->device_numbers();
+    EXPECT_EQ(numbers.DeviceOf(ListOf(*tier, "1000/lost").at(0).device), 1);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LostDeviceStates,
+                         ::testing::Combine(::testing::Values(Loss::kGone, Loss::kForeign, Loss::kWiped,
+                                                              Loss::kSwapped),
+                                            ::testing::Values(Persisted::kNothing, Persisted::kThere)));
+
+// The whole directory: a file system that is not mounted.
+TEST_F(LostDeviceTest, ADirectoryThatIsGoneLosesTheDeviceInIt) {
+  const std::string mount = directory_.File("mount");
+  std::filesystem::create_directory(mount);
+  SsdTierOptions options = Pair();
+  options.devices[1].path = mount + "/tier.img";
+  Persist(Open(options).get(), "1000/lost", 1);
+  std::filesystem::rename(mount, directory_.File("elsewhere"));
+  {
+    const auto tier = Open(options);
+    ASSERT_NE(tier, nullptr);
+    ASSERT_THAT(tier->missing_devices(), SizeIs(1));
+    EXPECT_EQ(tier->missing_devices()[0].path, mount + "/tier.img");
+  }
+  std::filesystem::rename(directory_.File("elsewhere"), mount);
+  EXPECT_THAT(Open(options)->missing_devices(), IsEmpty());
+}
+
+TEST_F(LostDeviceTest, TheOnlyDeviceMayBeLost) {
+  SsdTierOptions options = Pair();
+  options.devices.erase(options.devices.begin());
+  Persist(Open(options).get(), "1000/lost", 0);
+  Lose(Loss::kForeign);
+  const auto tier = Open(options);
+  ASSERT_NE(tier, nullptr);
+  EXPECT_EQ(tier->ssd_mode(), SsdMode::kNone);
+  EXPECT_THAT(tier->ssd_mode_reason(), AllOf(HasSubstr(lost_), HasSubstr("left untouched")));
+  EXPECT_THAT(tier->missing_devices(), SizeIs(1));
+}
+
+TEST_F(LostDeviceTest, APathThatTheIndexNeverKnewIsAMistake) {
+  (void)FirstStart(Persisted::kThere);
+  SsdTierOptions options = Pair();
+  options.devices[1].path = directory_.File("no/such.img");
+  EXPECT_EQ(Refusal(options), Code::kNotFound);
+  options.devices[1].path = directory_.File("foreign.img");
+  ASSERT_TRUE(testing::RunCommand("yes foreign | head -c 64M > " + options.devices[1].path));
+  EXPECT_EQ(Refusal(options), Code::kInvalid);
+  options.devices[1].path = directory_.File("anothers.img");
+  MakeAnothers(options.devices[1].path);
+  EXPECT_EQ(Refusal(options), Code::kCorrupt);
+}
+
+TEST_F(LostDeviceTest, APathThatWasTakenOutOfTheConfigurationIsUnknownAgain) {
+  (void)FirstStart(Persisted::kNothing);
+  Lose(Loss::kForeign);
+  EXPECT_NE(Open(Pair()), nullptr);
+  SsdTierOptions without = Pair();
+  without.devices.pop_back();
+  EXPECT_THAT(Open(without)->missing_devices(), IsEmpty());
+  EXPECT_EQ(Refusal(Pair()), Code::kInvalid);
+}
+
+void WriteVersion(const std::string& path, uint32_t version) {
+  proto::Superblock superblock = DeviceFile::ReadSuperblock(path).value();
+  superblock.version = version;
+  SealSuperblock(&superblock);
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<std::streamoff>(CopyOffset(superblock.commit)));
+  file.write(reinterpret_cast<const char*>(&superblock), sizeof superblock);
+}
+
+TEST_F(LostDeviceTest, ADeviceThatIsThereAndCannotBeUsedRefusesTheStart) {
+  (void)FirstStart(Persisted::kThere);
+  {
+    SsdTierOptions alone = Options();
+    alone.devices[0].path = lost_;
+    alone.data_dir.clear();
+    const auto held = DeviceFile::Open({.path = lost_});
+    ASSERT_TRUE(held);
+    EXPECT_EQ(Refusal(Pair()), Code::kAlreadyExists);
+  }
+  SsdTierOptions resized = Pair();
+  resized.devices[1].size = 2 * kSize;
+  EXPECT_EQ(Refusal(resized), Code::kInvalid);
+  std::filesystem::resize_file(lost_, kSize / 2);
+  EXPECT_EQ(Refusal(Pair()), Code::kCorrupt) << "what is left of it may be wanted";
+  std::filesystem::resize_file(lost_, kSize);
+  const uint32_t version = DeviceFile::ReadSuperblock(lost_)->version;
+  WriteVersion(lost_, version + 1);
+  EXPECT_EQ(Refusal(Pair()), Code::kVersion);
+  std::filesystem::remove(lost_);
+  std::filesystem::create_directory(lost_);
+  EXPECT_EQ(Refusal(Pair()), Code::kInvalid);
+}
+
+TEST_F(LostDeviceTest, AFileOfAnotherSizeThatIsAnothersIsLost) {
+  (void)FirstStart(Persisted::kThere);
+  Lose(Loss::kSwapped);
+  SsdTierOptions resized = Pair();
+  resized.devices[1].size = 2 * kSize;
+  EXPECT_THAT(Open(resized)->missing_devices(), SizeIs(1));
+}
+
+TEST_F(LostDeviceTest, AForbiddenDeviceRefusesTheStart) {
+  if (testing::IsRoot()) GTEST_SKIP() << "needs a user whom the kernel refuses something";
+  (void)FirstStart(Persisted::kThere);
+  std::filesystem::permissions(lost_, std::filesystem::perms::none);
+  EXPECT_EQ(Refusal(Pair()), Code::kDenied);
+}
+
+}  // namespace
+}  // namespace tier::storage
