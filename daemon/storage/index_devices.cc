@@ -132,6 +132,7 @@ void IndexDevices::NoteMissing(std::span<const ManifestDevice> devices, std::spa
     const auto is_absent = std::ranges::find(absent, missing.path, &AbsentPath::path);
     if (is_absent != absent.end()) {
       missing.reason = is_absent->reason;
+      missing.is_configured = true;
     } else if (is_at != devices.end()) {
       missing.reason = fmt::format("{} is another device now, {}", is_at->path, FormatUuid(is_at->uuid));
     } else {
@@ -140,7 +141,7 @@ void IndexDevices::NoteMissing(std::span<const ManifestDevice> devices, std::spa
   }
   for (const AbsentPath& each : absent) {
     if (std::ranges::find(missing_, each.path, &MissingDevice::path) != missing_.end()) continue;
-    missing_.push_back({.uuid = {}, .path = each.path, .reason = each.reason});
+    missing_.push_back({.uuid = {}, .path = each.path, .reason = each.reason, .is_configured = true});
   }
   absent_paths_.clear();
   for (const AbsentPath& each : absent) absent_paths_.append(each.path).push_back('\0');
@@ -202,6 +203,39 @@ std::vector<std::string> IndexDevices::StaleQuarantines(std::vector<std::string>
     return std::ranges::any_of(uuids_, [&](const Uuid& uuid) { return FormatUuid(uuid) == key; });
   });
   return recorded;
+}
+
+Result<std::vector<std::string>> IndexDevices::JobsOn(const IndexFile& index, uint16_t number) {
+  auto jobs = Jobs(index);
+  if (!jobs) return jobs;
+  Status readable;
+  std::erase_if(*jobs, [&](const std::string& job) {
+    const auto numbers = NumbersNamedBy(index, job);
+    if (!numbers && readable) {
+      readable = Fail(Code::kCorrupt, fmt::format("nothing is purged while it is unknown where job {} persisted its "
+                                                  "tensors ({}): restore the index from a copy, or give up that job "
+                                                  "first: tierctl job remove --purge {}",
+                                                  job, numbers.error().message, job));
+    }
+    return !numbers || !numbers->test(number);
+  });
+  if (!readable) return std::unexpected(readable.error());
+  return jobs;
+}
+
+uint16_t IndexDevices::NumberOfMissing(const std::string& uuid) const {
+  for (uint16_t number = 0; number < uuids_.size(); ++number) {
+    const bool missing = uuids_[number] != Uuid{} && numbers_.DeviceOf(number) == DeviceNumbers::kNone;
+    if (missing && FormatUuid(uuids_[number]) == uuid) return number;
+  }
+  return DeviceNumbers::kNone;
+}
+
+void IndexDevices::Free(uint16_t number) {
+  TIER_CHECK(number < uuids_.size() && numbers_.DeviceOf(number) == DeviceNumbers::kNone, "device {} is not missing",
+             number);
+  uuids_[number] = {};
+  paths_[number].clear();
 }
 
 void IndexDevices::AddChanges(std::vector<IndexChange>* changes) {

@@ -58,6 +58,12 @@ class IndexDevices {
   const std::vector<MissingDevice>& missing() const { return missing_; }
   // A sentence for each device that Match dropped.
   const std::vector<std::string>& dropped() const { return dropped_; }
+  // Jobs whose lists of extents name a device with this stored number. CORRUPT: a list cannot be read, and may name it.
+  static Result<std::vector<std::string>> JobsOn(const IndexFile& index, uint16_t number);
+  // The number of a missing device. kNone: no device with this uuid is missing.
+  uint16_t NumberOfMissing(const std::string& uuid) const;
+  // The number is free. REQUIRES: its device is missing.
+  void Free(uint16_t number);
   // Of the devices with a record of quarantined places those that are not known any more, where there are more than
   // needed.
   std::vector<std::string> StaleQuarantines(std::vector<std::string> recorded) const;

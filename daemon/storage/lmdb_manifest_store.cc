@@ -226,6 +226,10 @@ void LmdbManifestStore::StartLoad(uint64_t cookie, std::string job) {
   Enqueue({.cookie = cookie, .job = std::move(job), .kind = Request::Kind::kLoad});
 }
 
+void LmdbManifestStore::StartPurge(uint64_t cookie, std::string device_uuid) {
+  Enqueue({.cookie = cookie, .job = std::move(device_uuid), .kind = Request::Kind::kPurge});
+}
+
 void LmdbManifestStore::Discard(std::shared_ptr<void> memory) {
   {
     const MutexLock lock(mutex_);
@@ -238,6 +242,7 @@ void LmdbManifestStore::Poll(std::vector<ManifestResult>* results) {
   const MutexLock lock(mutex_);
   std::move(results_.begin(), results_.end(), std::back_inserter(*results));
   results_.clear();
+  for (const std::string& uuid : std::exchange(purged_, {})) RemoveMissing(uuid);
 }
 
 void LmdbManifestStore::Run() {
@@ -296,22 +301,66 @@ std::string LmdbManifestStore::superblock_failure() const {
   return superblock_failure_;
 }
 
-// The commits together; then the loads, which see them.
+// The commits together; then, each by itself, the purges; then the loads, which see all of these.
 std::vector<ManifestResult> LmdbManifestStore::Perform(std::span<Request> batch) {
-  const auto loads =
-      std::ranges::stable_partition(batch, [](const Request& r) { return r.kind != Request::Kind::kLoad; });
-  std::vector<ManifestResult> results = CommitBatch(batch.first(batch.size() - loads.size()));
-  for (const Request& request : loads) {
-    ManifestResult& result = results.emplace_back(ManifestResult{.cookie = request.cookie});
-    Result<std::vector<std::byte>> manifest = Load(request.job);
-    if (manifest) {
-      result.manifest = *std::move(manifest);
-    } else {
-      result.code = manifest.error().code;
-      result.message = std::move(manifest.error().message);
-    }
+  using Kind = Request::Kind;
+  const auto others = std::ranges::stable_partition(
+      batch, [](const Request& r) { return r.kind == Kind::kPut || r.kind == Kind::kErase; });
+  const auto loads = std::ranges::stable_partition(others, [](const Request& r) { return r.kind == Kind::kPurge; });
+  std::vector<ManifestResult> results = CommitBatch(batch.first(batch.size() - others.size()));
+  for (const Request& request : others) {
+    results.push_back(request.kind == Kind::kPurge ? Purge(request) : Load(request));
   }
+  TIER_CHECK(results.size() == batch.size(), "{} results of {} requests, {} of them loads", results.size(),
+             batch.size(), loads.size());
   return results;
+}
+
+ManifestResult LmdbManifestStore::Load(const Request& request) const {
+  Result<std::vector<std::byte>> manifest = Load(request.job);
+  if (manifest) return {.cookie = request.cookie, .manifest = *std::move(manifest)};
+  return {.cookie = request.cookie, .code = manifest.error().code, .message = std::move(manifest.error().message)};
+}
+
+ManifestResult LmdbManifestStore::Purge(const Request& request) {
+  const auto refuse = [&](const Error& error) {
+    return ManifestResult{.cookie = request.cookie, .code = error.code, .message = error.message};
+  };
+  const uint16_t number = devices_.NumberOfMissing(request.job);
+  if (number == DeviceNumbers::kNone) {
+    return refuse({Code::kNotFound, fmt::format("no device {} is missing", request.job)});
+  }
+  auto jobs = IndexDevices::JobsOn(*index_, number);
+  if (!jobs) return refuse(jobs.error());
+  ManifestResult result{.cookie = request.cookie};
+  if (IndexWrite write = CommitPurge(number, request.job, *jobs, &result.commit); !write.status) {
+    result = refuse(write.status.error());
+    result.unknown = write.unknown;
+    return result;
+  }
+  result.purged = *std::move(jobs);
+  const MutexLock lock(mutex_);
+  purged_.push_back(request.job);
+  return result;
+}
+
+IndexWrite LmdbManifestStore::CommitPurge(uint16_t number, const std::string& uuid, std::span<const std::string> jobs,
+                                          uint64_t* commit) {
+  IndexDevices next = devices_;
+  next.Free(number);
+  *commit = commit_ + 1;
+  std::vector<IndexChange> changes = {Bound<uint64_t>(kKeyCommit, std::span(commit, 1))};
+  for (const std::string& job : jobs) {
+    changes.push_back({.table = IndexTable::kManifests, .key = job, .erase = true});
+    changes.push_back({.table = IndexTable::kExtents, .key = job, .erase = true});
+  }
+  if (!quarantines_damaged_) changes.push_back({.table = IndexTable::kQuarantine, .key = uuid, .erase = true});
+  next.AddChanges(&changes);
+  if (IndexWrite write = index_->Write(changes); !write.status) return write;
+  devices_.Free(number);
+  commit_ = *commit;
+  WriteSuperblocks();
+  return {};
 }
 
 std::vector<ManifestResult> LmdbManifestStore::CommitBatch(std::span<const Request> batch) {

@@ -61,6 +61,7 @@ class LmdbManifestStore final : public ManifestStore {
                 std::vector<std::byte> extents) override;
   void StartErase(uint64_t cookie, std::string job) override;
   void StartLoad(uint64_t cookie, std::string job) override;
+  void StartPurge(uint64_t cookie, std::string device_uuid) override;
   void Discard(std::shared_ptr<void> memory) override;
   void Poll(std::vector<ManifestResult>* results) override;
   Result<std::vector<std::byte>> Load(std::string_view job) const override;
@@ -82,10 +83,10 @@ class LmdbManifestStore final : public ManifestStore {
  private:
   struct Request {
     uint64_t cookie = 0;
-    std::string job;
+    std::string job;  // Of a purge: the uuid of the device.
     std::vector<std::byte> manifest;
     std::vector<std::byte> extents;
-    enum class Kind : uint8_t { kPut, kErase, kLoad } kind = Kind::kPut;
+    enum class Kind : uint8_t { kPut, kErase, kLoad, kPurge } kind = Kind::kPut;
   };
   explicit LmdbManifestStore(ManifestStoreOptions options);
   Status OpenIndex();
@@ -102,12 +103,15 @@ class LmdbManifestStore final : public ManifestStore {
   void WriteQuarantines(const std::map<uint16_t, std::vector<base::PageRun>>& quarantines);
   std::vector<ManifestResult> Perform(std::span<Request> batch);
   std::vector<ManifestResult> CommitBatch(std::span<const Request> batch);
+  ManifestResult Load(const Request& request) const;
+  ManifestResult Purge(const Request& request);
+  IndexWrite CommitPurge(uint16_t number, const std::string& uuid, std::span<const std::string> jobs, uint64_t* commit);
   IndexWrite CommitTogether(std::span<const Request> batch, uint64_t* commit);
 
   ManifestStoreOptions options_;
   std::unique_ptr<IndexFile> index_;
   Uuid uuid_{};
-  IndexDevices devices_;
+  IndexDevices devices_;                                 // Its table: the commit thread's, once it runs.
   std::vector<std::vector<base::PageRun>> quarantined_;  // Of each device, as Open found them.
   std::vector<std::string> unread_quarantines_;
   bool quarantines_damaged_ = false;  // Their table: this run does not touch it any more.
@@ -121,6 +125,7 @@ class LmdbManifestStore final : public ManifestStore {
   std::string quarantine_failure_ TIER_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<void>> discarded_ TIER_GUARDED_BY(mutex_);
   std::vector<ManifestResult> results_ TIER_GUARDED_BY(mutex_);
+  std::vector<std::string> purged_ TIER_GUARDED_BY(mutex_);  // Devices, which Poll takes from `missing_`.
   std::string superblock_failure_ TIER_GUARDED_BY(mutex_);
   std::chrono::steady_clock::time_point superblock_retry_at_ TIER_GUARDED_BY(mutex_) =
       std::chrono::steady_clock::time_point::max();

@@ -26,6 +26,7 @@ struct ManifestResult {
   std::string message;
   uint64_t commit = 0;                // Number of the synced commit.
   std::vector<std::byte> manifest{};  // That StartLoad asked for.
+  std::vector<std::string> purged{};  // Jobs of which nothing is stored any more, by StartPurge.
   // With IO_ERROR: the change may have been committed or not. The next daemon finds out; until then the store refuses
   // everything with IO_ERROR.
   bool unknown = false;
@@ -38,6 +39,10 @@ class ManifestStore {
   virtual void StartPut(uint64_t cookie, std::string job, std::vector<std::byte> manifest,
                         std::vector<std::byte> extents) = 0;
   virtual void StartErase(uint64_t cookie, std::string job) = 0;
+  // Gives up a missing device for good, in one synced transaction: what is stored of jobs with extents on it, its
+  // quarantined places, and its number, which the next start may give to another device. NOT_FOUND: it is not missing.
+  // CORRUPT: a list of extents cannot be read, and may name it; nothing has changed.
+  virtual void StartPurge(uint64_t cookie, std::string device_uuid) = 0;
   virtual void Poll(std::vector<ManifestResult>* results) = 0;
   // The last committed manifest; it comes by Poll, or NOT_FOUND if there is none.
   virtual void StartLoad(uint64_t cookie, std::string job) = 0;
@@ -58,6 +63,9 @@ class ManifestStore {
   virtual Result<std::vector<std::string>> Jobs() const = 0;
 
  protected:
+  // It was purged.
+  void RemoveMissing(const std::string& uuid);
+
   DeviceNumbers device_numbers_;
   std::vector<MissingDevice> missing_;
 };

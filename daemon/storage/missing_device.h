@@ -14,6 +14,7 @@ struct MissingDevice {
   std::string path;                        // Where it was last, or is configured. Empty: unknown.
   std::string reason;                      // Why it is missing.
   uint16_t number = DeviceNumbers::kNone;  // Stored; kNone without a uuid.
+  bool is_configured = false;              // `path` is in ssd.devices, and no device of this run is there.
 
   std::string Name() const;  // Uuid and path, as far as they are known.
 };

@@ -55,6 +55,7 @@ class InstantManifests final : public storage::ManifestStore {
   void StartLoad(uint64_t cookie, std::string) override {
     results_.push_back({.cookie = cookie, .manifest = std::move(manifest_)});
   }
+  void StartPurge(uint64_t cookie, std::string) override { results_.push_back({.cookie = cookie}); }
   void Discard(std::shared_ptr<void> memory) override { discarded_.push_back(std::move(memory)); }
   void Poll(std::vector<storage::ManifestResult>* results) override {
     std::ranges::move(results_, std::back_inserter(*results));

@@ -1,10 +1,12 @@
 // See fake_manifest_store.h.
 #include "tests/support/storage/fake_manifest_store.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
 #include "daemon/base/check.h"
+#include "daemon/storage/extent_list.h"
 
 namespace tier::storage::testing {
 namespace {
@@ -37,6 +39,30 @@ void FakeManifestStore::StartLoad(uint64_t cookie, std::string job) {
   Enqueue({.cookie = cookie, .job = std::move(job), .kind = Request::Kind::kLoad});
 }
 
+void FakeManifestStore::StartPurge(uint64_t cookie, std::string device_uuid) {
+  Enqueue({.cookie = cookie, .job = std::move(device_uuid), .kind = Request::Kind::kPurge});
+}
+
+// A list that cannot be read refuses it, as in the daemon's store.
+ManifestResult FakeManifestStore::Purge(const Request& request) {
+  const auto device = std::ranges::find(missing_, request.job, &MissingDevice::uuid);
+  if (device == missing_.end()) return {request.cookie, Code::kNotFound, "it is not missing", commit_};
+  ManifestResult result{.cookie = request.cookie, .commit = commit_ + 1};
+  for (const auto& [job, extents] : *extents_) {
+    const auto runs = DecodeExtentList(extents);
+    if (!runs) return {request.cookie, runs.error().code, runs.error().message, commit_};
+    if (std::ranges::find(*runs, device->number, &proto::ExtentListRun::device) == runs->end()) continue;
+    result.purged.push_back(job);
+  }
+  ++commit_;
+  for (const std::string& job : result.purged) {
+    committed_->erase(job);
+    extents_->erase(job);
+  }
+  RemoveMissing(request.job);
+  return result;
+}
+
 void FakeManifestStore::FailNext(Code code, std::string message) {
   TIER_CHECK(code != Code::kOk, "a failure needs a code");
   failures_.push_back({code, std::move(message)});
@@ -54,6 +80,10 @@ void FakeManifestStore::Commit(Request request) {
 
 ManifestResult FakeManifestStore::Lose(Request request) {
   lost_ = true;
+  if (request.kind == Request::Kind::kPurge) {
+    if (*lose_next_) (void)Purge(request);  // The next daemon sees it.
+    return {.cookie = request.cookie, .code = Code::kIoError, .message = kLost, .unknown = true};
+  }
   const bool erase = request.kind == Request::Kind::kErase;
   if (!erase) doubtful_.push_back(request.manifest);
   if (const auto before = committed_->find(request.job); before != committed_->end()) {
@@ -88,6 +118,10 @@ void FakeManifestStore::Poll(std::vector<ManifestResult>* results) {
                           .code = manifest ? Code::kOk : manifest.error().code,
                           .message = manifest ? std::string() : manifest.error().message,
                           .manifest = manifest.value_or(std::vector<std::byte>{})});
+      continue;
+    }
+    if (request.kind == Request::Kind::kPurge) {
+      results->push_back(Purge(request));
       continue;
     }
     results->push_back({.cookie = request.cookie, .commit = ++commit_});

@@ -26,6 +26,7 @@ class FakeManifestStore final : public ManifestStore {
   void StartErase(uint64_t cookie, std::string job) override;
   void Discard(std::shared_ptr<void>) override {}
   void StartLoad(uint64_t cookie, std::string job) override;
+  void StartPurge(uint64_t cookie, std::string device_uuid) override;
   void Poll(std::vector<ManifestResult>* results) override;
   Result<std::vector<std::byte>> Load(std::string_view job) const override;
   Result<std::vector<std::byte>> LoadExtents(std::string_view job) const override;
@@ -34,6 +35,11 @@ class FakeManifestStore final : public ManifestStore {
   void StartQuarantine(uint16_t device, std::vector<base::PageRun> places) override;
   std::vector<base::PageRun> Quarantined(uint16_t device) const override;
 
+  // Devices of this run have these stored numbers, and others are missing.
+  void SetDevices(const DeviceNumbers& numbers, std::vector<MissingDevice> missing) {
+    device_numbers_ = numbers;
+    missing_ = std::move(missing);
+  }
   // The script. Each request takes `turns` further calls of Poll before it is answered (0: at the next Poll).
   void SetDelay(uint32_t turns) { delay_turns_ = turns; }
   void FailNext(Code code, std::string message);  // The next request ends like this and changes nothing.
@@ -59,15 +65,16 @@ class FakeManifestStore final : public ManifestStore {
  private:
   struct Request {
     uint64_t cookie = 0;
-    std::string job;
+    std::string job;  // Of a purge: the uuid of the device.
     std::vector<std::byte> manifest;
     std::vector<std::byte> extents;
-    enum class Kind : uint8_t { kPut, kErase, kLoad } kind = Kind::kPut;
+    enum class Kind : uint8_t { kPut, kErase, kLoad, kPurge } kind = Kind::kPut;
     uint64_t due_turn = 0;
   };
   void Enqueue(Request request);
   void Commit(Request request);
   ManifestResult Lose(Request request);
+  ManifestResult Purge(const Request& request);
   std::shared_ptr<Contents> committed_;
   std::shared_ptr<Contents> extents_;
   std::shared_ptr<Quarantines> quarantines_;
