@@ -9,6 +9,7 @@
 
 #include "daemon/base/format_bytes.h"
 #include "daemon/tiering/durability/device_drain.h"
+#include "daemon/tiering/durability/lost_manifests.h"
 #include "daemon/tiering/durability/manifest_move.h"
 #include "daemon/tiering/durability/manifest_replay.h"
 #include "daemon/tiering/durability/manifests.h"
@@ -455,6 +456,10 @@ Status Engine::RetryDevice(uint16_t device) {
   if (device >= count) return Fail(Code::kNotFound, fmt::format("no device {}; there are {}", device, count));
   RetryQuarantined(state_->tables, device);
   return {};
+}
+
+Status Engine::PurgeDevice(const std::string& uuid, Purged done) {
+  return StartPurge(state_->tables, uuid, std::move(done));
 }
 
 EngineSnapshot Engine::Snapshot() const { return TakeSnapshot(state_->tables); }

@@ -50,6 +50,7 @@ class Engine final : public EnginePort {
   bool ReleasesCanWait() const override;
   Status SetDeviceDraining(uint16_t device, bool draining) override;
   Status RetryDevice(uint16_t device) override;
+  Status PurgeDevice(const std::string& uuid, Purged done) override;
   EngineSnapshot Snapshot() const override;
   JobCounters Counters(JobId job) const override;
   PoolView Pool() const override;

@@ -86,6 +86,9 @@ class DaemonSide final : public EnginePort, public ReplySink, private session::S
     return engine_->SetDeviceDraining(device, draining);
   }
   Status RetryDevice(uint16_t device) override { return engine_->RetryDevice(device); }
+  Status PurgeDevice(const std::string& uuid, Purged done) override {
+    return engine_->PurgeDevice(uuid, std::move(done));
+  }
   EngineSnapshot Snapshot() const override { return engine_->Snapshot(); }
   JobCounters Counters(JobId job) const override { return engine_->Counters(job); }
   PoolView Pool() const override { return engine_->Pool(); }

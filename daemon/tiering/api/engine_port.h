@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -71,6 +72,12 @@ class EnginePort {
   virtual Status SetDeviceDraining(uint16_t device, bool draining) = 0;
   // Its quarantined places are used again, when nothing else is left.
   virtual Status RetryDevice(uint16_t device) = 0;
+
+  // Gives up a missing device with all that jobs have on it. `done` is called in a later turn, and must not call the
+  // engine: with the keys of these jobs, or why nothing has changed. NOT_FOUND: it is not missing. TIMEOUT: it is being
+  // purged.
+  using Purged = std::function<void(const Result<std::vector<std::string>>& keys)>;
+  virtual Status PurgeDevice(const std::string& uuid, Purged done) = 0;
 
   virtual EngineSnapshot Snapshot() const = 0;
   virtual JobCounters Counters(JobId job) const = 0;  // As in Snapshot, without the work for all other jobs.

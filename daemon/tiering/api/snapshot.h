@@ -177,6 +177,15 @@ struct StoredManifest {
   std::string key;  // JobOptions::key.
   uint64_t ssd_bytes = 0;
   std::string damage;  // Why it cannot be resumed; ssd_bytes is unknown then. Empty: it can be resumed.
+  std::vector<std::string> lost_devices;  // Uuids of missing devices that hold a part of it: it is lost without them.
+};
+
+// An SSD device that this run does without (storage/missing_device.h).
+struct MissingDeviceView {
+  std::string uuid;
+  std::string path;
+  std::string reason;
+  uint64_t lost_job_count = 0;
 };
 
 struct DeviceView {
@@ -223,6 +232,7 @@ struct EngineSnapshot {
   JobCounters totals;  // Counters of all jobs, also of closed ones. Its gauges are 0.
   std::vector<JobView> jobs;
   std::vector<DeviceView> devices;
+  std::vector<MissingDeviceView> missing;
 };
 
 }  // namespace tier::tiering

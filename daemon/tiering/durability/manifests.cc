@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "daemon/base/format_bytes.h"
+#include "daemon/tiering/durability/lost_manifests.h"
 #include "daemon/tiering/durability/manifest_capture.h"
 #include "daemon/tiering/durability/manifest_codec.h"
 #include "daemon/tiering/durability/manifest_move.h"
@@ -278,7 +279,8 @@ bool TakeManifestResults(Tables& tables) {
   tables.scratch.manifest_results.clear();
   tables.ports.manifests->Poll(&tables.scratch.manifest_results);
   for (storage::ManifestResult& result : tables.scratch.manifest_results) {
-    if (!TakeMoveLoaded(tables, &result) && !TakeLoaded(tables, &result)) results.push_back(std::move(result));
+    const bool taken = TakeMoveLoaded(tables, &result) || TakeLoaded(tables, &result) || TakePurged(tables, result);
+    if (!taken) results.push_back(std::move(result));
   }
   const bool progress =
       !tables.scratch.manifest_results.empty() || !results.empty() || !tables.manifests.sweeps().empty();
@@ -310,6 +312,10 @@ void LoadManifests(Tables& tables) {
   };
   std::vector<std::string> unreadable;
   for (const std::string& key : *jobs) {
+    if (SetIfLost(tables, key)) {
+      unreadable.push_back(key);
+      continue;
+    }
     const Result<Manifest> manifest = ReadManifest(tables, key);
     if (!manifest) {
       tables.manifests.SetBroken(key, manifest.error());
@@ -348,6 +354,10 @@ Status AdoptManifest(Tables& tables, JobState& job, bool resume) {
                               "create",
                               key));
     }
+  }
+  // Nothing that it persists may replace what is whole again when the device is back.
+  if (job.record.named && tables.manifests.FindLost(key) != nullptr) {
+    return std::unexpected(*tables.manifests.FindBroken(key));
   }
   // An ephemeral job has nothing to do with what an earlier run of its name persisted: it stays inactive.
   if (job.record.named) {
@@ -419,7 +429,10 @@ std::vector<StoredManifest> ListStoredManifests(const Tables& tables, const std:
     if (StoredManifest* manifest = add(key)) manifest->ssd_bytes = holds.unused_pages() * kPageSize;
   });
   tables.manifests.ForEachBroken([&](const std::string& key, const Error& error) {
-    if (StoredManifest* manifest = add(key)) manifest->damage = error.message;
+    StoredManifest* const manifest = add(key);
+    if (manifest == nullptr) return;
+    manifest->damage = error.message;
+    if (const auto* const devices = tables.manifests.FindLost(key)) manifest->lost_devices = *devices;
   });
   std::vector<StoredManifest> listed;
   for (auto& [key, manifest] : kept) {

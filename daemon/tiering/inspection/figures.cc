@@ -162,6 +162,13 @@ EngineSnapshot TakeSnapshot(const Tables& tables) {
                                 .failing = tables.ports.extents.IsFailing(device),
                                 .drain_note = tables.drain.drains(device) ? DrainNote(tables, device) : ""});
   }
+  if (tables.ports.manifests == nullptr) return snapshot;
+  for (const storage::MissingDevice& device : tables.ports.manifests->missing_devices()) {
+    snapshot.missing.push_back({.uuid = device.uuid,
+                                .path = device.path,
+                                .reason = device.reason,
+                                .lost_job_count = tables.manifests.CountLostOn(device.uuid)});
+  }
   return snapshot;
 }
 

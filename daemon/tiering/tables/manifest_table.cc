@@ -92,15 +92,39 @@ void ManifestTable::SetBroken(const std::string& key, Error error) {
   if (inactive != inactive_.end()) inactive->second.SetInactive(true);
 }
 
+std::optional<ManifestTable::Purge> ManifestTable::EndPurge(uint64_t cookie) {
+  auto purge = purges_.extract(cookie);
+  if (purge.empty()) return std::nullopt;
+  return std::move(purge.mapped());
+}
+
+void ManifestTable::SetLost(const std::string& key, Error error, std::vector<std::string> devices) {
+  TIER_CHECK(!devices.empty(), "job {} is lost on no device", key);
+  lost_.emplace(key, std::move(devices));
+  SetBroken(key, std::move(error));
+}
+
+const std::vector<std::string>* ManifestTable::FindLost(const std::string& key) const {
+  const auto found = lost_.find(key);
+  return found == lost_.end() ? nullptr : &found->second;
+}
+
+uint64_t ManifestTable::CountLostOn(const std::string& uuid) const {
+  return static_cast<uint64_t>(std::ranges::count_if(
+      lost_, [&](const auto& entry) { return std::ranges::find(entry.second, uuid) != entry.second.end(); }));
+}
+
 void ManifestTable::ClearBroken(const std::string& key) {
   broken_.erase(key);
   extents_unknown_.erase(key);
+  lost_.erase(key);
   const auto inactive = inactive_.find(key);
   if (inactive != inactive_.end()) inactive->second.SetInactive(false);
 }
 
 void ManifestTable::CheckInvariants() const {
   TIER_CHECK(inactive_.size() == inactive_keys_.size(), "{} manifests of {}", inactive_keys_.size(), inactive_.size());
+  for (const auto& [key, devices] : lost_) TIER_CHECK(broken_.contains(key), "the manifest of job {} is lost", key);
   for (const auto& [key, holds] : inactive_) {
     TIER_CHECK(holds.id() != 0 && holds.id() < next_holds_ && inactive_keys_.at(holds.id()) == key,
                "manifest {} of job {}", holds.id(), key);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -45,7 +46,8 @@ class ManifestTable {
   ManifestCommit EndCommit(uint64_t cookie);  // REQUIRES: started.
   ManifestCommit& CommitOf(uint64_t cookie) { return commits_.at(cookie); }
   bool idle() const {
-    return commits_.empty() && results_.empty() && sweeps_.empty() && loads_.empty() && replays_.empty();
+    return commits_.empty() && results_.empty() && sweeps_.empty() && loads_.empty() && replays_.empty() &&
+           purges_.empty();
   }
   template <typename Matches>
   bool AnyCommit(Matches matches) const {
@@ -98,6 +100,22 @@ class ManifestTable {
   JobIndex JobOf(uint64_t holds) const;  // kNoJob: none.
   void EndJobOf(uint64_t holds) { jobs_.erase(holds); }
 
+  // Purges of missing devices that the store has not answered, by cookie.
+  struct Purge {
+    std::string uuid;
+    std::function<void(const Result<std::vector<std::string>>&)> done;
+  };
+  void StartPurge(uint64_t cookie, Purge purge) { purges_.emplace(cookie, std::move(purge)); }
+  std::optional<Purge> EndPurge(uint64_t cookie);  // None: the cookie is of no purge.
+  bool AnyPurgeOf(const std::string& uuid) const {
+    return std::ranges::any_of(purges_, [&](const auto& entry) { return entry.second.uuid == uuid; });
+  }
+
+  // Of the manifests that cannot be read those whose extents are on missing devices, with the uuids of these.
+  void SetLost(const std::string& key, Error error, std::vector<std::string> devices);
+  const std::vector<std::string>* FindLost(const std::string& key) const;  // Null: it is not lost.
+  uint64_t CountLostOn(const std::string& uuid) const;
+
   // Manifests that cannot be read, with the reason, and those of them whose extents are unknown.
   void SetBroken(const std::string& key, Error error);
   void SetExtentsUnknown(const std::string& key, Error error) { extents_unknown_.emplace(key, std::move(error)); }
@@ -122,6 +140,8 @@ class ManifestTable {
   std::map<uint64_t, std::string> inactive_keys_;  // By id.
   std::unordered_map<uint64_t, JobIndex> jobs_;    // By id of their holds.
   std::unordered_map<std::string, Error> broken_;
+  std::unordered_map<std::string, std::vector<std::string>> lost_;  // Of these.
+  std::unordered_map<uint64_t, Purge> purges_;
   std::map<std::string, Error> extents_unknown_;
   std::optional<Error> store_lost_;
   uint64_t next_cookie_ = 1;

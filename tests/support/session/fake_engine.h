@@ -190,6 +190,7 @@ class FakeEngine final : public tiering::EnginePort {
     for (const auto& [session, window] : windows_) sink_->OnWindow(session, ShapeOf(window));
     windows_.clear();
     if (!hold_resumes) happened |= EndResumes();
+    for (const Purged& done : std::exchange(purges_, {})) done(purge_answer);
     for (const Ending& ending : std::exchange(endings_, {})) {
       sessions.erase(static_cast<uint64_t>(ending.session));
       sink_->OnSessionEnded(ending.session, ending.code, ending.reason);
@@ -209,6 +210,12 @@ class FakeEngine final : public tiering::EnginePort {
   bool ReleasesCanWait() const override { return releases_can_wait; }
   Status RetryDevice(uint16_t device) override {
     if (device < snapshot.devices.size()) snapshot.devices[device].space.quarantined = 0;
+    return {};
+  }
+  Status PurgeDevice(const std::string& uuid, Purged done) override {
+    const auto gone = std::erase_if(snapshot.missing, [&](const auto& device) { return device.uuid == uuid; });
+    if (gone == 0) return Fail(Code::kNotFound, "no device " + uuid);
+    purges_.push_back(std::move(done));
     return {};
   }
   Status SetDeviceDraining(uint16_t device, bool set) override {
@@ -250,6 +257,7 @@ class FakeEngine final : public tiering::EnginePort {
   }
   size_t waiting() const { return waiting_.size(); }
   bool keep_submitted = true;
+  Result<std::vector<std::string>> purge_answer;  // Of the store.
 
  private:
   struct Ending {
@@ -260,6 +268,7 @@ class FakeEngine final : public tiering::EnginePort {
   static bool IsFlushOf(const SubmittedRequest& request, tiering::JobId job) {
     return request.session == tiering::kInternalSession && request.argument == static_cast<uint64_t>(job);
   }
+  std::vector<Purged> purges_;
   bool EndResumes() {
     for (const tiering::JobId job : resuming_) {
       if (!resume_answer) jobs.erase(static_cast<uint64_t>(job));

@@ -66,6 +66,7 @@ World::World(WorldOptions world_options)
       copier(options.copies),
       manifests(options.persisted, options.extent_lists, options.quarantines) {
   for (uint16_t device = 0; device < options.transfers.device_count; ++device) extents.AddDevice(options.device_blocks);
+  manifests.SetDevices(options.numbers, options.missing);
   const uint64_t move_bytes = options.move_blocks * kBlockSize;
   move_memory_ = std::make_unique_for_overwrite<std::byte[]>(move_bytes);
   engine = std::make_unique<Engine>(options.engine,

@@ -66,6 +66,8 @@ struct WorldOptions {
   std::shared_ptr<storage::testing::FakeManifestStore::Contents> persisted{};
   std::shared_ptr<storage::testing::FakeManifestStore::Contents> extent_lists{};
   std::shared_ptr<storage::testing::FakeManifestStore::Quarantines> quarantines{};
+  storage::DeviceNumbers numbers{};               // As the stored manifests have the devices of this run …
+  std::vector<storage::MissingDevice> missing{};  // … and those that are missing.
 };
 
 inline WorldOptions WithArena(uint64_t arena = 8 * kMiB, uint64_t window = 8 * kMiB) {

@@ -384,6 +384,7 @@ TEST_F(RingPortTest, SteadyStateAllocatesNothing) {
     bool ReleasesCanWait() const override { return false; }
     Status SetDeviceDraining(uint16_t, bool) override { return {}; }
     Status RetryDevice(uint16_t) override { return {}; }
+    Status PurgeDevice(const std::string&, Purged) override { return {}; }
     tiering::EngineSnapshot Snapshot() const override { return {}; }
     tiering::JobCounters Counters(tiering::JobId) const override { return {}; }
     tiering::PoolView Pool() const override { return {}; }
