@@ -339,14 +339,28 @@ void AddDevices(FamilyBuilder& out, const std::vector<session::DeviceDescription
   }
 }
 
+// Those without a uuid have no jobs.
+void AddMissing(FamilyBuilder& out, const std::vector<tiering::MissingDeviceView>& missing) {
+  out.Gauge("tierd_missing_devices", "SSD devices that the last start did without: configured, or with jobs on them.")
+      .Add(missing.size());
+  out.Gauge("tierd_missing_device_lost_jobs",
+            "Jobs that persisted tensors on a missing device, and are lost until it is back or purged.");
+  for (const tiering::MissingDeviceView& device : missing) {
+    if (device.uuid.empty()) continue;
+    out.Add(device.lost_job_count, {{"device_uuid", device.uuid}, {"path", device.path}});
+  }
+}
+
 void AddDaemon(FamilyBuilder& out, const DaemonDescription& daemon) {
   using Names = std::vector<std::string_view>;
   out.Gauge("tierd_build_info", "1, labelled with the version.").Add(1, {{"version", daemon.version}});
   out.Gauge("tierd_draining", "1 while no new job or process is taken (tierctl drain), and while tierd stops.")
       .Add(daemon.draining ? 1 : 0);
-  out.Gauge("tierd_degraded",
-            "1 for each cause by which tierd does less than it was set up for, 0 for the others: ssd_tier (there is "
-            "none), memory (it may not be locked), torn_tensors, device (one fails, or failed).");
+  out.Gauge(
+      "tierd_degraded",
+      "1 for each cause by which tierd does less than it was set up for, 0 for the others: ssd_tier (there is "
+      "none), memory (it may not be locked), torn_tensors, device (one fails, or failed), missing_device (one was not "
+      "there at the start).");
   const auto causes = session::DegradedBy(daemon);
   for (size_t i = 0; i < session::kDegradedCauses; ++i) {
     const auto cause = static_cast<session::DegradedCause>(i);
@@ -413,6 +427,7 @@ std::vector<prometheus::MetricFamily> BuildFamilies(const DaemonDescription& dae
   AddMetadata(out, daemon);
   AddJobs(out, jobs);
   AddDevices(out, daemon.devices);
+  AddMissing(out, daemon.engine.missing);
   AddHost(out, daemon);
   AddProcess(out, process);
   return out.Take();

@@ -62,7 +62,8 @@ struct StoredManifestDescription {
   uint32_t uid = 0;
   std::string name;
   uint64_t ssd_bytes = 0;
-  std::string damage;  // Why it cannot be resumed; empty: it can.
+  std::string damage;                     // Why it cannot be resumed; empty: it can.
+  std::vector<std::string> lost_devices;  // Uuids of missing devices without which it is lost.
 
   std::string QualifiedName() const { return std::to_string(uid) + "/" + name; }
 };
@@ -140,9 +141,9 @@ struct PoolDescription {
 struct Event {
   uint64_t sequence = 0;  // Rises with each event of the daemon, whether this watcher may see it or not.
   int64_t unix_time_ms = 0;
-  std::string kind;     // job_opened job_closed job_changed job_purged session_attached session_ended pressure io_error
-                        // corrupt torn drain draining undrained degraded recovered forced_return prefault
-                        // host_memory …; events_lost: some up to this number are missing here
+  std::string kind;  // job_opened job_closed job_changed job_purged device_purged session_attached session_ended
+                     // pressure io_error corrupt torn drain draining undrained degraded recovered forced_return
+                     // prefault host_memory …; events_lost: some up to this number are missing here
   std::string job;      // Name, or empty.
   std::string message;  // One sentence.
 };
@@ -176,6 +177,9 @@ class ControlApi {
   virtual Status Undrain(const Caller& caller) = 0;
   // Empties a device, or uses it again.
   virtual Status DrainDevice(const Caller& caller, uint16_t device, bool draining) = 0;
+  // Gives up a missing device and what jobs persisted on it: these jobs, as "uid/name". The rest as
+  // EnginePort::PurgeDevice.
+  virtual Result<std::vector<std::string>> PurgeDevice(const Caller& caller, const std::string& uuid) = 0;
   // Has its quarantined places tried again.
   virtual Status RetryDevice(const Caller& caller, uint16_t device) = 0;
   // Calls back on a private thread for each event the caller may see until the subscription object is destroyed.

@@ -137,8 +137,11 @@ std::vector<StoredManifestDescription> ControlServer::StoredManifestsFor(const C
   for (const tiering::StoredManifest& stored : parts_.jobs.engine().StoredManifests(prefix, max)) {
     const auto owner = ParseQualifiedName(stored.key);
     if (!owner) continue;
-    visible.push_back(
-        {.uid = owner->first, .name = owner->second, .ssd_bytes = stored.ssd_bytes, .damage = stored.damage});
+    visible.push_back({.uid = owner->first,
+                       .name = owner->second,
+                       .ssd_bytes = stored.ssd_bytes,
+                       .damage = stored.damage,
+                       .lost_devices = stored.lost_devices});
   }
   return visible;
 }
@@ -255,6 +258,7 @@ DaemonDescription ControlServer::Condition(const tiering::EngineSnapshot& snapsh
   if (facts_.memory_mode) d.memory_mode = facts_.memory_mode();
   if (facts_.memory_mode_reason) d.memory_mode_reason = facts_.memory_mode_reason();
   d.engine.torn_count = snapshot.torn_count;
+  d.engine.missing = snapshot.missing;
   d.devices = facts_.devices;
   for (size_t i = 0; i < std::min(d.devices.size(), snapshot.devices.size()); ++i)
     d.devices[i].now = snapshot.devices[i];
@@ -362,6 +366,17 @@ Status ControlServer::RetryDevice(const Caller& caller, uint16_t device) {
                        fmt::format("device {} ({}): its quarantined places are tried again when nothing else is left",
                                    device, facts_.devices[device].path));
     return {};
+  });
+}
+
+Result<std::vector<std::string>> ControlServer::PurgeDevice(const Caller& caller, const std::string& uuid) {
+  if (!caller.admin) return std::unexpected(NotAdmin("purge a missing device").error());
+  using Jobs = std::vector<std::string>;
+  return AskLater<Jobs>([this, caller, uuid](const Answer<Jobs>& answer) {
+    const auto done = [answer](const Result<Jobs>& jobs) { answer(jobs); };
+    if (Status begun = parts_.jobs.PurgeDevice(uuid, fmt::format("by request of uid {}", caller.uid), done); !begun) {
+      answer(std::unexpected(begun.error()));
+    }
   });
 }
 

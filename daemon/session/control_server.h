@@ -87,6 +87,7 @@ class ControlServer final : public ControlApi {
   Status Undrain(const Caller& caller) override;
   Status DrainDevice(const Caller& caller, uint16_t device, bool draining) override;
   Status RetryDevice(const Caller& caller, uint16_t device) override;
+  Result<std::vector<std::string>> PurgeDevice(const Caller& caller, const std::string& uuid) override;
   Result<std::shared_ptr<void>> Watch(const Caller& caller, std::function<void(const Event&)> callback) override;
   Result<std::shared_ptr<void>> WatchFrom(const Caller& caller, uint64_t since,
                                           std::function<void(const Event&)> callback) override;

@@ -4,6 +4,7 @@
 
 #include "daemon/base/check.h"
 #include "daemon/base/format_bytes.h"
+#include "daemon/storage/missing_device.h"
 
 namespace tier::session {
 namespace {
@@ -19,6 +20,15 @@ void AddDevice(const DeviceDescription& device, std::vector<Degradation>* causes
   if (now.traffic.errors > 0) add(fmt::format("errors: {}", now.traffic.errors));
   if (now.traffic.corrupt > 0) add(fmt::format("corrupt pieces: {}", now.traffic.corrupt));
   if (now.space.quarantined > 0) add(fmt::format("quarantined: {}", base::FormatBytes(now.space.quarantined)));
+}
+
+void AddMissing(const tiering::MissingDeviceView& device, std::vector<Degradation>* causes) {
+  const storage::MissingDevice named{.uuid = device.uuid, .path = device.path, .reason = device.reason};
+  const std::string lost = device.uuid.empty()
+                               ? std::string()
+                               : fmt::format("; jobs lost: {} (tierctl job list --lost)", device.lost_job_count);
+  causes->push_back(
+      {DegradedCause::kMissingDevice, fmt::format("device {} is missing: {}{}", named.Name(), device.reason, lost)});
 }
 
 }  // namespace
@@ -37,6 +47,7 @@ std::vector<Degradation> DegradedBy(const DaemonDescription& daemon) {
     causes.push_back({DegradedCause::kTornTensors, fmt::format("torn tensors: {}", daemon.engine.torn_count)});
   }
   for (const DeviceDescription& device : daemon.devices) AddDevice(device, &causes);
+  for (const tiering::MissingDeviceView& device : daemon.engine.missing) AddMissing(device, &causes);
   return causes;
 }
 

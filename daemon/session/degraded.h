@@ -13,14 +13,16 @@
 namespace tier::session {
 
 enum class DegradedCause : uint8_t {
-  kSsdTier,      // There is none, though it was not configured away.
-  kMemory,       // It may not be locked.
-  kTornTensors,  // Some answer TORN.
-  kDevice,       // One is not online, or has failed transfers, pieces or places.
+  kSsdTier,        // There is none, though it was not configured away.
+  kMemory,         // It may not be locked.
+  kTornTensors,    // Some answer TORN.
+  kDevice,         // One is not online, or has failed transfers, pieces or places.
+  kMissingDevice,  // The start did without one that is configured, or that jobs persisted on.
 };
-inline constexpr size_t kDegradedCauses = 4;
+inline constexpr size_t kDegradedCauses = 5;
 constexpr const char* DegradedCauseName(DegradedCause cause) {
-  constexpr std::array<const char*, kDegradedCauses> kNames = {"ssd_tier", "memory", "torn_tensors", "device"};
+  constexpr std::array<const char*, kDegradedCauses> kNames = {"ssd_tier", "memory", "torn_tensors", "device",
+                                                               "missing_device"};
   return kNames[static_cast<size_t>(cause)];
 }
 

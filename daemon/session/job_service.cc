@@ -155,6 +155,26 @@ Status JobService::DeleteStoredManifest(uint32_t uid, const std::string& name, c
   return {};
 }
 
+Status JobService::PurgeDevice(const std::string& uuid, const std::string& reason, tiering::EnginePort::Purged done) {
+  TIER_CHECK(done != nullptr, "a purge of device {} that is not answered", uuid);
+  return engine_.PurgeDevice(uuid, [this, uuid, reason, done](const Result<std::vector<std::string>>& keys) {
+    if (!keys) return done(keys);
+    events_.Emit("device_purged", nullptr,
+                 fmt::format("the missing device {} was given up {}, and what {} jobs persisted on it", uuid, reason,
+                             keys->size()));
+    for (const std::string& key : *keys) {
+      const auto owner = ParseQualifiedName(key);
+      if (!owner) continue;
+      kept_.Drop(owner->first, owner->second);
+      const Job gone{.uid = owner->first, .name = owner->second, .named = true};
+      events_.Emit("job_purged", &gone,
+                   fmt::format("what job '{}' of uid {} persisted was given up with the missing device {}", gone.name,
+                               gone.uid, uuid));
+    }
+    done(keys);
+  });
+}
+
 void JobService::CloseAdmission(const std::string& reason) {
   TIER_CHECK(!reason.empty(), "who is refused is told why");
   closed_reason_ = reason;

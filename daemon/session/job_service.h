@@ -46,6 +46,8 @@ class JobService {
   void Close(tiering::JobId job, const std::string& reason, bool purge);
   // Begins to remove what a job that is not open persisted. Refusals: those of Engine::DeleteStoredManifest.
   Status DeleteStoredManifest(uint32_t uid, const std::string& name, const std::string& reason);
+  // As Engine::PurgeDevice; these jobs' terms are dropped, and events tell of it.
+  Status PurgeDevice(const std::string& uuid, const std::string& reason, tiering::EnginePort::Purged done);
   // Closes the ephemeral jobs to which no session has attached in time.
   void CloseExpired(base::TimePoint now);
   std::optional<base::TimePoint> NextExpiry() const { return registry_.NextExpiry(); }

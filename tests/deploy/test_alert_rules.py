@@ -49,6 +49,7 @@ CAUSES: dict[str, Cause] = {
     "TierdUnpinned": Cause({'tierd_memory_mode{instance="n", mode="unpinned"}': Level(0, 1)}, {"mode": "unpinned"}),
     "TierdThreadsMode": Cause({'tierd_io_mode{instance="n", mode="threads"}': Level(0, 1)}, {"mode": "threads"}),
     "TierdNoSsdTier": Cause({'tierd_degraded{instance="n", cause="ssd_tier"}': Level(0, 1)}, {"cause": "ssd_tier"}),
+    "TierdDeviceMissing": Cause({'tierd_missing_devices{instance="n"}': Level(0, 1)}),
     "TierdTornTensors": Cause({'tierd_torn_tensors{instance="n"}': Level(0, 3)}),
     "TierdDeviceErrors": Cause({f"tierd_device_errors_total{{{DEVICE}}}": Rate(0, 1)}, OF_DEVICE, settle=15),
     "TierdDeviceCorrupt": Cause({f"tierd_device_corrupt_pieces_total{{{DEVICE}}}": Rate(0, 1)}, OF_DEVICE, settle=60),

@@ -108,6 +108,13 @@ class FakeControlApi final : public session::ControlApi {
     if (device != 0) return Fail(Code::kNotFound, "no device " + std::to_string(device));
     return {};
   }
+  Result<std::vector<std::string>> PurgeDevice(const session::Caller& caller, const std::string& uuid) override {
+    const std::lock_guard lock(mutex_);
+    callers.push_back(caller);
+    if (refusal.code != Code::kOk) return std::unexpected(refusal);
+    purged.push_back(uuid);
+    return purged_jobs;
+  }
   Status RetryDevice(const session::Caller&, uint16_t device) override {
     if (device != 0) return Fail(Code::kNotFound, "no device " + std::to_string(device));
     return {};
@@ -158,6 +165,8 @@ class FakeControlApi final : public session::ControlApi {
   std::vector<session::OpenJobRequest> opened;
   std::vector<std::pair<std::string, std::chrono::milliseconds>> drained;
   int undrained = 0;
+  std::vector<std::string> purged;       // Devices.
+  std::vector<std::string> purged_jobs;  // The answer.
   std::list<std::function<void(const session::Event&)>> watchers;
 
  private:

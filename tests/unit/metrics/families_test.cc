@@ -269,16 +269,28 @@ TEST(Families, ModesAndStatesHaveASeriesForEachValue) {
             (Values{{"online", 0}, {"suspect", 1}, {"offline", 0}, {"gone", 0}}));
 }
 
+TEST(Families, MissingDevicesAreCountedWithTheJobsThatAreLost) {
+  session::DaemonDescription daemon;
+  EXPECT_DOUBLE_EQ(Find(BuildFamilies(daemon, {}), "tierd_missing_devices")->metric.at(0).gauge.value, 0);
+  daemon.engine.missing = {{.uuid = "1-2", .path = "/dev/b", .reason = "it is gone", .lost_job_count = 3},
+                           {.uuid = "", .path = "/dev/c", .reason = "it is foreign"}};
+  const auto families = BuildFamilies(daemon, {});
+  EXPECT_DOUBLE_EQ(Find(families, "tierd_missing_devices")->metric.at(0).gauge.value, 2);
+  EXPECT_EQ(ByLabel(families, "tierd_missing_device_lost_jobs", "device_uuid"),
+            (std::map<std::string, double>{{"1-2", 3}}));
+  EXPECT_DOUBLE_EQ(ByLabel(families, "tierd_degraded", "cause").at("missing_device"), 1);
+}
+
 TEST(Families, DrainingAndDegradedAreFiguresOfAFixedSet) {
   session::DaemonDescription daemon;
   using Values = std::map<std::string, double>;
   EXPECT_EQ(ByLabel(BuildFamilies(daemon, {}), "tierd_degraded", "cause"),
-            (Values{{"ssd_tier", 0}, {"memory", 0}, {"torn_tensors", 0}, {"device", 0}}));
+            (Values{{"ssd_tier", 0}, {"memory", 0}, {"torn_tensors", 0}, {"device", 0}, {"missing_device", 0}}));
   EXPECT_DOUBLE_EQ(Find(BuildFamilies(daemon, {}), "tierd_draining")->metric.at(0).gauge.value, 0);
   daemon.draining = true;
   daemon.engine.torn_count = 2;
   EXPECT_EQ(ByLabel(BuildFamilies(daemon, {}), "tierd_degraded", "cause"),
-            (Values{{"ssd_tier", 0}, {"memory", 0}, {"torn_tensors", 1}, {"device", 0}}));
+            (Values{{"ssd_tier", 0}, {"memory", 0}, {"torn_tensors", 1}, {"device", 0}, {"missing_device", 0}}));
   EXPECT_DOUBLE_EQ(Find(BuildFamilies(daemon, {}), "tierd_draining")->metric.at(0).gauge.value, 1);
 }
 

@@ -241,6 +241,28 @@ TEST(ControlServer, QuarantinedPlacesAreRetriedForAdminsOnKnownDevices) {
   EXPECT_EQ(world.control().Describe()->devices.at(0).now.space.quarantined, 0u);
 }
 
+TEST(ControlServer, AMissingDeviceIsPurgedForAdminsAndItsJobsAreNamed) {
+  SessionWorld world;
+  Collector events;
+  const auto watch = world.control().Watch(kAdmin, events.callback());
+  world.OnEngine([&] {
+    world.engine.snapshot.missing = {{.uuid = "1-2", .path = "/dev/b", .reason = "it is gone", .lost_job_count = 1},
+                                     {.uuid = "5-6", .path = "/dev/c", .reason = "it is gone", .lost_job_count = 1}};
+    world.engine.kept = {{.key = "1001/lost", .damage = "it is gone", .lost_devices = {"1-2"}}};
+    world.engine.purge_answer = std::vector<std::string>{"1001/lost"};
+  });
+  EXPECT_THAT(world.control().ListStoredManifests(kAdmin).at(0).lost_devices, ::testing::ElementsAre("1-2"));
+  EXPECT_EQ(world.control().PurgeDevice(kAlice, "1-2").error().code, Code::kDenied);
+  EXPECT_EQ(world.control().PurgeDevice(kAdmin, "3-4").error().code, Code::kNotFound);
+  EXPECT_THAT(world.control().PurgeDevice(kAdmin, "1-2").value(), ::testing::ElementsAre("1001/lost"));
+  EXPECT_EQ(events.Wait(0).kind, "device_purged");
+  EXPECT_EQ(events.Wait(1).kind, "job_purged");
+  EXPECT_EQ(events.Wait(1).job, "lost");
+  world.OnEngine([&] { world.engine.purge_answer = Fail(Code::kCorrupt, "a list is damaged"); });
+  EXPECT_EQ(world.control().PurgeDevice(kAdmin, "5-6").error().code, Code::kCorrupt);
+  EXPECT_EQ(events.count(), 2u) << "nothing has changed";
+}
+
 TEST(ControlServer, TellsWatchersWhatBecomesOfADevice) {
   ManualClock clock;
   SessionWorld world({.clock = &clock});

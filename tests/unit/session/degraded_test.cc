@@ -36,6 +36,17 @@ TEST(DegradedBy, NamesEachCause) {
                                            "device 1 corrupt pieces: 5", "device 1 quarantined: 4 KiB"));
 }
 
+TEST(DegradedBy, NamesWhatIsMissing) {
+  DaemonDescription daemon;
+  daemon.engine.missing = {{.uuid = "1-2", .path = "/dev/b", .reason = "it is gone", .lost_job_count = 3},
+                           {.uuid = "", .path = "/dev/c", .reason = "it is foreign"}};
+  EXPECT_THAT(TextsOf(daemon),
+              ElementsAre("device 1-2 (last at /dev/b) is missing: it is gone; jobs lost: 3 (tierctl job list --lost)",
+                          "device /dev/c is missing: it is foreign"));
+  for (const Degradation& each : DegradedBy(daemon))
+    EXPECT_EQ(DegradedCauseName(each.cause), std::string("missing_device"));
+}
+
 TEST(DegradedBy, MemoryThatIsNotPinnedIsOneWhereTransfersUseIt) {
   DaemonDescription daemon;
   daemon.ssd_mode = "full";
