@@ -131,6 +131,7 @@ grpc::Status ControlService::ListDevices(grpc::ServerContext* context, const v1:
   const auto description = api_.Describe();
   if (!description) return ToStatus(description.error(), context);
   for (const auto& device : description->devices) ToMessage(device, response->add_devices());
+  for (const auto& device : description->engine.missing) ToMessage(device, response->add_missing());
   return grpc::Status::OK;
 }
 
@@ -175,6 +176,14 @@ grpc::Status ControlService::RetryDevice(grpc::ServerContext* context, const v1:
     return ToStatus(Error{Code::kNotFound, "no device " + std::to_string(request->device())}, context);
   }
   return StatusOf(api_.RetryDevice(CallerOf(*context), static_cast<uint16_t>(request->device())), context);
+}
+
+grpc::Status ControlService::PurgeDevice(grpc::ServerContext* context, const v1::PurgeDeviceRequest* request,
+                                         v1::PurgeDeviceResponse* response) {
+  auto jobs = api_.PurgeDevice(CallerOf(*context), request->uuid());
+  if (!jobs) return ToStatus(jobs.error(), context);
+  for (std::string& job : *jobs) response->add_jobs(std::move(job));
+  return grpc::Status::OK;
 }
 
 grpc::ServerWriteReactor<v1::WatchResponse>* ControlService::Watch(grpc::CallbackServerContext* context,

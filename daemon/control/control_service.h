@@ -48,6 +48,8 @@ class ControlService final : public v1::ControlService::WithCallbackMethod_Watch
                            v1::DrainDeviceResponse* response) override;
   grpc::Status RetryDevice(grpc::ServerContext* context, const v1::RetryDeviceRequest* request,
                            v1::RetryDeviceResponse* response) override;
+  grpc::Status PurgeDevice(grpc::ServerContext* context, const v1::PurgeDeviceRequest* request,
+                           v1::PurgeDeviceResponse* response) override;
   grpc::ServerWriteReactor<v1::WatchResponse>* Watch(grpc::CallbackServerContext* context,
                                                      const v1::WatchRequest* request) override;
 

@@ -207,6 +207,7 @@ void ToMessage(const session::StoredManifestDescription& stored, v1::StoredManif
   message->set_uid(stored.uid);
   message->set_ssd_bytes(stored.ssd_bytes);
   message->set_damage(stored.damage);
+  for (const std::string& uuid : stored.lost_devices) message->add_lost_devices(uuid);
 }
 
 void ToMessage(const session::DaemonDescription& daemon, v1::NodeStatus* message) {
@@ -260,6 +261,14 @@ void ToMessage(const session::DaemonDescription& daemon, v1::NodeStatus* message
   message->set_given_back_bytes_total(daemon.shortage.given_back_bytes);
   message->set_daemon_own_bytes(daemon.shortage.daemon_own_bytes);
   for (const session::DeviceDescription& device : daemon.devices) ToMessage(device, message->add_devices());
+  for (const tiering::MissingDeviceView& device : engine.missing) ToMessage(device, message->add_missing_devices());
+}
+
+void ToMessage(const tiering::MissingDeviceView& device, v1::MissingDevice* message) {
+  message->set_uuid(device.uuid);
+  message->set_path(device.path);
+  message->set_reason(device.reason);
+  message->set_lost_job_count(device.lost_job_count);
 }
 
 void ToMessage(const session::DeviceDescription& device, v1::Device* message) {

@@ -36,6 +36,7 @@ void ToMessage(const session::JobDescription& job, Tokens tokens, v1::Job* messa
 void ToMessage(const session::StoredManifestDescription& stored, v1::StoredManifest* message);
 void ToMessage(const session::DaemonDescription& daemon, v1::NodeStatus* message);
 void ToMessage(const session::DeviceDescription& device, v1::Device* message);
+void ToMessage(const tiering::MissingDeviceView& device, v1::MissingDevice* message);
 void ToMessage(const session::PoolDescription& pool, v1::GetPoolMapResponse* message);
 void ToMessage(const tiering::TensorView& tensor, v1::Tensor* message);
 void ToMessage(const session::Event& event, v1::Event* message);

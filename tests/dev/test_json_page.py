@@ -22,7 +22,10 @@ def test_the_version_is_the_programs() -> None:
 
 def test_every_message_that_is_read_has_its_fields() -> None:
     of = json_page.messages()
-    assert of["ListDevicesResponse"] == {"devices": json_page.Field("array of Device")}
+    assert of["ListDevicesResponse"] == {
+        "devices": json_page.Field("array of Device"),
+        "missing": json_page.Field("array of MissingDevice"),
+    }
     assert of["Job"]["id"].kind == "string" and of["Job"]["token"].may_lack
     assert of["PoolWindow"]["numa_node"].may_lack and of["PoolWindow"]["kind"].kind == "string"
     assert of["Job"]["ranks"].kind == "array of number"

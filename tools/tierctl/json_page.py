@@ -141,6 +141,7 @@ def verbs() -> dict[str, Shape]:
         "device drain DEVICE": {"draining": Field("number", "the device")},
         "device drain DEVICE --undo": {"used": Field("number", "the device")},
         "device retry DEVICE": {"retried": Field("number", "the device")},
+        "device purge UUID": {"purged": Field("string", "the device")} | of["PurgeDeviceResponse"],
         "pool map": of["GetPoolMapResponse"],
     }  # fmt: skip
 

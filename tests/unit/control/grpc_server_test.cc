@@ -396,6 +396,41 @@ TEST_F(GrpcServerTest, UnknownDevicesAreNotFound) {
   }
 }
 
+TEST_F(GrpcServerTest, TellsOfMissingDevicesAndPurgesThem) {
+  api_.description.engine.missing = {{.uuid = "1-2", .path = "/dev/b", .reason = "it is gone", .lost_job_count = 3}};
+  api_.stored = {{.uid = 1001, .name = "lost", .damage = "it is gone", .lost_devices = {"1-2"}}};
+  api_.purged_jobs = {"1001/lost"};
+  auto stub = Stub(options_.admin_socket);
+  grpc::ClientContext list;
+  SetDeadline(&list);
+  v1::ListDevicesResponse devices;
+  ASSERT_TRUE(stub->ListDevices(&list, {}, &devices).ok());
+  ASSERT_EQ(devices.missing_size(), 1);
+  EXPECT_EQ(devices.missing(0).uuid(), "1-2");
+  EXPECT_EQ(devices.missing(0).path(), "/dev/b");
+  EXPECT_EQ(devices.missing(0).reason(), "it is gone");
+  EXPECT_EQ(devices.missing(0).lost_job_count(), 3u);
+  grpc::ClientContext jobs;
+  SetDeadline(&jobs);
+  v1::ListJobsResponse answered;
+  ASSERT_TRUE(stub->ListJobs(&jobs, {}, &answered).ok());
+  ASSERT_EQ(answered.stored_manifests(0).lost_devices_size(), 1);
+  EXPECT_EQ(answered.stored_manifests(0).lost_devices(0), "1-2");
+  v1::PurgeDeviceRequest request;
+  request.set_uuid("1-2");
+  grpc::ClientContext purge;
+  SetDeadline(&purge);
+  v1::PurgeDeviceResponse purged;
+  ASSERT_TRUE(stub->PurgeDevice(&purge, request, &purged).ok());
+  EXPECT_EQ(api_.purged, std::vector<std::string>{"1-2"});
+  ASSERT_EQ(purged.jobs_size(), 1);
+  EXPECT_EQ(purged.jobs(0), "1001/lost");
+  api_.refusal = {Code::kNotFound, "no device is missing"};
+  grpc::ClientContext again;
+  SetDeadline(&again);
+  EXPECT_EQ(stub->PurgeDevice(&again, request, &purged).error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
 TEST_F(GrpcServerTest, StopEndsOpenStreamsAndRemovesTheSockets) {
   auto stub = Stub(options_.control_socket);
   grpc::ClientContext context;
