@@ -58,6 +58,7 @@ def busy() -> Iterator[dict[str, Any]]:
             ask("top --once", "top", "--once", "--interval", "0.1")
             ask("events", "events")
             ask("job list", "job", "list")
+            ask("job list", "job", "list", "--lost")
             ask("job names", "job", "names")
             ask("job show JOB", "job", "show", "train")
             ask("job set JOB", "job", "set", "train", "--limit", "16MiB")

@@ -60,6 +60,21 @@ int PrintDevices(const google::protobuf::RepeatedPtrField<v1::Device>& devices, 
   return kExitOk;
 }
 
+void PrintMissing(const google::protobuf::RepeatedPtrField<v1::MissingDevice>& missing, const OutputOptions& output) {
+  if (missing.empty()) return;
+  const auto or_none = [](const std::string& text) { return text.empty() ? std::string("-") : text; };
+  fmt::print("\nmissing since the start (tierctl device purge UUID gives up what jobs persisted there):\n{}",
+             RenderTable(
+                 {
+                     MakeColumn("UUID", missing, false, [&](const v1::MissingDevice& d) { return or_none(d.uuid()); }),
+                     MakeColumn("PATH", missing, false, [&](const v1::MissingDevice& d) { return or_none(d.path()); }),
+                     MakeColumn("LOST JOBS", missing, true,
+                                [](const v1::MissingDevice& d) { return std::to_string(d.lost_job_count()); }),
+                     MakeColumn("REASON", missing, false, [](const v1::MissingDevice& d) { return d.reason(); }),
+                 },
+                 output));
+}
+
 // The reason of a mode that is none of the causes of "degraded".
 std::string SsdModeText(const v1::NodeStatus& status) {
   if (status.ssd_mode() != v1::SSD_MODE_REDUCED) return WordOf(status.ssd_mode());
@@ -108,6 +123,7 @@ void PrintStatus(const v1::NodeStatus& status, const OutputOptions& output) {
   text.replace(text.find(word), word.size(), Paint(word, causes.empty() ? Mood::kGood : Mood::kWarning, output));
   fmt::print("{}\n", text);
   PrintDevices(status.devices(), output);
+  PrintMissing(status.missing_devices(), output);
 }
 
 // Until no process is attached to any job, or `end` is over: polls, as a daemon that ends meanwhile is an answer too.
@@ -162,8 +178,12 @@ int ShowStatus(const DaemonOptions& options) {
 int ListDevices(const DaemonOptions& options) {
   return Ask<v1::ListDevicesResponse>(options, &Stub::ListDevices, v1::ListDevicesRequest(),
                                       [&](const v1::ListDevicesResponse& answer) {
-                                        if (!options.output.json) return PrintDevices(answer.devices(), options.output);
-                                        PrintJson(ToJson(answer));
+                                        if (options.output.json) {
+                                          PrintJson(ToJson(answer));
+                                          return kExitOk;
+                                        }
+                                        PrintDevices(answer.devices(), options.output);
+                                        PrintMissing(answer.missing(), options.output);
                                         return kExitOk;
                                       });
 }
@@ -192,6 +212,23 @@ int RetryDevice(const DaemonOptions& options, uint32_t device) {
     } else {
       fmt::print("device {}: its quarantined places are used again when nothing else is left\n", device);
     }
+    return kExitOk;
+  });
+}
+
+int PurgeDevice(const DaemonOptions& options, const std::string& uuid) {
+  v1::PurgeDeviceRequest request;
+  request.set_uuid(uuid);
+  return Ask<v1::PurgeDeviceResponse>(options, &Stub::PurgeDevice, request, [&](const v1::PurgeDeviceResponse& answer) {
+    if (options.output.json) {
+      Json document = ToJson(answer);
+      document["purged"] = uuid;
+      PrintJson(document);
+      return kExitOk;
+    }
+    fmt::print("device {} is given up, with what {} {} persisted on it\n", Printable(uuid), answer.jobs_size(),
+               answer.jobs_size() == 1 ? "job" : "jobs");
+    for (const std::string& job : answer.jobs()) fmt::print("  {}\n", Printable(job));
     return kExitOk;
   });
 }

@@ -13,6 +13,7 @@ int ShowStatus(const DaemonOptions& options);
 int ListDevices(const DaemonOptions& options);
 int DrainDevice(const DaemonOptions& options, uint32_t device, bool undo);
 int RetryDevice(const DaemonOptions& options, uint32_t device);
+int PurgeDevice(const DaemonOptions& options, const std::string& uuid);
 struct DrainRequest {
   std::string job;  // Empty: the whole daemon, which then takes no new job or process.
   uint32_t timeout_s = 60;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "tools/tierctl/ask.h"
 #include "tools/tierctl/connection.h"
@@ -63,7 +64,8 @@ int ShowOneJob(const DaemonOptions& options, const v1::Job& job) {
 
 void PrintStored(const google::protobuf::RepeatedPtrField<v1::StoredManifest>& stored, const OutputOptions& output) {
   const auto state = [](const v1::StoredManifest& each) {
-    return each.damage().empty() ? std::string("can be resumed") : "damaged: " + each.damage();
+    if (each.damage().empty()) return std::string("can be resumed");
+    return (each.lost_devices().empty() ? "damaged: " : "lost: ") + each.damage();
   };
   fmt::print("\npersisted by jobs that are not open (tierctl job remove --purge UID/JOB frees it):\n{}",
              RenderTable(
@@ -97,6 +99,38 @@ void PrintJobs(const v1::ListJobsResponse& answer, const OutputOptions& output) 
           },
           output));
   if (answer.stored_manifests_size() != 0) PrintStored(answer.stored_manifests(), output);
+}
+
+void PrintLost(const v1::ListJobsResponse& answer, const OutputOptions& output) {
+  if (answer.stored_manifests().empty()) {
+    fmt::print("no job is lost\n");
+    return;
+  }
+  const auto devices = [](const v1::StoredManifest& each) {
+    return fmt::format("{}", fmt::join(each.lost_devices(), " "));
+  };
+  const auto& lost = answer.stored_manifests();
+  fmt::print(
+      "{}\nWhole again when the devices are back at a restart of tierd; given up by tierctl job remove --purge "
+      "UID/JOB,\n"
+      "or all that is on a device by tierctl device purge UUID (tierctl device list says why it is missing).\n",
+      RenderTable(
+          {
+              MakeColumn("JOB", lost, false, [](const v1::StoredManifest& each) { return each.name(); }),
+              MakeColumn("UID", lost, true, [](const v1::StoredManifest& each) { return std::to_string(each.uid()); }),
+              MakeColumn("HERE", lost, true,
+                         [](const v1::StoredManifest& each) { return HumanBytes(each.ssd_bytes()); }),
+              MakeColumn("MISSING DEVICES", lost, false, devices),
+          },
+          output));
+}
+
+// Leaves only what is lost.
+void KeepLost(v1::ListJobsResponse* answer) {
+  answer->clear_jobs();
+  auto* const stored = answer->mutable_stored_manifests();
+  const auto whole = [](const v1::StoredManifest& each) { return each.lost_devices().empty(); };
+  stored->erase(std::remove_if(stored->begin(), stored->end(), whole), stored->end());
 }
 
 void PrintTensors(const v1::ListTensorsResponse& answer, const OutputOptions& output) {
@@ -169,9 +203,14 @@ std::optional<uint64_t> ParseBytes(const std::string& text) {
   return std::nullopt;
 }
 
-int ListJobs(const DaemonOptions& options) {
-  return AskJobs(options, false, [&](const v1::ListJobsResponse& answer) {
-    options.output.json ? PrintJson(WithoutPageToken(ToJson(answer))) : PrintJobs(answer, options.output);
+int ListJobs(const DaemonOptions& options, bool lost) {
+  return AskJobs(options, false, [&](v1::ListJobsResponse answer) {
+    if (lost) KeepLost(&answer);
+    if (options.output.json) {
+      PrintJson(WithoutPageToken(ToJson(answer)));
+    } else {
+      lost ? PrintLost(answer, options.output) : PrintJobs(answer, options.output);
+    }
     return kExitOk;
   });
 }

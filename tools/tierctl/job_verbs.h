@@ -18,7 +18,8 @@ struct JobChange {
   std::optional<uint64_t> ssd_limit_bytes;
 };
 
-int ListJobs(const DaemonOptions& options);
+// `lost`: only what jobs persisted on devices that are missing.
+int ListJobs(const DaemonOptions& options, bool lost);
 // `show_token`: who reads it may join the job, so it stays out of what is pasted and kept.
 int ShowJob(const DaemonOptions& options, const std::string& name, bool show_token);
 int SetJob(const DaemonOptions& options, const JobChange& change);

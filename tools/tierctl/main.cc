@@ -34,6 +34,7 @@ struct Arguments {
   std::string job;
   std::string tensor;
   std::string path;
+  std::string uuid;
   std::string shell;
   std::string svg;
   std::string guarantee;
@@ -53,6 +54,7 @@ struct Arguments {
   bool wait = false;
   bool named = false;
   bool purge = false;
+  bool lost = false;
 };
 
 // Its own description is left out of the help, where the option's words say it.
@@ -186,8 +188,10 @@ class CommandLine {
 
   void AddJobVerbs() {
     CLI::App* noun = Noun("job", "Jobs: named users of the node");
-    Examples(Verb(noun, "list", "All jobs that you may see", [this] { return ListJobs(args_.daemon); }),
-             {"job list", "job list --json | jq '.jobs[] | [.name, .ram_bytes]'"});
+    CLI::App* list =
+        Verb(noun, "list", "All jobs that you may see", [this] { return ListJobs(args_.daemon, args_.lost); });
+    list->add_flag("--lost", args_.lost, "Only what jobs persisted on SSD devices that are missing");
+    Examples(list, {"job list", "job list --lost", "job list --json | jq '.jobs[] | [.name, .ram_bytes]'"});
     Examples(Verb(noun, "names", "Their names alone, one a line: for scripts and completion",
                   [this] { return ListJobNames(args_.daemon); }),
              {"job names"});
@@ -259,6 +263,10 @@ class CommandLine {
     Examples(format, {"device format /dev/nvme1n1", "device format --force /dev/nvme1n1"});
     Examples(drain, {"device drain 1", "device drain 1 --undo"});
     Examples(retry, {"device retry 0"});
+    CLI::App* purge = Verb(noun, "purge", "Give up a missing device for good, and all that jobs persisted on it",
+                           [this] { return PurgeDevice(args_.daemon, args_.uuid); });
+    purge->add_option("uuid", args_.uuid, "UUID of the device (tierctl device list)")->required();
+    Examples(purge, {"device purge 956cd917-41c1-4fd0-8a5c-2b9e6f1d7a30"});
   }
 
   void AddPoolVerbs() {
