@@ -93,7 +93,7 @@ def engine_us(pid: int, port: int, seconds: float) -> float:
 
 
 def cpu_of_top(socket: str, seconds: float) -> float:
-    """The part of a processor that tierctl top takes, in a terminal that somebody reads."""
+    """The part of a processor that tierctl top takes, in a terminal that is read."""
     ours, theirs = pty.openpty()
     words = [str(BUILD / "tools/tierctl/tierctl"), "--socket", socket, "top"]
     with subprocess.Popen(words, stdin=theirs, stdout=theirs, env=os.environ | {"TERM": "xterm"}) as top:
