@@ -222,7 +222,7 @@ Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& p
   options.tensors_per_job_max = static_cast<uint32_t>(config.jobs.max_tensors);
   options.leases_per_session_max = static_cast<uint32_t>(config.jobs.max_leases);
   options.metadata_bytes_per_uid_max = config.jobs.max_metadata;
-  options.ssd_bytes_per_uid_max = config.jobs.max_ssd_per_uid;
+  if (config.jobs.max_ssd_per_uid != 0) options.quota.ssd.most = config.jobs.max_ssd_per_uid;
   options.write_behind_start = config.engine.write_behind;
   options.evict_start = config.engine.evict;
   options.hash_seed = tokens_.Random();

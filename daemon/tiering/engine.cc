@@ -24,6 +24,7 @@
 #include "daemon/tiering/memory/emptying.h"
 #include "daemon/tiering/memory/growth.h"
 #include "daemon/tiering/memory/hand_over.h"
+#include "daemon/tiering/memory/quota_parts.h"
 #include "daemon/tiering/memory/room.h"
 #include "daemon/tiering/memory/stalled.h"
 #include "daemon/tiering/memory/window_ownership.h"
@@ -60,6 +61,7 @@ Status CheckLimit(const Terms& terms, const char* of) {
 struct JobTerms {
   Terms ram;
   Terms ssd;
+  UserQuota quota;  // Of its user.
   uint64_t resumed_bytes = 0;
 };
 
@@ -79,14 +81,14 @@ Status CheckTerms(const Tables& tables, uint32_t uid, EntitlementIndex job, cons
   if (Status checked = CheckLimit(terms.ram, "a"); !checked) return checked;
   if (Status checked = CheckLimit(terms.ssd, "an SSD"); !checked) return checked;
   if (change.guarantee_bytes) {
-    Status given = tables.ledger.AdmitGuarantee(uid, job, terms.ram.guarantee_bytes);
+    Status given = tables.ledger.AdmitGuarantee(uid, job, terms.ram.guarantee_bytes, terms.quota);
     if (!given) return given;
   }
   if (!change.ssd_guarantee_bytes) return {};
   if (terms.ssd.guarantee_bytes <= terms.resumed_bytes) return {};  // It has them: that takes nothing from others.
   const uint64_t capacity = StorageCapacity(tables) + terms.resumed_bytes;
   const uint64_t kept = KeptBy(tables, uid) - std::min(KeptBy(tables, uid), terms.resumed_bytes);
-  return tables.storage.AdmitGuarantee(uid, job, terms.ssd.guarantee_bytes, {capacity, kept});
+  return tables.storage.AdmitGuarantee(uid, job, terms.ssd.guarantee_bytes, {capacity, kept}, terms.quota.ssd);
 }
 
 // Jobs whose resume has ended.
@@ -259,16 +261,18 @@ Status Engine::OpenJob(JobId id, const JobOptions& options) {
   }
   const JobTerms terms{.ram = {options.guarantee_bytes, options.limit_bytes},
                        .ssd = {options.ssd_guarantee_bytes, options.ssd_limit_bytes},
+                       .quota = options.quota.value_or(tables.options.quota),
                        .resumed_bytes = options.resume ? ResumedBytes(tables, options.key) : 0};
   const TermsChange asked{.guarantee_bytes = options.guarantee_bytes,
                           .ssd_guarantee_bytes = options.ssd_guarantee_bytes};
   if (Status given = CheckTerms(tables, options.uid, kNoEntitlement, terms, asked); !given) return given;
   JobState& opened = tables.jobs.Open(id, options,
                                       {.metadata = &tables.metadata.Open(options.uid),
-                                       .entitlement = tables.ledger.Open(id, options.uid, terms.ram),
+                                       .entitlement = tables.ledger.Open(id, options.uid, terms.ram, terms.quota),
                                        .policy = std::make_unique<RecencyPolicy>(tables.pieces)});
-  tables.storage.Open(opened.entitlement, options.uid, terms.ssd);
+  tables.storage.Open(opened.entitlement, options.uid, terms.ssd, terms.quota.ssd);
   tables.waits.OpenQueue(opened);
+  OnQuotaDivided(tables, opened);
   const Status adopted = AdoptManifest(tables, opened, options.resume);
   if (!adopted) CloseJob(id, "its manifest cannot be resumed", false);
   return adopted;
@@ -282,7 +286,8 @@ Status Engine::SetJob(JobId id, const TermsChange& change) {
   const JobTerms terms{
       .ram = {change.guarantee_bytes.value_or(is.guarantee_bytes), change.limit_bytes.value_or(is.limit_bytes)},
       .ssd = {change.ssd_guarantee_bytes.value_or(is.ssd_guarantee_bytes),
-              change.ssd_limit_bytes.value_or(is.ssd_limit_bytes)}};
+              change.ssd_limit_bytes.value_or(is.ssd_limit_bytes)},
+      .quota = tables.ledger.UserOf(job->entitlement).quota};
   if (Status given = CheckTerms(tables, is.uid, job->entitlement, terms, change); !given) return given;
   JobRecord& record = tables.jobs.Edit(*job);
   record.guarantee_bytes = terms.ram.guarantee_bytes;
@@ -293,7 +298,16 @@ Status Engine::SetJob(JobId id, const TermsChange& change) {
   tables.storage.Set(job->entitlement, terms.ssd);
   tables.waits.OnRoomEverywhere();  // The entitlements of others have changed too.
   tables.jobs.NeedMaintenance(*job);
+  OnQuotaDivided(tables, *job);
   return {};
+}
+
+void Engine::SetQuota(uint32_t uid, const UserQuota& quota) {
+  Tables& tables = state_->tables;
+  tables.storage.SetQuota(uid, quota.ssd);
+  if (!tables.ledger.SetQuota(uid, quota)) return;
+  OnOtherParts(tables, uid);
+  tables.waits.OnRoomEverywhere();  // What other users are promised has changed too.
 }
 
 std::vector<StoredManifest> Engine::StoredManifests(const std::string& prefix, size_t max) const {
@@ -324,7 +338,10 @@ Status Engine::OpenSession(SessionId id, JobId job_id) {
   }
   SessionState& session = *opened;
   tables.sessions.Edit(session).step = job->record.steps;
-  if (job->sessions.empty()) tables.ledger.SetLive(job->entitlement, true);
+  if (job->sessions.empty()) {
+    tables.ledger.SetLive(job->entitlement, true);
+    OnQuotaDivided(tables, *job);
+  }
   job->sessions.Attach(id, session);
   job->sessions.NoteRequest(tables.turn.now());
   return {};

@@ -25,6 +25,9 @@ class EnginePort {
   // and is closed when it reports a failure; CloseJob may come before either.
   virtual Status OpenJob(JobId job, const JobOptions& options) = 0;
   virtual Status SetJob(JobId job, const TermsChange& change) = 0;  // Fails as OpenJob does, and then changes nothing.
+  // What all jobs of the user may have together from now on. What they have already, and guarantees, stay; RAM beyond
+  // the quota is evicted as far as no lease holds it. A user without jobs is not remembered: OpenJob says it again.
+  virtual void SetQuota(uint32_t uid, const UserQuota& quota) = 0;
   // Ends its sessions (REVOKED) and frees everything. A named job's manifest stays unless `purge`. A job ends by this
   // call and by EndSession alone.
   virtual void CloseJob(JobId job, const std::string& reason, bool purge) = 0;

@@ -14,6 +14,7 @@
 #include "daemon/storage/extent_store.h"
 #include "daemon/storage/manifest_store.h"
 #include "daemon/storage/transfer.h"
+#include "daemon/tiering/api/quota.h"
 #include "daemon/tiering/api/request.h"
 
 namespace tier::tiering {
@@ -61,7 +62,7 @@ struct EngineOptions {
   uint32_t keys_per_job_max = 1u << 22;
   uint64_t key_bytes_per_job_max = 64 * kMiB;  // All its keys together.
   uint64_t metadata_bytes_per_uid_max = kGiB;  // Of the daemon's own memory (tables/metadata_budget.h).
-  uint64_t ssd_bytes_per_uid_max = 0;          // Of tensors, on SSD devices (tables/storage_ledger.h); 0: no quota.
+  UserQuota quota;                             // Of users whose jobs are opened without one.
   double write_behind_start = 0.50;            // Part of a share that is dirty: begin writing the coldest.
   double evict_start = 0.90;                   // Part of a share in use: begin dropping clean, cold pieces.
   uint64_t hash_seed = 0;                      // Of the tensor table. Secret: clients choose the ids.
@@ -95,6 +96,7 @@ struct JobOptions {
   uint64_t limit_bytes = 0;          // 0: none.
   uint64_t ssd_guarantee_bytes = 0;  // Of SSD devices, which it may always fill.
   uint64_t ssd_limit_bytes = 0;      // 0: none.
+  std::optional<UserQuota> quota;    // Of the user, from now on. None: EngineOptions::quota.
   bool named = false;                // Kept when its last session ends.
   bool resume = false;               // Load its manifest.
   bool replace_existing = false;     // A manifest that an earlier run left may be replaced, though it was not resumed.

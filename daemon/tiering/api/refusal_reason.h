@@ -12,7 +12,7 @@ namespace tier::tiering {
 
 enum class RefusalReason : uint8_t {
   kRequest,      // What was asked for is wrong, is not there or is not allowed.
-  kLimit,        // More than the job may have: its limit, or what other jobs are guaranteed.
+  kLimit,        // More than the job may have: its limit, its user's quota, or what other jobs are guaranteed.
   kOwnLeases,    // Leases of the session itself.
   kOtherLeases,  // Leases of other jobs beyond their guarantees.
   kConflict,     // Leases, transfers or updates of others at the same tensor.

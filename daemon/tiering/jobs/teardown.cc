@@ -13,6 +13,7 @@
 #include "daemon/tiering/leases/grants.h"
 #include "daemon/tiering/leases/rollback.h"
 #include "daemon/tiering/leases/updates.h"
+#include "daemon/tiering/memory/quota_parts.h"
 #include "daemon/tiering/memory/window_ownership.h"
 #include "daemon/tiering/pieces/catalog.h"
 #include "daemon/tiering/pieces/deferred_free.h"
@@ -81,6 +82,7 @@ void CloseNow(Tables& tables, JobState& job) {
   job.prefetches.Clear();
   DropReplay(tables, job);
   tables.jobs.Close(job);
+  OnQuotaDivided(tables, job);
   tables.waits.OnRoomEverywhere();  // The arena has room again, now or soon.
 }
 
@@ -121,6 +123,7 @@ void EndSession(Tables& tables, SessionState& session, const Ending& ending) {
   if (!job.sessions.empty()) return;
   job.prefetches.Clear();  // No session is left that has announced a use.
   tables.ledger.SetLive(job.entitlement, false);
+  OnQuotaDivided(tables, job);
   tables.waits.OnRoomEverywhere();  // Other jobs' parts are larger now.
   OnSessionsGone(tables, job);
 }

@@ -110,7 +110,7 @@ std::vector<BlockContent> ChoosePacked(Tables& tables, const JobState& job, uint
 }  // namespace
 
 bool MayCompact(const Tables& tables, const JobState& job, uint64_t pages) {
-  return tables.ports.copier != nullptr && job.pool.free_pages() >= pages && WithinLimit(job, pages) &&
+  return tables.ports.copier != nullptr && job.pool.free_pages() >= pages && WithinLimit(tables, job, pages) &&
          job.moves.failures_in_a_row() < kFailuresInARowMax;
 }
 

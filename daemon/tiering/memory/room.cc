@@ -121,7 +121,7 @@ bool EvictOne(Tables& tables, JobState& job, uint32_t pages, MayEvict may_evict)
 }
 
 base::PageRun TakeFree(const Tables& tables, JobState& job, uint32_t pages, uint32_t near) {
-  if (!WithinLimit(job, pages)) return {};
+  if (!WithinLimit(tables, job, pages)) return {};
   const base::PageRun run = job.pool.TryAllocateRun(pages, near);
   if (run || pages == kPagesPerBlock || !SlotsTakeBlocks(tables, job)) return run;
   return job.pool.TryAllocateRun(kPagesPerBlock, near);
@@ -260,9 +260,9 @@ bool RoomUnderWay(const JobState& job) {
 
 }  // namespace
 
-bool WithinLimit(const JobState& job, uint64_t pages) {
-  const uint64_t limit = job.record.limit_bytes;
-  return limit == 0 || job.used_pages() + pages <= std::max(limit / kPageSize, uint64_t{1});
+bool WithinLimit(const Tables& tables, const JobState& job, uint64_t pages) {
+  const uint64_t limit = tables.ledger.LimitOf(job.entitlement);
+  return limit == kUnlimited || job.used_pages() + pages <= std::max(limit / kPageSize, uint64_t{1});
 }
 
 base::PageRun TakeRun(Tables& tables, JobState& job, uint32_t pages, const MakeRoom& how) {
@@ -281,7 +281,7 @@ base::PageRun TakeRun(Tables& tables, JobState& job, uint32_t pages, const MakeR
 
 bool TakeRuns(Tables& tables, JobState& job, uint32_t blocks, uint32_t tail_pages) {
   tables.scratch.runs.clear();
-  if (!WithinLimit(job, uint64_t{blocks} * kPagesPerBlock + tail_pages)) return false;
+  if (!WithinLimit(tables, job, uint64_t{blocks} * kPagesPerBlock + tail_pages)) return false;
   return job.pool.TryAllocate(blocks, tail_pages, &tables.scratch.runs);
 }
 

@@ -10,7 +10,7 @@ namespace tier::tiering {
 inline constexpr uint32_t kWriteFailuresBeforeRefusal = 4;
 
 // The job may use so many pages more.
-bool WithinLimit(const JobState& job, uint64_t pages);
+bool WithinLimit(const Tables& tables, const JobState& job, uint64_t pages);
 // What may be evicted for room.
 enum class MayEvict : uint8_t {
   kNothing,

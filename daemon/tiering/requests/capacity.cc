@@ -73,9 +73,11 @@ std::string Bounds(const Tables& tables, const JobState& job, const Capacity& ca
   }
   if (capacity.room.by_quota) {
     return fmt::format(
-        "user {} may have {} on SSD (jobs.max_ssd_per_uid), of which {} are left to this job; free "
-        "tensors of this job or of that user's others",
-        job.record.uid, FormatBytes(tables.storage.quota()), FormatBytes(capacity.bytes));
+        "user {} may have {} on SSD ({}), of which {} are left to this job; free tensors of this job or of that "
+        "user's others, or have an administrator raise the quota (tierctl quota set)",
+        job.record.uid, FormatBytes(tables.storage.QuotaOf(job.entitlement).most),
+        DescribeOrigin(tables.storage.QuotaOf(job.entitlement).origin, "jobs.max_ssd_per_uid"),
+        FormatBytes(capacity.bytes));
   }
   if (capacity.room.by_user) {
     return fmt::format(

@@ -97,6 +97,20 @@ std::string KeptByIt(const Tables& tables, const JobState& job) {
       FormatBytes(kept));
 }
 
+// The quota of its user, where that keeps the job from so many bytes.
+std::string QuotaNote(const Tables& tables, const JobState& job, uint64_t requested_bytes) {
+  const Ledger& ledger = tables.ledger;
+  const uint64_t allowed = ledger.AllowedTo(job.entitlement);
+  if (!ledger.BoundByQuota(job.entitlement)) return {};
+  if (ledger.HeldBy(job.entitlement) + requested_bytes <= allowed) return {};
+  const EntitledUser& user = ledger.UserOf(job.entitlement);
+  return fmt::format(
+      "; user {} may have {} of RAM ({}): its jobs are guaranteed {} of that and share the rest, this job may have {}, "
+      "with {} jobs of the user that have sessions",
+      job.record.uid, FormatBytes(user.quota.ram.most), DescribeOrigin(user.quota.ram.origin, "jobs"),
+      FormatBytes(user.guaranteed), FormatBytes(allowed), user.live);
+}
+
 proto::ErrorRecord Figures(const Tables& tables, const JobState& job, uint64_t requested_bytes) {
   return {.requested = requested_bytes,
           .available = job.pool.free_pages() * kPageSize,
@@ -128,12 +142,17 @@ std::string HoldersOf(const Tables& tables, const JobState& job, TensorIndex ten
 
 // What would make room for so many bytes: that depends on whose leases hold it.
 const char* Advice(const Tables& tables, const JobState& job, uint64_t requested_bytes) {
+  const bool by_quota = tables.ledger.BoundByQuota(job.entitlement);
+  if (by_quota && requested_bytes > tables.ledger.AllowedTo(job.entitlement)) {
+    return "close other jobs of this user, or have an administrator raise the quota (tierctl quota set)";
+  }
   if (requested_bytes > tables.ledger.LeaseMax(job.entitlement)) return "raise the job's limit or the arena";
   if (tables.ledger.HeldBy(job.entitlement) + requested_bytes <= tables.ledger.AllowedTo(job.entitlement)) {
     return tables.ledger.LeasedBy(job.entitlement) == 0
                ? "wait until the other jobs release leases, guarantee more to this job, or raise the arena"
                : "release leases of this job or of the others, guarantee more to this job, or raise the arena";
   }
+  if (by_quota) return "release leases, or have an administrator raise the user's quota (tierctl quota set)";
   return "release leases, or raise the job's limit or the arena";
 }
 
@@ -275,13 +294,13 @@ Refusal NoMemoryRefusal(const Tables& tables, const JobState& job, uint64_t requ
   refusal.record = Figures(tables, job, requested_bytes);
   const std::string others = OtherHolders(tables, job);
   refusal.detail = fmt::format(
-      "{} of RAM asked for, {} free in the job's windows ({} held, share {}); {}; of the arena of {} all jobs hold "
+      "{} of RAM asked for, {} free in the job's windows ({} held, share {}); {}{}; of the arena of {} all jobs hold "
       "{}{}{}{}{}; {}{}{}",
       FormatBytes(requested_bytes), FormatBytes(refusal.record.available),
       FormatBytes(tables.ledger.HeldBy(job.entitlement)), FormatBytes(refusal.record.limit), Holders(job),
-      FormatBytes(tables.ledger.arena_bytes()), FormatBytes(tables.ports.windows.arena_bytes()), HostShortage(tables),
-      others.empty() ? "" : ": ", others, Debtors(tables), Advice(tables, job, requested_bytes), OwedSince(tables, job),
-      KeptByIt(tables, job));
+      QuotaNote(tables, job, requested_bytes), FormatBytes(tables.ledger.arena_bytes()),
+      FormatBytes(tables.ports.windows.arena_bytes()), HostShortage(tables), others.empty() ? "" : ": ", others,
+      Debtors(tables), Advice(tables, job, requested_bytes), OwedSince(tables, job), KeptByIt(tables, job));
   return refusal;
 }
 

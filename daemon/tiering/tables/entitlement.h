@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "daemon/base/time.h"
+#include "daemon/tiering/api/quota.h"
 #include "daemon/tiering/api/request.h"
 
 namespace tier::tiering {
@@ -52,6 +53,10 @@ struct EntitledUser {
   uint32_t jobs = 0;  // Used records.
   uint32_t equal_parts = 0;
   uint32_t entitled = 0;
+  uint32_t live = 0;        // With sessions, and not ended.
+  uint32_t open = 0;        // Not ended.
+  uint64_t guaranteed = 0;  // Bytes, over its jobs.
+  UserQuota quota;
 };
 static_assert(std::is_trivially_copyable_v<EntitledUser>);
 

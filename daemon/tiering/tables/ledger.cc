@@ -47,18 +47,17 @@ Ledger::Ledger(uint64_t arena_bytes, SmallestWindows windows)
              "arena {}, windows of {} and {}", arena_, windows_.block, windows_.slot);
 }
 
-uint64_t Ledger::Allowed(const Entitlement& job) const {
-  return job.terms.limit_bytes == 0 ? arena_ : std::min(job.terms.limit_bytes, arena_);
-}
+uint64_t Ledger::Allowed(const Entitlement& job) const { return std::min(Limit(job), arena_); }
 
 uint64_t Ledger::EqualPart(const Entitlement& job, uint64_t unpromised) const {
   const uint64_t part = unpromised / users_with_parts_ / users_[job.user].equal_parts;
   return std::min(Allowed(job), AlignDown(part, kPageSize));
 }
 
-Status Ledger::AdmitGuarantee(uint32_t uid, EntitlementIndex job, uint64_t bytes) const {
+Status Ledger::AdmitGuarantee(uint32_t uid, EntitlementIndex job, uint64_t bytes, const UserQuota& quota) const {
   if (bytes == 0) return {};
   const Entitlement* changed = job == kNoEntitlement ? nullptr : &At(job);
+  if (Status within = AdmitWithinQuota(uid, changed, bytes, quota); !within) return within;
   const auto found = user_by_uid_.find(uid);
   const uint32_t own = found == user_by_uid_.end() ? UINT32_MAX : found->second;
   const bool own_counts = own != UINT32_MAX && users_[own].entitled != 0;
@@ -91,7 +90,7 @@ Status Ledger::AdmitGuarantee(uint32_t uid, EntitlementIndex job, uint64_t bytes
                           FormatBytes(PartForNobody()), FormatBytes(left), MostOf(std::move(by_user))));
 }
 
-uint32_t Ledger::UserOf(uint32_t uid) {
+uint32_t Ledger::MakeUser(uint32_t uid) {
   const auto found = user_by_uid_.find(uid);
   if (found != user_by_uid_.end()) return found->second;
   auto index = static_cast<uint32_t>(users_.size());
@@ -115,6 +114,9 @@ void Ledger::Change(EntitlementIndex job, Apply change) {
     if (entry.equal_part() && alone) users_with_parts_ += static_cast<uint32_t>(sign);
     if (entry.equal_part()) user.equal_parts += static_cast<uint32_t>(sign);
     if (entry.entitled()) user.entitled += static_cast<uint32_t>(sign);
+    if (!entry.ended) user.open += static_cast<uint32_t>(sign);
+    if (!entry.ended && entry.live) user.live += static_cast<uint32_t>(sign);
+    user.guaranteed += static_cast<uint64_t>(sign) * entry.guarantee();
     guaranteed_ += static_cast<uint64_t>(sign) * entry.guarantee();
     leased_beyond_ += static_cast<uint64_t>(sign) * entry.Beyond(entry.leased);
   };
@@ -148,15 +150,17 @@ void Ledger::LowerClaims() {
   CountClaims();
 }
 
-EntitlementIndex Ledger::Open(JobId id, uint32_t uid, Terms terms) {
+EntitlementIndex Ledger::Open(JobId id, uint32_t uid, Terms terms, const UserQuota& quota) {
   if (free_jobs_.empty()) {
     free_jobs_.push_back(EntitlementIndex{static_cast<uint32_t>(jobs_.size())});
     jobs_.emplace_back();
   }
   const EntitlementIndex index = free_jobs_.back();
   free_jobs_.pop_back();
-  const uint32_t user = UserOf(uid);
+  const uint32_t user = MakeUser(uid);
   ++users_[user].jobs;
+  ++users_[user].open;
+  users_[user].quota = quota;
   jobs_[static_cast<uint32_t>(index)] = {.id = id, .user = user, .used = true};
   Set(index, terms);
   return index;
@@ -411,7 +415,7 @@ Growth Ledger::GrowthOf(EntitlementIndex job, uint64_t window_bytes) const {
   // A limit is kept page by page where pages are taken; the last window of each kind may reach beyond it.
   const uint64_t beyond = windows_.block == windows_.slot ? 0 : windows_.slot;
   const uint64_t limit = AlignUp(Allowed(entry), windows_.block) + beyond;
-  const uint64_t most = entry.terms.limit_bytes == 0 ? arena_ : std::min(limit, arena_);
+  const uint64_t most = Limit(entry) == kUnlimited ? arena_ : std::min(limit, arena_);
   if (entry.ended || next > most) return Growth::kNone;
   return entry.counted() < entry.promised || next <= FirmBytes(job) ? Growth::kOwn : Growth::kBorrowed;
 }

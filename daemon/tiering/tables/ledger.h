@@ -3,7 +3,7 @@
 //
 // Of one job, in bytes:
 //   promised   its explicit guarantee, or its equal part of what is not guaranteed. It gets as much when it asks.
-//   allowed    its limit, and at most the arena.
+//   allowed    its limit, its part of its user's quota, and at most the arena.
 //   firm       what no other job is promised, within its limit. Pieces that cannot leave RAM may lie here.
 //   unpacked   windows beyond the firm bytes, of the part that is promised to no job: room lost between slots that no
 //              move packs closer, so that a job whose tensors fit its promise is not refused for lack of it.
@@ -24,6 +24,12 @@
 // among these jobs of each user: N jobs of one user are one share. A job without sessions is promised its explicit
 // guarantee only. What a job leases beyond its promise is a surplus; it does not raise the promise.
 //
+// A user's quota of RAM is divided among its jobs: each has its explicit guarantee, and the jobs with sessions have
+// equal parts of the rest; where none has sessions, all have. So the jobs of a user may hold no more than the quota
+// together, and what one of them may hold does not depend on what others hold just now: memory is never taken from
+// other users for a job that its own user's other jobs keep from growing. A guarantee that was given before the quota
+// was lowered stays.
+//
 // The arena that is divided is the configured one: promises do not move with the free memory of the host. A shortage of
 // the host is a debt (SetHost). While there is one no job grows, and hand-over asks back the debt in addition to what
 // jobs are owed: what jobs have beyond their promises first, then beyond their guarantees, then the rest (DebtDepth).
@@ -33,9 +39,9 @@
 // however large the windows of others are. SSD space is counted in storage_ledger.h.
 //
 // Invariants: Σ promised + PartForNobody() <= arena. promised <= allowed, where a guarantee is at most the limit.
-// leased_beyond() is the sum over all jobs. claimed != 0 only while held < promised. overdue <= returning. Promises
-// change only in Open, Set, SetLive and End. Every query is O(1), except AdmitGuarantee and the lists, which are
-// O(jobs).
+// Σ allowed of a user <= its quota, or its guarantees. leased_beyond() is the sum over all jobs. claimed != 0 only
+// while held < promised. overdue <= returning. Promises change only in Open, Set, SetQuota, SetLive and End. Every
+// query is O(1), except AdmitGuarantee and the lists, which are O(jobs).
 #pragma once
 
 #include <algorithm>
@@ -80,11 +86,13 @@ class Ledger {
 
   // May a job of this user have this guarantee? `job`: the one that is changed, or kNoEntitlement for a new one. The
   // other guarantees and PartForNobody stay, and each job with sessions and without a guarantee keeps what it would
-  // have if all users, and all jobs of its user, had equal parts, and never less than it leases now. NO_MEMORY with
-  // figures.
-  Status AdmitGuarantee(uint32_t uid, EntitlementIndex job, uint64_t bytes) const;
-  // REQUIRES (also for Set): AdmitGuarantee allowed it.
-  EntitlementIndex Open(JobId id, uint32_t uid, Terms terms);
+  // have if all users, and all jobs of its user, had equal parts, and never less than it leases now. All guarantees of
+  // the user fit its quota; one that is not raised takes nothing of that. NO_MEMORY with figures.
+  Status AdmitGuarantee(uint32_t uid, EntitlementIndex job, uint64_t bytes, const UserQuota& quota) const;
+  // The quota is its user's from now on. REQUIRES (also for Set): AdmitGuarantee allowed it.
+  EntitlementIndex Open(JobId id, uint32_t uid, Terms terms, const UserQuota& quota);
+  // Without effect for a user without jobs. Guarantees stay as they are. True: it was another quota.
+  bool SetQuota(uint32_t uid, const UserQuota& quota);
   void Set(EntitlementIndex job, Terms terms);
   void SetLive(EntitlementIndex job, bool live);  // Its first session came, or its last one went.
   void End(EntitlementIndex job);                 // It loses its entitlement. What it holds comes back by itself.
@@ -150,6 +158,10 @@ class Ledger {
   uint64_t PartForNobody() const { return arena_ - divisible_; }
   uint64_t PromisedTo(EntitlementIndex job) const { return At(job).promised; }
   uint64_t AllowedTo(EntitlementIndex job) const;
+  uint64_t LimitOf(EntitlementIndex job) const;  // As AllowedTo, but kUnlimited without limit and quota.
+  // The user's quota of RAM keeps the job from more, and not its own limit.
+  bool BoundByQuota(EntitlementIndex job) const;
+  const EntitledUser& UserOf(EntitlementIndex job) const { return users_[At(job).user]; }
   uint64_t FirmBytes(EntitlementIndex job) const;
   // The same with what may be unpacked.
   uint64_t OwnBytes(EntitlementIndex job) const;
@@ -231,12 +243,15 @@ class Ledger {
     return jobs_[index];
   }
   Entitlement& At(EntitlementIndex job) { return const_cast<Entitlement&>(std::as_const(*this).At(job)); }
+  uint64_t Limit(const Entitlement& job) const;
+  uint64_t PartOfQuota(const Entitlement& job) const;
   uint64_t Allowed(const Entitlement& job) const;
+  Status AdmitWithinQuota(uint32_t uid, const Entitlement* changed, uint64_t bytes, const UserQuota& quota) const;
   uint64_t EqualPart(const Entitlement& job, uint64_t unpromised) const;
   uint64_t BeyondDepth(const Entitlement& job) const;
   uint64_t Lendable(EntitlementIndex job) const;
   uint64_t InSlotWindows(uint64_t bytes) const { return AlignUp(bytes, windows_.slot); }
-  uint32_t UserOf(uint32_t uid);
+  uint32_t MakeUser(uint32_t uid);
   // Makes a change that may alter the promises.
   template <typename Apply>
   void Change(EntitlementIndex job, Apply change);
@@ -244,6 +259,7 @@ class Ledger {
   bool OwedOfGuarantee(const Entitlement& job) const;
   void CountClaims();  // Finds the top claim, and how many are of guarantees.
   void LowerClaims();  // To what is lacking.
+  void CheckQuotas() const;
   void DropWish();
   void RemoveClaim(EntitlementIndex job);
 

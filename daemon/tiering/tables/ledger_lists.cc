@@ -50,6 +50,7 @@ std::vector<Ledger::Holder> Ledger::ListOthers(EntitlementIndex job, size_t max)
 }
 
 void Ledger::CheckInvariants() const {
+  CheckQuotas();
   uint64_t promised = 0;
   uint64_t claimed = 0;
   uint64_t returning = 0;

@@ -37,17 +37,18 @@ uint64_t StorageLedger::ClaimedBy(uint32_t uid) const {
   return user == users_.end() ? 0 : user->second.claimed;
 }
 
-Status StorageLedger::AdmitGuarantee(uint32_t uid, EntitlementIndex job, uint64_t bytes, Space space) const {
+Status StorageLedger::AdmitGuarantee(uint32_t uid, EntitlementIndex job, uint64_t bytes, Space space,
+                                     const QuotaLimit& quota) const {
   if (bytes == 0) return {};
   const uint64_t own = job == kNoEntitlement ? 0 : At(job).claim();
   if (bytes <= own) return {};  // It takes nothing from others, whatever the capacity is now.
   const uint64_t of_user = ClaimedBy(uid) - own + space.kept;
-  if (quota_ != 0 && bytes > Minus(quota_, of_user)) {
-    return Fail(
-        Code::kNoSpace,
-        fmt::format("an SSD guarantee of {} cannot be given: user {} may have {} on SSD (jobs.max_ssd_per_uid), "
-                    "of which other jobs and what is persisted have or are guaranteed {}",
-                    FormatBytes(bytes), uid, FormatBytes(quota_), FormatBytes(of_user)));
+  if (bytes > Minus(quota.most, of_user)) {
+    return Fail(Code::kNoSpace,
+                fmt::format("an SSD guarantee of {} cannot be given: user {} may have {} on SSD ({}), of which other "
+                            "jobs and what is persisted have or are guaranteed {}",
+                            FormatBytes(bytes), uid, FormatBytes(quota.most),
+                            DescribeOrigin(quota.origin, "jobs.max_ssd_per_uid"), FormatBytes(of_user)));
   }
   const uint64_t others = claimed_ - own;
   const uint64_t left = Minus(space.capacity - space.capacity / kPartForNextJobDivisor, others);
@@ -59,13 +60,19 @@ Status StorageLedger::AdmitGuarantee(uint32_t uid, EntitlementIndex job, uint64_
                   FormatBytes(bytes), FormatBytes(space.capacity), FormatBytes(others), FormatBytes(left)));
 }
 
-void StorageLedger::Open(EntitlementIndex job, uint32_t uid, Terms terms) {
+void StorageLedger::Open(EntitlementIndex job, uint32_t uid, Terms terms, const QuotaLimit& quota) {
   const auto index = static_cast<uint32_t>(job);
   if (jobs_.size() <= index) jobs_.resize(index + size_t{1});
   TIER_CHECK(!jobs_[index].open, "SSD entitlement {} is open", index);
   jobs_[index] = {.uid = uid, .open = true};
   ++users_[uid].jobs;
+  users_[uid].quota = quota;
   Set(job, terms);
+}
+
+void StorageLedger::SetQuota(uint32_t uid, const QuotaLimit& quota) {
+  const auto user = users_.find(uid);
+  if (user != users_.end()) user->second.quota = quota;
 }
 
 void StorageLedger::Set(EntitlementIndex job, Terms terms) {
@@ -113,7 +120,8 @@ StorageLedger::Room StorageLedger::RoomOf(EntitlementIndex job, Space space) con
     room.by_user = false;
     room.by_limit = true;
   }
-  const uint64_t quota = quota_ == 0 ? UINT64_MAX : Minus(quota_, room.of_user);
+  const QuotaLimit& of_user = users_.at(entry.uid).quota;
+  const uint64_t quota = of_user.any() ? Minus(of_user.most, room.of_user) : kUnlimited;
   if (quota < room.allowed) {
     room.allowed = quota;
     room.by_user = false;

@@ -14,7 +14,7 @@
 // A job may have its guarantee or, where that is more, all but a sixteenth of what the claims of the other jobs leave.
 // Beyond their guarantees the jobs of a user have together all but a thirty-second of what the claims of other users
 // leave. So a job without limit leaves something for the next one, and N jobs of one user for the next user. A user's
-// jobs claim at most the quota together. What manifests of the user's jobs keep beside pieces, also of jobs that are
+// jobs claim at most its quota together. What manifests of the user's jobs keep beside pieces, also of jobs that are
 // closed, counts as the user's too (`kept`).
 //
 // The capacity comes with each question: it changes with the state of the devices, and with what manifests hold. Where
@@ -35,8 +35,6 @@ namespace tier::tiering {
 
 class StorageLedger {
  public:
-  explicit StorageLedger(uint64_t quota_per_uid) : quota_(quota_per_uid) {}  // 0: none.
-
   // What the devices can hold of tensors now, and what manifests of the user of the job in question keep beside that.
   struct Space {
     uint64_t capacity = 0;
@@ -44,9 +42,12 @@ class StorageLedger {
   };
   // May a job of this user be guaranteed so much? `job`: the one that is changed, or kNoEntitlement for a new one.
   // NO_SPACE with figures.
-  Status AdmitGuarantee(uint32_t uid, EntitlementIndex job, uint64_t bytes, Space space) const;
-  // It has the index that Ledger::Open gave it. REQUIRES (also for Set): AdmitGuarantee allowed it.
-  void Open(EntitlementIndex job, uint32_t uid, Terms terms);
+  Status AdmitGuarantee(uint32_t uid, EntitlementIndex job, uint64_t bytes, Space space, const QuotaLimit& quota) const;
+  // It has the index that Ledger::Open gave it. The quota is its user's from now on. REQUIRES (also for Set):
+  // AdmitGuarantee allowed it.
+  void Open(EntitlementIndex job, uint32_t uid, Terms terms, const QuotaLimit& quota);
+  // Without effect for a user without jobs. What its jobs have stays.
+  void SetQuota(uint32_t uid, const QuotaLimit& quota);
   void Set(EntitlementIndex job, Terms terms);
   void End(EntitlementIndex job);     // It is guaranteed nothing more.
   void Remove(EntitlementIndex job);  // REQUIRES: ended; it uses nothing.
@@ -68,7 +69,7 @@ class StorageLedger {
   uint64_t LimitOf(EntitlementIndex job) const { return At(job).terms.limit_bytes; }
   uint64_t claimed() const { return claimed_; }
   uint64_t used() const { return used_; }  // By all jobs.
-  uint64_t quota() const { return quota_; }
+  const QuotaLimit& QuotaOf(EntitlementIndex job) const { return users_.at(At(job).uid).quota; }
 
   void CheckInvariants() const;  // O(jobs).
 
@@ -86,6 +87,7 @@ class StorageLedger {
   struct User {
     uint64_t claimed = 0;
     uint32_t jobs = 0;
+    QuotaLimit quota;
   };
   const Entry& At(EntitlementIndex job) const {
     const auto index = static_cast<uint32_t>(job);
@@ -97,7 +99,6 @@ class StorageLedger {
   void Change(EntitlementIndex job, Apply change);
   uint64_t ClaimedBy(uint32_t uid) const;
 
-  uint64_t quota_;
   std::vector<Entry> jobs_;  // By EntitlementIndex.
   std::unordered_map<uint32_t, User> users_;
   uint64_t claimed_ = 0;

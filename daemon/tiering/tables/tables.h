@@ -50,7 +50,6 @@ struct Tables {
         windows(engine_ports.windows),
         ledger(engine_ports.windows.arena_limit_bytes(),
                {.block = windows.sizes(WindowKind::kBlock).least, .slot = windows.grain()}),
-        storage(engine_options.ssd_bytes_per_uid_max),
         metadata(engine_options.metadata_bytes_per_uid_max),
         names(tensors, engine_options.hash_seed),
         devices(engine_ports.extents.device_count()),

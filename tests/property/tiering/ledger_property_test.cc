@@ -46,10 +46,10 @@ class Model {
   void Step(uint8_t what, uint8_t who, uint16_t amount) {
     const Terms terms{.guarantee_bytes = amount % 3 == 0 ? 0 : amount * kPageSize,
                       .limit_bytes = amount % 5 == 0 ? std::max<uint64_t>(amount, 1) * 2 * kPageSize : 0};
-    if (what % 13 == 0 || jobs_.empty()) return Open(who % 5, terms);
+    if (what % 14 == 0 || jobs_.empty()) return Open(who % 5, terms);
     auto job = std::next(jobs_.begin(), who % jobs_.size());
     ModelJob& entry = job->second;
-    switch (what % 13) {
+    switch (what % 14) {
       case 1: return Close(job);
       case 2: return Set(entry, terms);
       case 3: return SetLive(entry, amount % 2 == 0);
@@ -61,6 +61,7 @@ class Model {
       case 9: return Wish(job->first, amount * kPageSize);
       case 10: return SetIdle(entry, amount % 2 == 0);
       case 11: return SetKept(entry, amount % 32 * kSlotWindow);
+      case 12: return SetQuota(who % 5, amount);
       default: return Claim(entry, amount * kPageSize);
     }
   }
@@ -70,6 +71,7 @@ class Model {
     uint64_t promised = 0;
     for (const auto& [id, job] : jobs_) promised += PromisedTo(job);
     RC_ASSERT(promised + PartForNobody() <= arena_);
+    CheckUsers();
     for (const auto& [id, job] : jobs_) CheckJob(id, job, promised);
     RC_ASSERT(ledger_.anybody_owed() == (Claimed() != 0) && ledger_.claimed_bytes() == Claimed());
     for (const EntitlementIndex claim : ledger_.claims()) {
@@ -190,8 +192,43 @@ class Model {
     const uint64_t wanted = Claimed() + host_debt() + (lends() ? wished_ : 0);
     return wanted - std::min(wanted, coming);
   }
-  uint64_t AllowedTo(const ModelJob& job) const {
-    return job.terms.limit_bytes == 0 ? arena_ : std::min(job.terms.limit_bytes, arena_);
+  // The guarantee, and what the user's quota leaves beside all guarantees by equal parts for those with sessions; where
+  // none has any, for all.
+  uint64_t PartOfQuota(const ModelJob& job) const {
+    const auto quota = quotas_.find(job.uid);
+    if (quota == quotas_.end() || !quota->second.ram.any()) return kUnlimited;
+    uint64_t guaranteed = 0;
+    uint64_t live = 0;
+    uint64_t all = 0;
+    for (const auto& [id, other] : jobs_) {
+      if (other.uid != job.uid) continue;
+      guaranteed += other.terms.guarantee_bytes;
+      live += other.live ? 1 : 0;
+      ++all;
+    }
+    if (!job.live && live != 0) return job.terms.guarantee_bytes;
+    const uint64_t rest = quota->second.ram.most - std::min(quota->second.ram.most, guaranteed);
+    return job.terms.guarantee_bytes + rest / (live == 0 ? all : live) / kPageSize * kPageSize;
+  }
+  uint64_t LimitOf(const ModelJob& job) const {
+    return std::min(job.terms.limit_bytes == 0 ? kUnlimited : job.terms.limit_bytes, PartOfQuota(job));
+  }
+  uint64_t AllowedTo(const ModelJob& job) const { return std::min(LimitOf(job), arena_); }
+  // All jobs of a user together, whatever they hold now.
+  void CheckUsers() {
+    for (const auto& [uid, quota] : quotas_) {
+      uint64_t guaranteed = 0;
+      uint64_t allowed = 0;
+      for (const auto& [id, job] : jobs_) {
+        if (job.uid != uid) continue;
+        guaranteed += job.terms.guarantee_bytes;
+        allowed += ledger_.AllowedTo(job.index);
+        RC_ASSERT(ledger_.LimitOf(job.index) == LimitOf(job));
+        RC_ASSERT(ledger_.BoundByQuota(job.index) ==
+                  (LimitOf(job) < arena_ && (job.terms.limit_bytes == 0 || LimitOf(job) < job.terms.limit_bytes)));
+      }
+      RC_ASSERT(!quota.ram.any() || allowed <= std::max(quota.ram.most, guaranteed));
+    }
   }
   uint64_t Guaranteed() const {
     uint64_t sum = 0;
@@ -212,10 +249,27 @@ class Model {
   }
 
   static bool Sound(const Terms& terms) { return terms.limit_bytes == 0 || terms.guarantee_bytes <= terms.limit_bytes; }
+  // No guarantee that takes its user beyond the quota is given. One that is not raised takes nothing.
+  bool Admitted(uint32_t uid, EntitlementIndex job, uint64_t bytes, uint64_t before) {
+    uint64_t others = 0;
+    for (const auto& [id, other] : jobs_) others += other.uid == uid ? other.terms.guarantee_bytes : 0;
+    others -= before;
+    const UserQuota& quota = quotas_[uid];
+    const bool admitted = ledger_.AdmitGuarantee(uid, job, bytes, quota).has_value();
+    RC_ASSERT(!admitted || bytes <= before || others + bytes <= std::min(quota.ram.most, quota.guarantee.most));
+    return admitted;
+  }
+  void SetQuota(uint32_t uid, uint64_t amount) {
+    UserQuota& quota = quotas_[uid];
+    quota.ram.most = amount % 4 == 0 ? kUnlimited : amount * 2 * kPageSize;
+    quota.guarantee.most = amount % 7 == 0 ? kUnlimited : amount * kPageSize;
+    ledger_.SetQuota(uid, quota);
+    LowerClaims();
+  }
   void Open(uint32_t uid, const Terms& terms) {
-    if (!Sound(terms) || !ledger_.AdmitGuarantee(uid, kNoEntitlement, terms.guarantee_bytes)) return;
+    if (!Sound(terms) || !Admitted(uid, kNoEntitlement, terms.guarantee_bytes, 0)) return;
     const uint64_t id = next_id_++;
-    jobs_[id].index = ledger_.Open(JobId{id}, uid, terms);
+    jobs_[id].index = ledger_.Open(JobId{id}, uid, terms, quotas_[uid]);
     jobs_[id].uid = uid;
     jobs_[id].terms = terms;
     LowerClaims();
@@ -230,7 +284,7 @@ class Model {
     LowerClaims();
   }
   void Set(ModelJob& job, const Terms& terms) {
-    if (!Sound(terms) || !ledger_.AdmitGuarantee(job.uid, job.index, terms.guarantee_bytes)) return;
+    if (!Sound(terms) || !Admitted(job.uid, job.index, terms.guarantee_bytes, job.terms.guarantee_bytes)) return;
     ledger_.Set(job.index, terms);
     job.terms = terms;
     LowerClaims();
@@ -317,6 +371,7 @@ class Model {
   uint64_t wished_ = 0;
   Ledger ledger_;
   std::map<uint64_t, ModelJob> jobs_;
+  std::map<uint32_t, UserQuota> quotas_;  // By uid.
   uint64_t next_id_ = 1;
   base::TimePoint now_;
 };

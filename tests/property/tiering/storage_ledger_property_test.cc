@@ -41,7 +41,8 @@ struct Model {
 };
 
 void Run(uint64_t quota) {
-  StorageLedger ledger(quota);
+  StorageLedger ledger;
+  const QuotaLimit limit{.most = quota};
   Model model;
   uint32_t next = 0;
   for (int step = 0; step < 60; ++step) {
@@ -49,8 +50,8 @@ void Run(uint64_t quota) {
     if (what < 2 || model.jobs.empty()) {
       const Model::Job job{.uid = *rc::gen::inRange(1u, 4u),
                            .terms = {.guarantee_bytes = *rc::gen::inRange<uint64_t>(0, kCapacity / 3)}};
-      if (!ledger.AdmitGuarantee(job.uid, kNoEntitlement, job.terms.guarantee_bytes, {kCapacity, 0})) continue;
-      ledger.Open(EntitlementIndex{next}, job.uid, job.terms);
+      if (!ledger.AdmitGuarantee(job.uid, kNoEntitlement, job.terms.guarantee_bytes, {kCapacity, 0}, limit)) continue;
+      ledger.Open(EntitlementIndex{next}, job.uid, job.terms, limit);
       model.jobs.emplace(next++, job);
       continue;
     }
@@ -69,7 +70,7 @@ void Run(uint64_t quota) {
       job.used -= less;
     } else if (what == 4) {
       const Terms terms{.guarantee_bytes = *rc::gen::inRange<uint64_t>(0, kCapacity / 3)};
-      if (!ledger.AdmitGuarantee(job.uid, index, terms.guarantee_bytes, {kCapacity, 0})) continue;
+      if (!ledger.AdmitGuarantee(job.uid, index, terms.guarantee_bytes, {kCapacity, 0}, limit)) continue;
       ledger.Set(index, terms);
       job.terms = terms;
     } else {
@@ -81,7 +82,7 @@ void Run(uint64_t quota) {
       const uint64_t left = kCapacity - (others - of_user);
       const uint64_t for_user = left - left / 32;
       RC_ASSERT(allowed <= std::max(job.terms.guarantee_bytes, for_user - std::min(for_user, of_user)));
-      if (quota != 0) RC_ASSERT(model.OfUser(job.uid, at->first) + std::max(allowed, job.claim()) <= quota);
+      RC_ASSERT(model.OfUser(job.uid, at->first) + std::max(allowed, job.claim()) <= quota);
       const uint64_t asked = *rc::gen::inRange<uint64_t>(0, kCapacity / 4);
       if (job.used + asked > allowed) continue;
       ledger.AddUsed(index, asked);
@@ -92,7 +93,7 @@ void Run(uint64_t quota) {
   }
 }
 
-RC_GTEST_PROP(StorageLedgerProperty, NobodyGetsWhatOthersAreGuaranteed, ()) { Run(0); }
+RC_GTEST_PROP(StorageLedgerProperty, NobodyGetsWhatOthersAreGuaranteed, ()) { Run(kUnlimited); }
 RC_GTEST_PROP(StorageLedgerProperty, NobodyGetsBeyondTheQuotaOfItsUser, ()) { Run(kCapacity / 2); }
 
 }  // namespace

@@ -75,8 +75,9 @@ class FakeEngine final : public tiering::EnginePort {
 
   // What happened.
   std::map<uint64_t, tiering::JobOptions> jobs;
-  std::map<uint64_t, uint64_t> sessions;  // To their jobs.
-  std::map<uint64_t, int> nodes;          // Of sessions.
+  std::map<uint32_t, tiering::UserQuota> quotas;  // As SetQuota said last, by uid.
+  std::map<uint64_t, uint64_t> sessions;          // To their jobs.
+  std::map<uint64_t, int> nodes;                  // Of sessions.
   std::vector<SubmittedRequest> submitted;
   std::vector<std::string> log;  // "end 3: reason" and so on.
   std::vector<std::pair<uint64_t, uint32_t>> windows_returned;
@@ -108,6 +109,7 @@ class FakeEngine final : public tiering::EnginePort {
     options.ssd_limit_bytes = change.ssd_limit_bytes.value_or(options.ssd_limit_bytes);
     return {};
   }
+  void SetQuota(uint32_t uid, const tiering::UserQuota& quota) override { quotas[uid] = quota; }
   void CloseJob(tiering::JobId job, const std::string& reason, bool purge) override {
     const auto gone = jobs.extract(static_cast<uint64_t>(job));
     TIER_CHECK(!gone.empty(), "job {}", static_cast<uint64_t>(job));

@@ -366,6 +366,7 @@ TEST_F(RingPortTest, SteadyStateAllocatesNothing) {
     uint64_t last = 0;
     Status OpenJob(tiering::JobId, const tiering::JobOptions&) override { return {}; }
     Status SetJob(tiering::JobId, const tiering::TermsChange&) override { return {}; }
+    void SetQuota(uint32_t, const tiering::UserQuota&) override {}
     void CloseJob(tiering::JobId, const std::string&, bool) override {}
     Status OpenSession(tiering::SessionId, tiering::JobId) override { return {}; }
     void SetNode(tiering::SessionId, int) override {}

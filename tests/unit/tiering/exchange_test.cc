@@ -161,7 +161,7 @@ TEST(Exchange, ADeviceThatIsOfflineCountsForItComesBack) {
 // What closed jobs have persisted is their user's, so N jobs of a user leave something for the next user.
 TEST(Exchange, WhatClosedJobsPersistedCountsAsTheirUsers) {
   WorldOptions options = Node(8 * kMiB, 64);
-  options.engine.ssd_bytes_per_uid_max = 40 * kMiB;
+  options.engine.quota.ssd.most = 40 * kMiB;
   World world(options);
   const JobId job = world.OpenJob({.key = "7/one", .uid = 7, .named = true});
   const SessionId first = world.OpenSession(job);

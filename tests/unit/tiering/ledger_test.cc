@@ -15,7 +15,7 @@ constexpr uint64_t kArena = 64 * kMiB;  // Of it 4 MiB are promised to nobody.
 class LedgerTest : public ::testing::Test {
  protected:
   EntitlementIndex Open(uint32_t uid, uint64_t guarantee, uint64_t held) {
-    const EntitlementIndex job = ledger_.Open(JobId{next_++}, uid, {.guarantee_bytes = guarantee});
+    const EntitlementIndex job = ledger_.Open(JobId{next_++}, uid, {.guarantee_bytes = guarantee}, {});
     ledger_.SetLive(job, true);
     ledger_.AddHeld(job, held);
     return job;
@@ -143,7 +143,7 @@ TEST_F(LedgerTest, AShortHostIsADebtAndChangesNoPromise) {
 TEST_F(LedgerTest, ARefusedGuaranteeSaysWhoHasTheRest) {
   Open(7, 40 * kMiB, 0);
   Open(8, 0, 0);
-  const Status refused = ledger_.AdmitGuarantee(9, kNoEntitlement, kMiB);
+  const Status refused = ledger_.AdmitGuarantee(9, kNoEntitlement, kMiB, {});
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, Code::kNoMemory);
   EXPECT_NE(refused.error().message.find("user 7 has 40 MiB, user 8 has 20 MiB"), std::string::npos)
@@ -157,7 +157,7 @@ class LedgerOfTwoKinds : public ::testing::Test {
   static constexpr uint64_t kSlotWindow = 2 * kMiB;
 
   EntitlementIndex Open(Terms terms, uint64_t held) {
-    const EntitlementIndex job = ledger_.Open(JobId{next_}, static_cast<uint32_t>(next_), terms);
+    const EntitlementIndex job = ledger_.Open(JobId{next_}, static_cast<uint32_t>(next_), terms, {});
     ++next_;
     ledger_.SetLive(job, true);
     ledger_.AddHeld(job, held);

@@ -14,17 +14,18 @@ class StorageLedgerTest : public ::testing::Test {
  protected:
   EntitlementIndex Open(uint32_t uid, Terms terms = {}, uint64_t used = 0) {
     const EntitlementIndex job{next_++};
-    ledger_.Open(job, uid, terms);
+    ledger_.Open(job, uid, terms, quota_);
     ledger_.AddUsed(job, used);
     return job;
   }
   uint64_t AllowedTo(EntitlementIndex job) const { return ledger_.RoomOf(job, {kCapacity, 0}).allowed; }
   Status Admit(uint32_t uid, EntitlementIndex job, uint64_t bytes) const {
-    return ledger_.AdmitGuarantee(uid, job, bytes, {kCapacity, 0});
+    return ledger_.AdmitGuarantee(uid, job, bytes, {kCapacity, 0}, quota_);
   }
   void TearDown() override { ledger_.CheckInvariants(); }
 
-  StorageLedger ledger_{0};
+  StorageLedger ledger_;
+  QuotaLimit quota_;  // Of every user.
   uint32_t next_ = 0;
 };
 
@@ -99,8 +100,8 @@ TEST_F(StorageLedgerTest, AGuaranteeIsGivenWhereOthersLeaveItAndNotBeyond) {
 
 TEST_F(StorageLedgerTest, AGuaranteeIsLoweredWhateverTheCapacityIs) {
   const EntitlementIndex job = Open(1, {.guarantee_bytes = 100 * kMiB});
-  EXPECT_TRUE(ledger_.AdmitGuarantee(1, job, 60 * kMiB, {20 * kMiB, 0}));
-  EXPECT_FALSE(ledger_.AdmitGuarantee(1, job, 101 * kMiB, {20 * kMiB, 0}));
+  EXPECT_TRUE(ledger_.AdmitGuarantee(1, job, 60 * kMiB, {20 * kMiB, 0}, {}));
+  EXPECT_FALSE(ledger_.AdmitGuarantee(1, job, 101 * kMiB, {20 * kMiB, 0}, {}));
 }
 
 TEST_F(StorageLedgerTest, ALimitBoundsAJobAndIsNamed) {
@@ -113,7 +114,7 @@ TEST_F(StorageLedgerTest, ALimitBoundsAJobAndIsNamed) {
 }
 
 TEST_F(StorageLedgerTest, AQuotaBoundsAllJobsOfAUserTogether) {
-  ledger_ = StorageLedger(64 * kMiB);
+  quota_.most = 64 * kMiB;
   const EntitlementIndex first = Open(1, {.guarantee_bytes = 40 * kMiB});
   const EntitlementIndex second = Open(1, {}, 10 * kMiB);
   const EntitlementIndex other = Open(2);
@@ -126,6 +127,28 @@ TEST_F(StorageLedgerTest, AQuotaBoundsAllJobsOfAUserTogether) {
   EXPECT_THAT(refused.error().message, HasSubstr("jobs.max_ssd_per_uid"));
   EXPECT_TRUE(Admit(1, kNoEntitlement, 14 * kMiB));
   EXPECT_TRUE(Admit(3, kNoEntitlement, 15 * kMiB));
+}
+
+TEST_F(StorageLedgerTest, AQuotaIsOfOneUserAndChangesForAllItsJobs) {
+  const EntitlementIndex first = Open(1, {}, 30 * kMiB);
+  const EntitlementIndex second = Open(1, {}, 10 * kMiB);
+  const EntitlementIndex other = Open(2);
+  ledger_.SetQuota(1, {.most = 60 * kMiB, .origin = {.level = QuotaLevel::kUser, .at_run_time = true, .id = 1}});
+  EXPECT_EQ(AllowedTo(first), 50 * kMiB);
+  EXPECT_EQ(AllowedTo(second), 30 * kMiB);
+  EXPECT_FALSE(ledger_.RoomOf(other, {kCapacity, 0}).by_quota);
+  ledger_.SetQuota(1, {.most = 20 * kMiB});
+  EXPECT_EQ(AllowedTo(first), 10 * kMiB) << "what it has stays, and it gets no more";
+  EXPECT_EQ(AllowedTo(second), 0u);
+  ledger_.SetQuota(1, {});
+  EXPECT_FALSE(ledger_.RoomOf(first, {kCapacity, 0}).by_quota);
+  ledger_.SetQuota(77, {.most = 1});  // Of a user without jobs.
+}
+
+TEST_F(StorageLedgerTest, AQuotaOfNothingAllowsNothing) {
+  quota_.most = 0;
+  EXPECT_EQ(AllowedTo(Open(1)), 0u);
+  EXPECT_FALSE(Admit(1, kNoEntitlement, 1));
 }
 
 TEST_F(StorageLedgerTest, WhereTheCapacityFallsNothingIsTakenAndNothingMoreGiven) {
@@ -146,7 +169,7 @@ TEST_F(StorageLedgerTest, AnEndedJobClaimsWhatItStillUses) {
   ledger_.Remove(ended);
   EXPECT_EQ(ledger_.claimed(), 0u);
   EXPECT_EQ(AllowedTo(other), 150 * kMiB);
-  ledger_.Open(ended, 3, {});  // Its index is given again.
+  ledger_.Open(ended, 3, {}, {});  // Its index is given again.
   EXPECT_EQ(ledger_.UsedBy(ended), 0u);
 }
 

@@ -132,7 +132,7 @@ TEST(StorageRoom, ALimitHoldsFromTheMomentItIsSet) {
 
 TEST(StorageRoom, AQuotaIsOfAllJobsOfAUser) {
   WorldOptions options = Small();
-  options.engine.ssd_bytes_per_uid_max = 50 * kMiB;
+  options.engine.quota.ssd.most = 50 * kMiB;
   World world(options);
   const SessionId one = world.Open({.uid = 7});
   const SessionId two = world.Open({.uid = 7});
