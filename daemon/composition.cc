@@ -113,6 +113,7 @@ Status Daemon::Compose() {
       EngineSide::Make(config_, paths_, {.epoch = epoch_, .predecessor_crashed = lock_->predecessor_crashed()});
   if (!engine) return std::unexpected(std::move(engine.error()));
   engine_ = std::move(*engine);
+  quotas_ = std::make_unique<UserQuotas>(io_, *engine_);
   if (auto opened = OpenDataSocket(); !opened) return opened;
   if (auto started = engine_->Start(*listener_); !started) return started;
   if (auto opened = OpenControl(); !opened) return opened;
@@ -151,6 +152,9 @@ Status Daemon::OpenDataSocket() {
   options.unread.in_flight_max = std::max<size_t>(OpenFileLimit() / 2, session::kPacketsUnreadMax);
   options.ends_processes = config_.jobs.kills_keepers();
   options.attaches_per_uid_per_second = static_cast<uint32_t>(config_.jobs.max_attaches_per_second);
+  options.learn_user = [this](uint32_t uid, std::function<void()> then) {
+    return quotas_->LearnUser(uid, std::move(then));
+  };
   options.on_session_count = [this](size_t sessions) { OnSessionCount(sessions); };
   options.on_warning = [](const std::string& text) { spdlog::warn("{}", text); };
   listener_ = std::make_unique<session::Listener>(options, session::ListenerParts{.io = io_,
@@ -278,7 +282,7 @@ void Daemon::OnSignal(int signal) {
 void Daemon::Reload() {
   if (stop_->started()) return;
   manager_.Notify("RELOADING=1\n");
-  ReloadConfig(config_, source_);
+  ReloadConfig(config_, source_, [this](const session::QuotaTable& table) { return quotas_->SetTable(table); });
   manager_.Notify("READY=1\n");
 }
 
@@ -321,6 +325,7 @@ void Daemon::AnnounceReady() {
   spdlog::info("tierd {} {}", kVersion, status);
   status_.SetServing(status);
   manager_.Notify(fmt::format("READY=1\nSTATUS={}\n", status_.Line()));
+  quotas_->WarnOfUnknown();
 }
 
 // What it serves, in one line.
@@ -454,6 +459,7 @@ void Daemon::TearDown() {
   }
   exporter_.reset();
   grpc_.reset();
+  quotas_.reset();  // It waits for the user database, if that is being asked.
   if (engine_) engine_->Stop();
   if (engine_ && !engine_->quiet()) {
     // What a device still writes must not find its memory gone: leave it to the kernel.

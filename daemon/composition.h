@@ -30,6 +30,7 @@
 #include "daemon/session/orderly_stop.h"
 #include "daemon/session/private_lifetime.h"
 #include "daemon/session/service_manager.h"
+#include "daemon/user_quotas.h"
 
 namespace tier {
 
@@ -78,6 +79,7 @@ class Daemon {
   std::optional<session::InstanceLock> lock_;
   std::unique_ptr<EngineSide> engine_;
   boost::asio::io_context io_{1};
+  std::unique_ptr<UserQuotas> quotas_;
   std::unique_ptr<session::Listener> listener_;
   std::unique_ptr<session::ControlServer> control_;
   std::unique_ptr<control::GrpcServer> grpc_;

@@ -12,6 +12,7 @@
 
 #include "daemon/base/fault_guard.h"
 #include "daemon/base/format_bytes.h"
+#include "daemon/session/quota_file.h"
 #include "proto/start_thread.h"
 
 namespace tier {
@@ -139,6 +140,7 @@ Result<std::unique_ptr<EngineSide>> EngineSide::Make(const config::Config& confi
   if (auto ok = side->OpenMemory(config); !ok) return std::unexpected(std::move(ok.error()));
   if (auto ok = side->OpenStorage(config, paths, incarnation.predecessor_crashed); !ok)
     return std::unexpected(std::move(ok.error()));
+  if (auto ok = side->MakeQuotas(config, paths); !ok) return std::unexpected(std::move(ok.error()));
   if (auto ok = side->MakeEngine(config, paths, incarnation.epoch); !ok) return std::unexpected(std::move(ok.error()));
   return side;
 }
@@ -207,6 +209,17 @@ Result<tiering::MoveMemory> EngineSide::MakeMoveMemory() {
       .address = move_memory_.get(), .size = kSize, .window = WindowIndex{arena_->windows_max()}};
 }
 
+Status EngineSide::MakeQuotas(const config::Config& config, const DaemonPaths& paths) {
+  session::QuotaBookOptions options{.table = config.quota, .ssd = {}, .jobs = {}, .file = {}};
+  if (config.jobs.max_ssd_per_uid != 0) options.ssd.most = config.jobs.max_ssd_per_uid;
+  options.jobs.most = config.jobs.max_jobs_per_uid;
+  if (paths.persistent) options.file = paths.data_directory + "/quotas";
+  auto stored = options.file.empty() ? Result<session::QuotaOverrides>() : session::LoadQuotas(options.file);
+  if (!stored) return std::unexpected(std::move(stored.error()));
+  quotas_ = std::make_unique<session::QuotaBook>(std::move(options), std::move(*stored), users_, clock_);
+  return {};
+}
+
 Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& paths, uint64_t epoch) {
   auto page = session::EnginePageOwner::Make(epoch);
   if (!page) return std::unexpected(std::move(page.error()));
@@ -222,7 +235,6 @@ Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& p
   options.tensors_per_job_max = static_cast<uint32_t>(config.jobs.max_tensors);
   options.leases_per_session_max = static_cast<uint32_t>(config.jobs.max_leases);
   options.metadata_bytes_per_uid_max = config.jobs.max_metadata;
-  if (config.jobs.max_ssd_per_uid != 0) options.quota.ssd.most = config.jobs.max_ssd_per_uid;
   options.write_behind_start = config.engine.write_behind;
   options.evict_start = config.engine.evict;
   options.hash_seed = tokens_.Random();
@@ -241,7 +253,7 @@ Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& p
                                             .persistent = paths.persistent,
                                             .only_uid = only_uid};
   registry_ = std::make_unique<session::JobRegistry>(jobs, tokens_);
-  jobs_ = std::make_unique<session::JobService>(*engine_, *registry_, events_);
+  jobs_ = std::make_unique<session::JobService>(*engine_, *registry_, events_, quotas_.get());
   loop_ = std::make_unique<session::EngineLoop>(session::EngineLoopParts{.engine = *engine_,
                                                                          .sessions = *sessions_,
                                                                          .jobs = *jobs_,

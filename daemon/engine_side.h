@@ -78,6 +78,7 @@ class EngineSide {
   const base::Clock& clock() const { return clock_; }
   session::SessionTable& sessions() { return *sessions_; }
   session::JobService& jobs() { return *jobs_; }
+  session::QuotaBook& quotas() { return *quotas_; }
   session::EventLog& events() { return events_; }
   tiering::EnginePort& engine() { return *engine_; }
   session::EnginePageOwner& page() { return *page_; }
@@ -91,6 +92,7 @@ class EngineSide {
   Status OpenMemory(const config::Config& config);
   Status OpenStorage(const config::Config& config, const DaemonPaths& paths, bool wait_for_devices);
   Result<tiering::MoveMemory> MakeMoveMemory();
+  Status MakeQuotas(const config::Config& config, const DaemonPaths& paths);
   Status MakeEngine(const config::Config& config, const DaemonPaths& paths, uint64_t epoch);
 
   // In the order of what needs what; destroyed in the opposite one.
@@ -115,6 +117,8 @@ class EngineSide {
   std::unique_ptr<session::EnginePageOwner> page_;
   std::unique_ptr<session::SessionTable> sessions_;
   std::unique_ptr<tiering::Engine> engine_;
+  session::SystemUserDirectory users_;
+  std::unique_ptr<session::QuotaBook> quotas_;
   std::unique_ptr<session::JobRegistry> registry_;
   std::unique_ptr<session::JobService> jobs_;
   std::unique_ptr<session::EngineLoop> loop_;

@@ -8,7 +8,8 @@
 
 namespace tier {
 
-void ReloadConfig(const config::Config& started_with, const ConfigSource& source) {
+void ReloadConfig(const config::Config& started_with, const ConfigSource& source,
+                  const std::function<bool(const session::QuotaTable&)>& set_quotas) {
   if (source.file.empty()) {
     spdlog::info("reload: tierd was started without a configuration file; nothing to read again");
     return;
@@ -20,8 +21,10 @@ void ReloadConfig(const config::Config& started_with, const ConfigSource& source
   }
   std::vector<std::string_view> waiting = config::ChangedOptions(started_with, *config);
   std::erase(waiting, "log.level");
+  const bool other_quotas = set_quotas(config->quota);
   ChangeLogLevel(config->log.level, [&] {
     spdlog::info("reload: {} was read again; log.level is \"{}\"", source.file, config->log.level);
+    if (other_quotas) spdlog::info("reload: the quotas of {} hold from now on", source.file);
     if (waiting.empty()) return;
     spdlog::warn("reload: these options changed and take effect only after a restart: {}", fmt::join(waiting, ", "));
   });

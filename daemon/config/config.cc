@@ -43,10 +43,21 @@
 #include "daemon/base/format_bytes.h"
 #include "daemon/config/options.h"
 #include "daemon/config/quantity.h"
+#include "daemon/config/quota_section.h"
 #include "proto/units.h"
 
 namespace tier::config {
 namespace {
+
+constexpr std::string_view kQuotaHelp =
+    "# Quotas: what all jobs of one user may have together; see docs/configuration.md. SIGHUP takes over a change.\n"
+    "# [quota.default]\n"
+    "# ram = \"64GiB\"\n"
+    "# [quota.user.\"alice\"]\n"
+    "# jobs = 4\n"
+    "# [quota.group.\"students\"]\n"
+    "# guarantee = 0\n";
+constexpr size_t kQuotaDepthMax = 3;  // Parts of the longest name: user, NAME, ram.
 
 std::unexpected<Error> Wrong(const Option& option, std::string_view what) {
   return Fail(Code::kInvalid, fmt::format("option {}: {}", option.key, what));
@@ -244,9 +255,36 @@ std::unexpected<Error> At(const std::string& source, toml::source_index line, co
   return Fail(error.code, fmt::format("{}:{}: {}", source, line, error.message));
 }
 
+QuotaSetting SettingOf(const std::vector<std::string>& path, const toml::node& node) {
+  QuotaSetting setting{.path = path, .value = {}, .is_section = node.is_table()};
+  if (const auto number = node.value_exact<int64_t>()) setting.value = *number;
+  if (auto text = node.value_exact<std::string>()) setting.value = std::move(*text);
+  return setting;
+}
+
+// [quota], whose sections are named by the administrator.
+Status ApplyQuotas(const toml::node& node, std::vector<std::string>* path, const std::string& source, Config* config) {
+  const toml::table* const section = node.as_table();
+  if (section == nullptr || section->empty() || path->size() > kQuotaDepthMax) {
+    const Status applied = ApplyQuota(SettingOf(*path, node), &config->quota);
+    return applied ? applied : At(source, node.source().begin.line, applied.error());
+  }
+  for (const auto& [name, inner] : *section) {
+    path->emplace_back(name.str());
+    if (Status applied = ApplyQuotas(inner, path, source, config); !applied) return applied;
+    path->pop_back();
+  }
+  return {};
+}
+
 Status ApplyTable(const toml::table& table, const std::string& prefix, const std::string& source, Config* config) {
   for (const auto& [name, node] : table) {
     const std::string key = prefix + std::string(name.str());
+    if (key == "quota") {
+      std::vector<std::string> path;
+      if (auto applied = ApplyQuotas(node, &path, source, config); !applied) return applied;
+      continue;
+    }
     const auto at = [&, line = node.source().begin.line](const Error& error) { return At(source, line, error); };
     if (const toml::table* section = node.as_table(); section != nullptr && IsSection(key)) {
       if (auto applied = ApplyTable(*section, key + ".", source, config); !applied) return applied;
@@ -371,6 +409,11 @@ Status ApplyOverride(const std::string& assignment, Config* config) {
   }
   const std::string key = assignment.substr(0, equals);
   const std::string value = assignment.substr(equals + 1);
+  if (key == "quota" || key.starts_with("quota.")) {
+    return Fail(Code::kInvalid, fmt::format("'{}' is not an option of the command line: quotas stand in the file, or "
+                                            "are set at run time (tierctl quota set)",
+                                            key));
+  }
   const Option* option = FindOption(key);
   if (option == nullptr) return Unknown(key);
   // Texts need no quotes here: what is no TOML value by itself is one.
@@ -414,7 +457,7 @@ std::string PrintDefaultConfig() {
     text +=
         fmt::format("{} = {}\n", option.key.substr(dot == std::string_view::npos ? 0 : dot + 1), option.default_toml);
   }
-  return text;
+  return text.append("\n").append(kQuotaHelp);
 }
 
 }  // namespace tier::config

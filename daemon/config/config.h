@@ -23,7 +23,8 @@ Result<Config> LoadConfig(const std::string& path);
 Status ApplyOverride(const std::string& assignment, Config* config);
 // What options must not contradict in each other. Done by ParseConfig; again after overrides.
 Status CheckConfig(const Config& config);
-// Names of the options whose values differ, in the order of the table.
+// Names of the options whose values differ, in the order of the table. Quotas, which have no options, are compared
+// apart.
 std::vector<std::string_view> ChangedOptions(const Config& before, const Config& after);
 // The defaults as a commented TOML file that parses to DefaultConfig().
 std::string PrintDefaultConfig();

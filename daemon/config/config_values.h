@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/base/time.h"
+#include "daemon/session/quota_table.h"
 
 namespace tier::config {
 
@@ -97,6 +98,7 @@ struct Config {
   SsdConfig ssd;
   EngineConfig engine;
   JobsConfig jobs;
+  session::QuotaTable quota;
   MetricsConfig metrics;
   LogConfig log;
   friend bool operator==(const Config&, const Config&) = default;

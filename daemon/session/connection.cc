@@ -17,15 +17,6 @@ namespace tier::session {
 namespace asio = boost::asio;
 using boost::system::error_code;
 
-namespace {
-
-template <typename Packet>
-std::span<const std::byte> BytesOf(const Packet& packet) {
-  return std::as_bytes(std::span(&packet, 1));
-}
-
-}  // namespace
-
 Connection::Connection(asio::io_context& io, proto::FileDescriptor socket, const PeerIdentity& peer,
                        ConnectionOwner& owner, PidfdSource pidfd_source)
     : socket_(io, socket.Release()),

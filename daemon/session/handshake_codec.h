@@ -52,6 +52,12 @@ struct WelcomeFields {
   std::string token;
   std::string daemon;
 };
+// The bytes of a packet, which outlives them.
+template <typename Packet>
+std::span<const std::byte> BytesOf(const Packet& packet) {
+  return std::as_bytes(std::span(&packet, 1));
+}
+
 proto::Welcome MakeWelcome(const WelcomeFields& fields);
 proto::Welcome MakeRefusal(const Error& error);
 proto::WindowPacket MakeWindowPacket(const memory::WindowShape& window);

@@ -28,7 +28,8 @@ std::optional<std::pair<uint32_t, std::string>> ParseQualifiedName(const std::st
 
 std::string Job::EngineKey() const { return fmt::format("{}/{}", uid, name); }
 
-Result<Admission> JobRegistry::Admit(uint32_t uid, const OpenJobRequest& request, base::TimePoint now) {
+Result<Admission> JobRegistry::Admit(uint32_t uid, const OpenJobRequest& request, base::TimePoint now,
+                                     std::optional<tiering::QuotaLimit> jobs_max) {
   if (uid == kUnknownUid) return Fail(Code::kDenied, "the kernel does not say who opens this job");
   if (options_.only_uid && uid != *options_.only_uid && uid != 0) {
     return Fail(Code::kDenied,
@@ -51,7 +52,8 @@ Result<Admission> JobRegistry::Admit(uint32_t uid, const OpenJobRequest& request
     if (request.mode == OpenMode::kJoin) {
       return Fail(Code::kNotFound, fmt::format("uid {} has no job '{}' to join", uid, request.name));
     }
-    return AdmitNew(uid, request, request.resumes());
+    return AdmitNew(uid, request, request.resumes(),
+                    jobs_max.value_or(tiering::QuotaLimit{.most = options_.jobs_per_uid_max}));
   }
   if (request.mode == OpenMode::kCreate) {
     return Fail(Code::kAlreadyExists,
@@ -110,12 +112,19 @@ bool JobRegistry::StartedByAttach(const Job& job, const OpenJobRequest& request)
          std::ranges::none_of(job.members, is_there);
 }
 
-Result<Admission> JobRegistry::AdmitNew(uint32_t uid, const OpenJobRequest& request, bool resume) {
-  const auto owned =
-      std::count_if(jobs_.begin(), jobs_.end(), [uid](const auto& entry) { return entry.second.uid == uid; });
-  if (owned >= static_cast<int64_t>(options_.jobs_per_uid_max)) {
-    return Fail(Code::kDenied, fmt::format("uid {} has {} jobs, the limit (option jobs.max_jobs_per_uid) is {}", uid,
-                                           owned, options_.jobs_per_uid_max));
+size_t JobRegistry::CountOf(uint32_t uid) const {
+  return static_cast<size_t>(
+      std::ranges::count_if(jobs_, [uid](const auto& entry) { return entry.second.uid == uid; }));
+}
+
+Result<Admission> JobRegistry::AdmitNew(uint32_t uid, const OpenJobRequest& request, bool resume,
+                                        const tiering::QuotaLimit& jobs_max) {
+  TIER_CHECK(request.name.empty() || FindOwned(uid, request.name) == nullptr, "job '{}' is there", request.name);
+  const size_t owned = CountOf(uid);
+  if (owned >= jobs_max.most) {
+    return Fail(Code::kDenied,
+                fmt::format("uid {} has {} jobs, the limit ({}) is {}", uid, owned,
+                            tiering::DescribeOrigin(jobs_max.origin, "jobs.max_jobs_per_uid"), jobs_max.most));
   }
   Admission admission{.job = {}, .created = true, .resume = resume};
   Job& job = admission.job;

@@ -14,7 +14,8 @@
 //
 // A launch is what the environment of all ranks of one torchrun or Slurm step has in common. Other users can guess it,
 // so it is compared only among processes of one uid, and a token never follows from it: tokens are random.
-// Invariants: jobs of a uid <= jobs_per_uid_max; a session is in exactly one job. Engine thread only.
+// Invariants: a uid that has as many jobs as it may opens no other; a session is in exactly one job. Engine thread
+// only.
 #pragma once
 
 #include <cstdint>
@@ -82,7 +83,9 @@ class JobRegistry {
   JobRegistry(const JobRegistryOptions& options, TokenSource& tokens) : options_(options), tokens_(tokens) {}
 
   // May this uid open this job now? REQUIRES: ValidateOpenJob(request). Changes nothing but the count of ids.
-  Result<Admission> Admit(uint32_t uid, const OpenJobRequest& request, base::TimePoint now);
+  // `jobs_max`: of the uid; none: jobs_per_uid_max.
+  Result<Admission> Admit(uint32_t uid, const OpenJobRequest& request, base::TimePoint now,
+                          std::optional<tiering::QuotaLimit> jobs_max = std::nullopt);
   // Makes an admission true. With a session: it is a member from now on. Without: a new ephemeral job expires, a named
   // one without members awaits its run.
   // REQUIRES: nothing was committed or removed since Admit.
@@ -97,6 +100,7 @@ class JobRegistry {
   std::optional<base::TimePoint> NextExpiry() const;
 
   const Job* Find(tiering::JobId job) const;
+  size_t CountOf(uint32_t uid) const;  // Jobs that the uid owns.
   // The job that `caller` means by `name` and may control: its owner, a holder of its token, an admin (who may write
   // "uid/name"). NOT_FOUND also for another user's job: its name is private.
   Result<const Job*> FindFor(const Caller& caller, const std::string& name) const;
@@ -110,7 +114,8 @@ class JobRegistry {
   static bool IsOfSameRun(const Job& job, const OpenJobRequest& request);
   static bool StartedByAttach(const Job& job, const OpenJobRequest& request);
   static bool MayResume(const Job& job, const OpenJobRequest& request);
-  Result<Admission> AdmitNew(uint32_t uid, const OpenJobRequest& request, bool resume);
+  Result<Admission> AdmitNew(uint32_t uid, const OpenJobRequest& request, bool resume,
+                             const tiering::QuotaLimit& jobs_max);
   static bool IsOpenToOwner(const Job& job, const OpenJobRequest& request);
   static bool BeginsNewRun(const Job& job, const OpenJobRequest& request, base::TimePoint now);
   Status CheckToken(const Job& job, const OpenJobRequest& request) const;

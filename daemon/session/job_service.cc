@@ -1,5 +1,7 @@
 #include "daemon/session/job_service.h"
 
+#include <set>
+
 #include <fmt/format.h>
 
 #include "daemon/base/check.h"
@@ -12,7 +14,8 @@ Result<const Job*> JobService::Open(uint32_t uid, const OpenJobRequest& request,
     return Fail(Code::kDisconnected, fmt::format("{}: no more sessions and jobs are taken", *drain_reason_));
   }
   if (closed_reason_) return Fail(Code::kDenied, *closed_reason_);
-  auto admission = registry_.Admit(uid, request, now);
+  const auto quota = quotas_ == nullptr ? std::nullopt : std::optional(quotas_->QuotaOf(uid));
+  auto admission = registry_.Admit(uid, request, now, quota ? std::optional(quota->jobs) : std::nullopt);
   if (!admission) return std::unexpected(admission.error());
   const Job& asked = admission->job;
   if (request.mode == proto::OpenMode::kResumeOrCreate && admission->created && !HasManifest(asked)) {
@@ -24,7 +27,8 @@ Result<const Job*> JobService::Open(uint32_t uid, const OpenJobRequest& request,
     if (has.persisted) return Reopen(uid, request, asked, session, now);
   }
   if (admission->created) {
-    if (auto opened = OpenInEngine(*admission, request); !opened) return std::unexpected(std::move(opened.error()));
+    if (auto opened = OpenInEngine(*admission, request, quota); !opened)
+      return std::unexpected(std::move(opened.error()));
   }
   if (admission->resume) opening_.try_emplace(asked.id);
   if (session && !IsOpening(asked.id)) {
@@ -49,7 +53,8 @@ bool JobService::HasManifest(const Job& job) const {
   return !first.empty() && first.front().key == key;
 }
 
-Status JobService::OpenInEngine(const Admission& admission, const OpenJobRequest& request) {
+Status JobService::OpenInEngine(const Admission& admission, const OpenJobRequest& request,
+                                const std::optional<ResolvedQuota>& quota) {
   const Job& job = admission.job;
   TIER_CHECK(admission.created, "job {} is open", job.name);
   const JobTerms own = TermsOf(request);
@@ -60,6 +65,7 @@ Status JobService::OpenInEngine(const Admission& admission, const OpenJobRequest
                                            .limit_bytes = terms.limit_bytes,
                                            .ssd_guarantee_bytes = terms.ssd_guarantee_bytes,
                                            .ssd_limit_bytes = terms.ssd_limit_bytes,
+                                           .quota = quota ? std::optional(quota->bytes) : std::nullopt,
                                            .named = job.named,
                                            .resume = admission.resume,
                                            .replace_existing = request.mode == proto::OpenMode::kCreate});
@@ -173,6 +179,14 @@ Status JobService::PurgeDevice(const std::string& uuid, const std::string& reaso
     }
     done(keys);
   });
+}
+
+void JobService::ApplyQuotas() {
+  if (quotas_ == nullptr) return;
+  std::set<uint32_t> uids;
+  for (const auto& [id, job] : registry_.jobs()) uids.insert(job.uid);
+  TIER_CHECK(!uids.contains(kUnknownUid), "a job of {} has no owner", kUnknownUid);
+  for (const uint32_t uid : uids) engine_.SetQuota(uid, quotas_->QuotaOf(uid).bytes);
 }
 
 void JobService::CloseAdmission(const std::string& reason) {

@@ -11,6 +11,7 @@
 #include "daemon/session/event_log.h"
 #include "daemon/session/job_registry.h"
 #include "daemon/session/kept_terms.h"
+#include "daemon/session/quota_book.h"
 #include "daemon/tiering/api/engine_port.h"
 
 namespace tier::session {
@@ -23,8 +24,9 @@ struct LeavingSession {
 
 class JobService {
  public:
-  JobService(tiering::EnginePort& engine, JobRegistry& registry, EventLog& events)
-      : engine_(engine), registry_(registry), events_(events) {}
+  // `quotas`: what users may have; null: the defaults of the registry and the engine. It outlives this.
+  JobService(tiering::EnginePort& engine, JobRegistry& registry, EventLog& events, const QuotaBook* quotas = nullptr)
+      : engine_(engine), registry_(registry), events_(events), quotas_(quotas) {}
 
   // Opens or joins a job; with a session, that session becomes its member, and is known to the engine unless the job is
   // being resumed: who asks for the session then tells the engine of it WhenOpen.
@@ -60,6 +62,9 @@ class JobService {
   // `reason`.
   void StartDrain(const std::string& reason);
 
+  // Quotas were changed: what holds for users with jobs is told to the engine.
+  void ApplyQuotas();
+
   // For those who serve control calls on the engine thread.
   tiering::EnginePort& engine() { return engine_; }
   const JobRegistry& registry() const { return registry_; }
@@ -67,7 +72,8 @@ class JobService {
 
  private:
   bool HasManifest(const Job& job) const;
-  Status OpenInEngine(const Admission& admission, const OpenJobRequest& request);
+  Status OpenInEngine(const Admission& admission, const OpenJobRequest& request,
+                      const std::optional<ResolvedQuota>& quota);
   Result<const Job*> Reopen(uint32_t uid, const OpenJobRequest& request, const Job& old,
                             std::optional<tiering::SessionId> session, base::TimePoint now);
 
@@ -78,6 +84,7 @@ class JobService {
   tiering::EnginePort& engine_;
   JobRegistry& registry_;
   EventLog& events_;
+  const QuotaBook* const quotas_;
   std::map<tiering::JobId, std::vector<Opened>> opening_;  // Jobs that are being resumed, and who waits for them.
   KeptTerms kept_;
   std::optional<std::string> closed_reason_;

@@ -21,11 +21,6 @@ using boost::system::error_code;
 
 namespace {
 
-template <typename Packet>
-std::span<const std::byte> BytesOf(const Packet& packet) {
-  return std::as_bytes(std::span(&packet, 1));
-}
-
 Result<proto::FileDescriptor> Duplicate(int fd) {
   proto::FileDescriptor copy(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (!copy) return Fail(Code::kNoMemory, fmt::format("no descriptor left for a session: {}", std::strerror(errno)));
@@ -147,7 +142,7 @@ void Listener::OnHello(const ConnectionPtr& connection, ParsedHello hello) {
                                            uid, options_.attaches_per_uid_per_second,
                                            std::chrono::seconds(kAttachWaitMax).count())});
   }
-  if (*wait == base::Duration{0}) return Open(connection, hello);
+  if (*wait == base::Duration{0}) return LearnAndOpen(connection, hello);
   connection->SetWaiting();
   const auto place = waiting_.emplace(now + *wait, WaitingHello{connection, std::move(hello)});
   if (place == waiting_.begin()) OpenLater();
@@ -164,9 +159,17 @@ void Listener::OpenDue() {
   while (!waiting_.empty() && waiting_.begin()->first <= parts_.clock.Now()) {
     const WaitingHello next = std::move(waiting_.begin()->second);
     waiting_.erase(waiting_.begin());
-    if (next.connection->state() == Connection::State::kWaiting) Open(next.connection, next.hello);
+    if (next.connection->state() == Connection::State::kWaiting) LearnAndOpen(next.connection, next.hello);
   }
   if (!waiting_.empty()) OpenLater();
+}
+
+void Listener::LearnAndOpen(const ConnectionPtr& connection, const ParsedHello& hello) {
+  const auto open = [this, connection, hello] {
+    if (connection->state() <= Connection::State::kWaiting) Open(connection, hello);
+  };
+  if (!options_.learn_user || options_.learn_user(connection->peer().uid, open)) return open();
+  if (connection->state() == Connection::State::kHello) connection->SetWaiting();
 }
 
 void Listener::Open(const ConnectionPtr& connection, const ParsedHello& hello) {

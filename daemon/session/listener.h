@@ -59,6 +59,8 @@ struct ListenerOptions {
   UnreadLimits unread;
   bool ends_processes = false;                // SessionNotices::EndProcess does so: pidfds are kept for it.
   uint32_t attaches_per_uid_per_second = 50;  // And kAttachBurst at once.
+  // True: what is needed of this user is known. Else `then` is called once it is, on the thread of `io`. May be empty.
+  std::function<bool(uint32_t uid, std::function<void()> then)> learn_user;
   // Told whenever a session begins or ends: how many there are. May be empty.
   std::function<void(size_t)> on_session_count;
   // Told what no client hears: refused handshakes, accept errors; within WarningLimit. May be empty.
@@ -101,6 +103,7 @@ class Listener final : public SessionNotices, private ConnectionOwner {
   bool MakeRoom(uint32_t uid);
   void LeaveHandshake(const ConnectionPtr& connection);
   void OnHello(const ConnectionPtr& connection, ParsedHello hello) override;
+  void LearnAndOpen(const ConnectionPtr& connection, const ParsedHello& hello);
   void Open(const ConnectionPtr& connection, const ParsedHello& hello);
   void OpenLater();
   void OpenDue();

@@ -22,6 +22,44 @@ the log says which changed options need a restart.
 """
 
 
+TAIL = """## quota
+
+What all jobs of one user may have together. A quota stands in a section of its own: `[quota.default]` for every user,
+`[quota.user."NAME"]` for one, `[quota.group."NAME"]` for the members of a group; a number in place of the name is the
+uid or gid. Each key is decided by itself: by the quota of the user, else by the most generous one of its groups, else
+by the default, else by `jobs.max_ssd_per_uid` and `jobs.max_jobs_per_uid`. Sizes are written as above; `0` is nothing,
+and `"unlimited"` no bound.
+
+```toml
+[quota.default]
+ram = "64GiB"
+ssd = "1TiB"
+guarantee = 0
+jobs = 8
+
+[quota.group."phd"]
+guarantee = "32GiB"
+
+[quota.user."alice"]
+ram = "unlimited"
+```
+
+| key | what it bounds |
+| --- | --- |
+| `ram` | RAM of all the user's jobs. Each has its guarantee and an equal part of the rest; a job without a session \
+leaves its part to those that have one. Requests beyond the part get NO_MEMORY. |
+| `ssd` | Tensors of all its jobs, what these are guaranteed of SSD, and what they persisted. Beyond it new tensors \
+get NO_SPACE. |
+| `guarantee` | Guarantees of RAM of all its jobs; never more than `ram`. Beyond it a job is refused with NO_MEMORY. |
+| `jobs` | Open jobs. Beyond it a new one is DENIED. |
+
+A quota that is lowered takes nothing that is guaranteed, and no tensor: RAM beyond it is evicted, and no more is given.
+SIGHUP takes over a change. `tierctl quota set` changes quotas at run time; what it sets comes before the file, on the
+same level, until `tierctl quota clear`. Groups are those that the user database names (`getent initgroups USER`),
+looked up at most once a minute. A user or group that the system does not know is told in the log.
+"""
+
+
 def page(printed: str) -> str:
     """The page for what the program printed. Raises ValueError for an option or a section that nothing explains, and
     for a line that is none of the file's."""
@@ -40,7 +78,9 @@ def page(printed: str) -> str:
             words = []
         elif line:
             raise ValueError(f"no line of a configuration: {line}")
-    return "\n".join(lines)
+    if not words or not words[0].startswith("Quotas: "):
+        raise ValueError("the file does not end with quotas")
+    return "\n".join([*lines, TAIL])
 
 
 if __name__ == "__main__":

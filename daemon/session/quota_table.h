@@ -1,0 +1,51 @@
+// Quotas as administrators write them: for users, for groups and for everybody, each field by itself. Plain data.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "daemon/tiering/api/quota.h"
+
+namespace tier::session {
+
+inline constexpr size_t kQuotasMax = 4096;  // Users and groups that are named in one table.
+inline constexpr uint64_t kQuotaJobsMax = 65536;
+
+// A field without a value is decided by a more general quota; kUnlimited: there is no bound.
+struct QuotaFields {
+  std::optional<uint64_t> ram;  // Bytes, as the next two.
+  std::optional<uint64_t> ssd;
+  std::optional<uint64_t> guarantee;
+  std::optional<uint64_t> jobs;
+
+  bool any() const { return ram || ssd || guarantee || jobs; }
+  friend bool operator==(const QuotaFields&, const QuotaFields&) = default;
+};
+
+// From the configuration: users and groups by name, or by number in digits.
+struct QuotaTable {
+  QuotaFields by_default;
+  std::map<std::string, QuotaFields> users;
+  std::map<std::string, QuotaFields> groups;
+  friend bool operator==(const QuotaTable&, const QuotaTable&) = default;
+};
+
+// Set at run time: by number, so that they stay with who was meant.
+struct QuotaOverrides {
+  QuotaFields by_default;
+  std::map<uint32_t, QuotaFields> users;
+  std::map<uint32_t, QuotaFields> groups;
+  friend bool operator==(const QuotaOverrides&, const QuotaOverrides&) = default;
+};
+
+// What holds for one user.
+struct ResolvedQuota {
+  tiering::UserQuota bytes;
+  tiering::QuotaLimit jobs;
+  friend bool operator==(const ResolvedQuota&, const ResolvedQuota&) = default;
+};
+
+}  // namespace tier::session

@@ -1,0 +1,68 @@
+#include "daemon/user_quotas.h"
+
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+#include <boost/asio/post.hpp>
+
+namespace tier {
+namespace {
+
+constexpr auto kMailboxRetry = std::chrono::milliseconds(10);
+
+}  // namespace
+
+// Without a thread for it, or room for the question, what is known of users has to do.
+bool UserQuotas::PostToNames(base::Workers::Task task) {
+  if (names_ == nullptr) {
+    auto started = base::Workers::Start(1, "tierd-names");
+    if (!started) {
+      spdlog::warn("users are not looked up for their quotas: {}", started.error().message);
+      return false;
+    }
+    names_ = std::move(*started);
+  }
+  return names_->TryPost(std::move(task));
+}
+
+// One whose entry is old does not wait: the user database may not answer, and what it said last has to do then.
+bool UserQuotas::LearnUser(uint32_t uid, std::function<void()> then) {
+  session::QuotaBook& book = engine_.quotas();
+  const auto known = book.KnowsUser(uid);
+  if (known == session::QuotaBook::Known::kNow) return true;
+  const bool waits = known == session::QuotaBook::Known::kNot;
+  const bool asked = PostToNames([this, &book, uid, waits, then = std::move(then)]() mutable {
+    book.Learn(uid);
+    if (waits) boost::asio::post(io_, std::move(then));
+  });
+  return !waits || !asked;
+}
+
+bool UserQuotas::SetTable(const session::QuotaTable& table) {
+  if (!engine_.quotas().SetTable(table)) return false;
+  Apply();
+  WarnOfUnknown();
+  return true;
+}
+
+// Jobs that are open have the new ones too.
+void UserQuotas::Apply() {
+  if (engine_.mailbox().TryPost([this] { engine_.jobs().ApplyQuotas(); })) return;
+  timer_.expires_after(kMailboxRetry);
+  timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) Apply();
+  });
+}
+
+void UserQuotas::WarnOfUnknown() {
+  session::QuotaBook& book = engine_.quotas();
+  if (book.List().empty()) return;
+  (void)PostToNames([&book] {
+    for (const std::string& name : book.ListUnknown())
+      spdlog::warn("this system does not know who {} is: that quota holds for no user", name);
+  });
+}
+
+}  // namespace tier

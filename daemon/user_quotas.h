@@ -1,0 +1,38 @@
+// UserQuotas: keeps the quotas of the running daemon up to date: asks the user database on a thread of its own, takes
+// over what the configuration says, and tells the engine. Main thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "daemon/base/workers.h"
+#include "daemon/engine_side.h"
+
+namespace tier {
+
+class UserQuotas {
+ public:
+  UserQuotas(boost::asio::io_context& io, EngineSide& engine) : io_(io), timer_(io), engine_(engine) {}
+
+  // True: what quotas need of this user is known. Else `then` is called once it is, on the main thread.
+  bool LearnUser(uint32_t uid, std::function<void()> then);
+  // The configuration says so now. True: it said something else before.
+  bool SetTable(const session::QuotaTable& table);
+  // Logs which users and groups of the configuration the system does not know.
+  void WarnOfUnknown();
+
+ private:
+  bool PostToNames(base::Workers::Task task);
+  void Apply();
+
+  boost::asio::io_context& io_;
+  boost::asio::steady_timer timer_;
+  EngineSide& engine_;
+  std::unique_ptr<base::Workers> names_;  // One thread, which asks the user database. Null: none was needed yet.
+};
+
+}  // namespace tier
