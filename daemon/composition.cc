@@ -219,7 +219,8 @@ Status Daemon::OpenControl() {
                                                                                     .jobs = engine_->jobs(),
                                                                                     .sessions = engine_->sessions(),
                                                                                     .events = engine_->events(),
-                                                                                    .clock = engine_->clock()});
+                                                                                    .clock = engine_->clock(),
+                                                                                    .quotas = &engine_->quotas()});
   control::GrpcServerOptions options;
   options.control_socket = paths_.socket_directory + "/control.sock";
   options.admin_socket = paths_.socket_directory + "/admin.sock";

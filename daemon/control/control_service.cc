@@ -6,6 +6,7 @@
 #include <string>
 
 #include "daemon/control/convert.h"
+#include "daemon/control/convert_quotas.h"
 #include "daemon/control/page_token.h"
 #include "daemon/control/watch_reactor.h"
 
@@ -141,6 +142,30 @@ grpc::Status ControlService::GetPoolMap(grpc::ServerContext* context, const v1::
   if (!pool) return ToStatus(pool.error(), context);
   ToMessage(*pool, response);
   return grpc::Status::OK;
+}
+
+grpc::Status ControlService::ListQuotas(grpc::ServerContext* context, const v1::ListQuotasRequest*,
+                                        v1::ListQuotasResponse* response) {
+  const auto report = api_.ListQuotas(CallerOf(*context));
+  if (!report) return ToStatus(report.error(), context);
+  ToMessage(*report, response);
+  return grpc::Status::OK;
+}
+
+grpc::Status ControlService::SetQuota(grpc::ServerContext* context, const v1::SetQuotaRequest* request,
+                                      v1::SetQuotaResponse*) {
+  const auto target = QuotaTargetOf(request->level(), request->name());
+  if (!target) return ToStatus(target.error(), context);
+  const auto fields = FromMessage(*request);
+  if (!fields) return ToStatus(fields.error(), context);
+  return StatusOf(api_.SetQuota(CallerOf(*context), *target, *fields), context);
+}
+
+grpc::Status ControlService::ClearQuota(grpc::ServerContext* context, const v1::ClearQuotaRequest* request,
+                                        v1::ClearQuotaResponse*) {
+  const auto target = QuotaTargetOf(request->level(), request->name());
+  if (!target) return ToStatus(target.error(), context);
+  return StatusOf(api_.ClearQuota(CallerOf(*context), *target), context);
 }
 
 grpc::Status ControlService::Drain(grpc::ServerContext* context, const v1::DrainRequest* request, v1::DrainResponse*) {

@@ -40,6 +40,12 @@ class ControlService final : public v1::ControlService::WithCallbackMethod_Watch
                            v1::ListDevicesResponse* response) override;
   grpc::Status GetPoolMap(grpc::ServerContext* context, const v1::GetPoolMapRequest* request,
                           v1::GetPoolMapResponse* response) override;
+  grpc::Status ListQuotas(grpc::ServerContext* context, const v1::ListQuotasRequest* request,
+                          v1::ListQuotasResponse* response) override;
+  grpc::Status SetQuota(grpc::ServerContext* context, const v1::SetQuotaRequest* request,
+                        v1::SetQuotaResponse* response) override;
+  grpc::Status ClearQuota(grpc::ServerContext* context, const v1::ClearQuotaRequest* request,
+                          v1::ClearQuotaResponse* response) override;
   grpc::Status Drain(grpc::ServerContext* context, const v1::DrainRequest* request,
                      v1::DrainResponse* response) override;
   grpc::Status Undrain(grpc::ServerContext* context, const v1::UndrainRequest* request,

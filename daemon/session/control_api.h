@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/session/quota_table.h"
 #include "daemon/tiering/api/options.h"
 #include "daemon/tiering/api/snapshot.h"
 #include "proto/handshake.h"
@@ -141,9 +142,9 @@ struct PoolDescription {
 struct Event {
   uint64_t sequence = 0;  // Rises with each event of the daemon, whether this watcher may see it or not.
   int64_t unix_time_ms = 0;
-  std::string kind;  // job_opened job_closed job_changed job_purged device_purged session_attached session_ended
-                     // pressure io_error corrupt torn drain draining undrained degraded recovered forced_return
-                     // prefault host_memory …; events_lost: some up to this number are missing here
+  std::string kind;  // job_opened job_closed job_changed job_purged device_purged quota_changed session_attached
+                     // session_ended pressure io_error corrupt torn drain draining undrained degraded recovered
+                     // forced_return prefault host_memory …; events_lost: some up to this number are missing here
   std::string job;      // Name, or empty.
   std::string message;  // One sentence.
 };
@@ -170,6 +171,12 @@ class ControlApi {
   // What each job holds of the arena, and each window. Jobs that the caller may not see are one owner without a name.
   // Calls that come close together get the same answer.
   virtual Result<PoolDescription> DescribePool(const Caller& caller) = 0;
+  // What users with jobs have, and may have; for an admin of all users, and all quotas that there are. Else of the
+  // caller's uid alone.
+  virtual Result<QuotaReport> ListQuotas(const Caller& caller) = 0;
+  // Admins only. What is set is durable, and holds for open jobs too, when it returns. Refusals: those of QuotaBook.
+  virtual Status SetQuota(const Caller& caller, const QuotaTarget& target, const QuotaFields& fields) = 0;
+  virtual Status ClearQuota(const Caller& caller, const QuotaTarget& target) = 0;
   // Blocks until every session of the job has written its dirty pieces to SSD. Job empty: of all jobs; and no new job
   // or process is taken until Undrain. Those that are there go on.
   virtual Status Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) = 0;

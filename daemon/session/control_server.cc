@@ -10,6 +10,7 @@
 
 #include "daemon/base/check.h"
 #include "daemon/base/format_bytes.h"
+#include "daemon/session/quota_use.h"
 
 namespace tier::session {
 namespace {
@@ -68,6 +69,7 @@ JobDescription ControlServer::Describe(const Job& job, const tiering::JobCounter
 
 Result<JobDescription> ControlServer::OpenJob(const Caller& caller, const OpenJobRequest& request) {
   if (auto valid = ValidateOpenJob(request); !valid) return std::unexpected(std::move(valid.error()));
+  if (parts_.quotas != nullptr) parts_.quotas->Learn(caller.uid);
   return AskLater<JobDescription>([this, caller, request](const Answer<JobDescription>& answer) {
     const auto opened = parts_.jobs.Open(caller.uid, request, std::nullopt, parts_.clock.Now());
     if (!opened) return answer(std::unexpected(opened.error()));
@@ -249,6 +251,38 @@ Result<PoolDescription> ControlServer::DescribePool(const Caller& caller) {
   const auto taken = Ask<Taken>([this]() -> Result<Taken> { return Pool(); });
   if (!taken) return std::unexpected(taken.error());
   return PartOf(**taken, caller);
+}
+
+Result<QuotaReport> ControlServer::ListQuotas(const Caller& caller) {
+  if (parts_.quotas == nullptr) return QuotaReport{};
+  parts_.quotas->Learn(caller.uid);
+  auto report = Ask<QuotaReport>([this, caller]() -> Result<QuotaReport> {
+    return QuotaReport{.quotas = {}, .uses = UsesFor(caller, parts_.jobs, *parts_.quotas)};
+  });
+  if (report && caller.admin) report->quotas = parts_.quotas->List();
+  return report;
+}
+
+Status ControlServer::ApplyQuotas(const std::string& what) {
+  return Ask<void>([this, what]() -> Status {
+    parts_.jobs.ApplyQuotas();
+    parts_.events.Emit("quota_changed", nullptr, what);
+    return {};
+  });
+}
+
+Status ControlServer::SetQuota(const Caller& caller, const QuotaTarget& target, const QuotaFields& fields) {
+  if (!caller.admin) return NotAdmin("set a quota");
+  if (parts_.quotas == nullptr) return Fail(Code::kDenied, "this daemon has no quotas");
+  if (Status set = parts_.quotas->Set(target, fields); !set) return set;
+  return ApplyQuotas(fmt::format("uid {} set a quota of {}: {}", caller.uid, QuotaText(target), QuotaText(fields)));
+}
+
+Status ControlServer::ClearQuota(const Caller& caller, const QuotaTarget& target) {
+  if (!caller.admin) return NotAdmin("clear a quota");
+  if (parts_.quotas == nullptr) return Fail(Code::kDenied, "this daemon has no quotas");
+  if (Status cleared = parts_.quotas->Clear(target); !cleared) return cleared;
+  return ApplyQuotas(fmt::format("uid {} cleared the quota of {}", caller.uid, QuotaText(target)));
 }
 
 DaemonDescription ControlServer::Condition(const tiering::EngineSnapshot& snapshot) const {

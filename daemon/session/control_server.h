@@ -65,6 +65,7 @@ struct ControlServerParts {
   SessionTable& sessions;
   EventLog& events;
   const base::Clock& clock;
+  QuotaBook* quotas = nullptr;  // Null: there are none. What blocks there is called on the caller's thread.
 };
 
 class ControlServer final : public ControlApi {
@@ -83,6 +84,9 @@ class ControlServer final : public ControlApi {
                                           size_t max) override;
   Result<DaemonDescription> Describe() override;
   Result<PoolDescription> DescribePool(const Caller& caller) override;
+  Result<QuotaReport> ListQuotas(const Caller& caller) override;
+  Status SetQuota(const Caller& caller, const QuotaTarget& target, const QuotaFields& fields) override;
+  Status ClearQuota(const Caller& caller, const QuotaTarget& target) override;
   Status Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) override;
   Status Undrain(const Caller& caller) override;
   Status DrainDevice(const Caller& caller, uint16_t device, bool draining) override;
@@ -117,6 +121,8 @@ class ControlServer final : public ControlApi {
   std::vector<StoredManifestDescription> StoredManifestsFor(const Caller& caller, size_t max);
   std::vector<StoredManifestDescription> StoredManifestsNamed(const Caller& caller, const std::string& name);
   Status CheckPurge(const Job& job, const std::string& name, const std::vector<StoredManifestDescription>& stored);
+  // The engine and the watchers hear of a change of the quotas.
+  Status ApplyQuotas(const std::string& what);
   Status RemoveStored(const Caller& caller, const std::string& name,
                       const std::vector<StoredManifestDescription>& stored, bool purge);
   std::shared_ptr<const PoolSnapshot> Pool();  // Engine thread.

@@ -29,20 +29,6 @@ namespace tier::session {
 inline constexpr base::Duration kUserEntryLifetime = std::chrono::seconds(60);
 inline constexpr size_t kUserEntriesMax = 4096;  // Users that are known; then the one that was looked up first goes.
 
-// Whose quota is set, as an administrator writes it: a name or a number, none of kDefault.
-struct QuotaTarget {
-  tiering::QuotaLevel level = tiering::QuotaLevel::kDefault;
-  std::string name;
-};
-
-// One quota of the book, whatever it applies to.
-struct QuotaRow {
-  tiering::QuotaLevel level = tiering::QuotaLevel::kDefault;
-  bool at_run_time = false;
-  std::string name;  // As it stands in the configuration; a number for what was set at run time.
-  QuotaFields fields;
-};
-
 struct QuotaBookOptions {
   QuotaTable table;
   tiering::QuotaLimit ssd;   // jobs.max_ssd_per_uid

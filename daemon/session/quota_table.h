@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "daemon/tiering/api/quota.h"
 
@@ -41,11 +42,43 @@ struct QuotaOverrides {
   friend bool operator==(const QuotaOverrides&, const QuotaOverrides&) = default;
 };
 
+// Whose quota is set, as an administrator writes it: a name or a number, none of kDefault.
+struct QuotaTarget {
+  tiering::QuotaLevel level = tiering::QuotaLevel::kDefault;
+  std::string name;
+};
+
+// One quota of the book, whatever it applies to.
+struct QuotaRow {
+  tiering::QuotaLevel level = tiering::QuotaLevel::kDefault;
+  bool at_run_time = false;
+  std::string name;  // As it stands in the configuration; a number for what was set at run time.
+  QuotaFields fields;
+};
+
 // What holds for one user.
 struct ResolvedQuota {
   tiering::UserQuota bytes;
   tiering::QuotaLimit jobs;
   friend bool operator==(const ResolvedQuota&, const ResolvedQuota&) = default;
+};
+
+// What one user has of what it may have.
+struct QuotaUse {
+  struct Part {
+    uint64_t used = 0;
+    tiering::QuotaLimit limit;
+  };
+  uint32_t uid = 0;
+  Part ram;  // Bytes, as the next two.
+  Part ssd;
+  Part guarantee;
+  Part jobs;
+};
+
+struct QuotaReport {
+  std::vector<QuotaRow> quotas;
+  std::vector<QuotaUse> uses;  // By uid.
 };
 
 }  // namespace tier::session

@@ -310,6 +310,10 @@ void Engine::SetQuota(uint32_t uid, const UserQuota& quota) {
   tables.waits.OnRoomEverywhere();  // What other users are promised has changed too.
 }
 
+uint64_t Engine::StorageOf(uint32_t uid) const {
+  return state_->tables.storage.ClaimedBy(uid) + KeptBy(state_->tables, uid);
+}
+
 std::vector<StoredManifest> Engine::StoredManifests(const std::string& prefix, size_t max) const {
   return ListStoredManifests(state_->tables, prefix, max);
 }

@@ -33,6 +33,7 @@ class Engine final : public EnginePort {
   Status OpenJob(JobId job, const JobOptions& options) override;
   Status SetJob(JobId job, const TermsChange& change) override;
   void SetQuota(uint32_t uid, const UserQuota& quota) override;
+  uint64_t StorageOf(uint32_t uid) const override;
   void CloseJob(JobId job, const std::string& reason, bool purge) override;
   Status OpenSession(SessionId session, JobId job) override;
   void SetNode(SessionId session, int node) override;

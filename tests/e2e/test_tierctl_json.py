@@ -73,6 +73,10 @@ def busy() -> Iterator[dict[str, Any]]:
             ask("device drain DEVICE --undo", "device", "drain", 1, "--undo")
             ask("device retry DEVICE", "device", "retry", 0)
             ask("pool map", "pool", "map")
+            ask("quota set", "quota", "set", "default", "--jobs", "50", "--ssd", "unlimited")
+            ask("quota show", "quota")
+            ask("quota list", "quota", "list")
+            ask("quota clear", "quota", "clear", "default")
             ask("drain JOB", "drain", "train")
             followed = subprocess.Popen(
                 [str(PROGRAM), "--socket", str(running.directory), "--json", "events", "--follow", "--since", "1"],

@@ -143,6 +143,10 @@ def verbs() -> dict[str, Shape]:
         "device retry DEVICE": {"retried": Field("number", "the device")},
         "device purge UUID": {"purged": Field("string", "the device")} | of["PurgeDeviceResponse"],
         "pool map": of["GetPoolMapResponse"],
+        "quota show": of["ListQuotasResponse"],
+        "quota list": of["ListQuotasResponse"],
+        "quota set": {"set": Field("string", "whose quota: default, user NAME or group NAME")},
+        "quota clear": {"cleared": Field("string", "whose quota: default, user NAME or group NAME")},
     }  # fmt: skip
 
 

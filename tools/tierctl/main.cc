@@ -19,6 +19,7 @@
 #include "tools/tierctl/event_verbs.h"
 #include "tools/tierctl/job_verbs.h"
 #include "tools/tierctl/pool_verbs.h"
+#include "tools/tierctl/quota_verbs.h"
 #include "tools/tierctl/top.h"
 #include "tools/tierctl/words.h"
 
@@ -41,6 +42,7 @@ struct Arguments {
   std::string limit;
   std::string ssd_guarantee;
   std::string ssd_limit;
+  QuotaWords quota;
   uint32_t device = 0;
   uint32_t max = 1000;
   uint32_t timeout_s = 60;
@@ -83,10 +85,11 @@ class CommandLine {
     AddTensorVerbs();
     AddDeviceVerbs();
     AddPoolVerbs();
+    AddQuotaVerbs();
   }
 
   int Run(std::vector<std::string> arguments) {
-    arguments = WithHelpAsOption(std::move(arguments));
+    arguments = WithVerbOfNoun(app_, WithHelpAsOption(std::move(arguments)), "quota", "show");
     if (const auto unknown = UnknownWord(app_, arguments)) {
       fmt::print(stderr, "tierctl: {}\n", *unknown);
       return kExitUsage;
@@ -280,6 +283,32 @@ class CommandLine {
              "that you may not see are those of \"other users\". RUN is the longest run of free blocks, or of free\n"
              "pages where no block is free; BORROWED lies beyond what the job is promised; OWED is asked for\n"
              "within that and has not come yet.\n\n");
+  }
+
+  void AddQuotaVerbs() {
+    CLI::App* noun = Noun("quota", "What all jobs of a user may have together; alone it is 'quota show'");
+    CLI::App* show =
+        Verb(noun, "show", "What users have of what they may have", [this] { return ShowQuotas(args_.daemon); });
+    CLI::App* list =
+        Verb(noun, "list", "The quotas that there are (administrators)", [this] { return ListQuotas(args_.daemon); });
+    CLI::App* set = Verb(noun, "set", "Cap a user, the members of a group, or every user (administrators)",
+                         [this] { return SetQuota(args_.daemon, args_.quota); });
+    CLI::App* clear = Verb(noun, "clear", "What 'set' set is no more: the configuration decides (administrators)",
+                           [this] { return ClearQuota(args_.daemon, args_.quota); });
+    for (CLI::App* verb : {set, clear}) {
+      verb->add_option("for", args_.quota.level, "default, user or group")->required();
+      verb->add_option("name", args_.quota.name, "Of the user or group, or its number");
+    }
+    set->add_option("--ram", args_.quota.ram, "RAM of all its jobs, such as 64GiB; 0: none; unlimited")
+        ->type_name("SIZE");
+    set->add_option("--ssd", args_.quota.ssd, "Tensors of all its jobs, and what they persisted")->type_name("SIZE");
+    set->add_option("--guarantee", args_.quota.guarantee, "Guarantees of RAM of all its jobs")->type_name("SIZE");
+    set->add_option("--jobs", args_.quota.jobs, "Open jobs; 0: none; unlimited")->type_name("COUNT");
+    Examples(show, {"quota show", "quota show --json | jq '.uses[] | [.uid, .ram.used]'"});
+    Examples(list, {"quota list"});
+    Examples(set, {"quota set default --ram 64GiB --jobs 8", "quota set group students --guarantee 0",
+                   "quota set user alice --ram unlimited"});
+    Examples(clear, {"quota clear user alice", "quota clear default"});
   }
 
   int WithChange(const std::function<int(const JobChange&)>& body) {

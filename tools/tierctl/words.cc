@@ -84,6 +84,13 @@ std::optional<std::string> MissingVerb(const CLI::App& app, const std::vector<st
   return path.at->help(path.at == &app ? "" : app.get_name());
 }
 
+std::vector<std::string> WithVerbOfNoun(const CLI::App& app, std::vector<std::string> arguments,
+                                        const std::string& noun, const std::string& verb) {
+  const Path path = Follow(app, arguments);
+  if (path.unknown == nullptr && !path.ended && path.at->get_name() == noun) arguments.push_back(verb);
+  return arguments;
+}
+
 std::vector<std::string> WithHelpAsOption(std::vector<std::string> arguments) {
   if (arguments.empty() || arguments.front() != "help") return arguments;
   arguments.erase(arguments.begin());

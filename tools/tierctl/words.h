@@ -19,5 +19,8 @@ std::optional<std::string> MissingVerb(const CLI::App& app, const std::vector<st
 
 // "help job set" is "job set --help".
 std::vector<std::string> WithHelpAsOption(std::vector<std::string> arguments);
+// Where nothing but options follows `noun`: with its verb behind them.
+std::vector<std::string> WithVerbOfNoun(const CLI::App& app, std::vector<std::string> arguments,
+                                        const std::string& noun, const std::string& verb);
 
 }  // namespace tier::tierctl

@@ -28,6 +28,8 @@ class EnginePort {
   // What all jobs of the user may have together from now on. What they have already, and guarantees, stay; RAM beyond
   // the quota is evicted as far as no lease holds it. A user without jobs is not remembered: OpenJob says it again.
   virtual void SetQuota(uint32_t uid, const UserQuota& quota) = 0;
+  // Bytes that a user's quota of SSD counts: what its jobs have or are guaranteed, and what manifests keep.
+  virtual uint64_t StorageOf(uint32_t uid) const = 0;
   // Ends its sessions (REVOKED) and frees everything. A named job's manifest stays unless `purge`. A job ends by this
   // call and by EndSession alone.
   virtual void CloseJob(JobId job, const std::string& reason, bool purge) = 0;

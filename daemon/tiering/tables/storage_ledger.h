@@ -67,6 +67,7 @@ class StorageLedger {
   uint64_t UsedBy(EntitlementIndex job) const { return At(job).used; }
   uint64_t GuaranteeOf(EntitlementIndex job) const { return At(job).guarantee(); }
   uint64_t LimitOf(EntitlementIndex job) const { return At(job).terms.limit_bytes; }
+  uint64_t ClaimedBy(uint32_t uid) const;
   uint64_t claimed() const { return claimed_; }
   uint64_t used() const { return used_; }  // By all jobs.
   const QuotaLimit& QuotaOf(EntitlementIndex job) const { return users_.at(At(job).uid).quota; }
@@ -97,7 +98,6 @@ class StorageLedger {
   // Makes a change of the job that may alter its claim.
   template <typename Apply>
   void Change(EntitlementIndex job, Apply change);
-  uint64_t ClaimedBy(uint32_t uid) const;
 
   std::vector<Entry> jobs_;  // By EntitlementIndex.
   std::unordered_map<uint32_t, User> users_;

@@ -90,6 +90,27 @@ class FakeControlApi final : public session::ControlApi {
     if (refusal.code != Code::kOk) return std::unexpected(refusal);
     return pool;
   }
+  Result<session::QuotaReport> ListQuotas(const session::Caller& caller) override {
+    const std::lock_guard lock(mutex_);
+    callers.push_back(caller);
+    if (refusal.code != Code::kOk) return std::unexpected(refusal);
+    return quota_report;
+  }
+  Status SetQuota(const session::Caller& caller, const session::QuotaTarget& target,
+                  const session::QuotaFields& fields) override {
+    const std::lock_guard lock(mutex_);
+    callers.push_back(caller);
+    if (refusal.code != Code::kOk) return std::unexpected(refusal);
+    quotas_set.emplace_back(target, fields);
+    return {};
+  }
+  Status ClearQuota(const session::Caller& caller, const session::QuotaTarget& target) override {
+    const std::lock_guard lock(mutex_);
+    callers.push_back(caller);
+    if (refusal.code != Code::kOk) return std::unexpected(refusal);
+    quotas_cleared.push_back(target);
+    return {};
+  }
   Status Drain(const session::Caller& caller, const std::string& job, std::chrono::milliseconds timeout) override {
     if (on_drain) on_drain();
     const std::lock_guard lock(mutex_);
@@ -167,6 +188,9 @@ class FakeControlApi final : public session::ControlApi {
   int undrained = 0;
   std::vector<std::string> purged;       // Devices.
   std::vector<std::string> purged_jobs;  // The answer.
+  session::QuotaReport quota_report;
+  std::vector<std::pair<session::QuotaTarget, session::QuotaFields>> quotas_set;
+  std::vector<session::QuotaTarget> quotas_cleared;
   std::list<std::function<void(const session::Event&)>> watchers;
 
  private:

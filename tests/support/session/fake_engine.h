@@ -76,6 +76,7 @@ class FakeEngine final : public tiering::EnginePort {
   // What happened.
   std::map<uint64_t, tiering::JobOptions> jobs;
   std::map<uint32_t, tiering::UserQuota> quotas;  // As SetQuota said last, by uid.
+  std::map<uint32_t, uint64_t> storage;           // StorageOf, by uid.
   std::map<uint64_t, uint64_t> sessions;          // To their jobs.
   std::map<uint64_t, int> nodes;                  // Of sessions.
   std::vector<SubmittedRequest> submitted;
@@ -110,6 +111,10 @@ class FakeEngine final : public tiering::EnginePort {
     return {};
   }
   void SetQuota(uint32_t uid, const tiering::UserQuota& quota) override { quotas[uid] = quota; }
+  uint64_t StorageOf(uint32_t uid) const override {
+    const auto found = storage.find(uid);
+    return found == storage.end() ? 0 : found->second;
+  }
   void CloseJob(tiering::JobId job, const std::string& reason, bool purge) override {
     const auto gone = jobs.extract(static_cast<uint64_t>(job));
     TIER_CHECK(!gone.empty(), "job {}", static_cast<uint64_t>(job));

@@ -29,7 +29,7 @@ SessionWorld::SessionWorld(const SessionWorldOptions& options)
   table_ = std::make_unique<SessionTable>(options.table, poller_, windows_);
   engine.Connect(*table_);
   registry_ = std::make_unique<JobRegistry>(options.jobs, tokens_);
-  job_service_ = std::make_unique<JobService>(engine, *registry_, events);
+  job_service_ = std::make_unique<JobService>(engine, *registry_, events, options.quotas);
   loop_ = std::make_unique<EngineLoop>(EngineLoopParts{.engine = engine,
                                                        .sessions = *table_,
                                                        .jobs = *job_service_,
@@ -49,6 +49,7 @@ SessionWorld::SessionWorld(const SessionWorldOptions& options)
   listener.unread = options.unread;
   listener.attaches_per_uid_per_second = options.attaches_per_uid_per_second;
   listener.on_warning = options.on_warning;
+  listener.learn_user = options.learn_user;
   listener_ = std::make_unique<Listener>(
       listener, ListenerParts{.io = io_, .mailbox = mailbox_, .sessions = *table_, .page = page_, .clock = clock_});
   table_->Connect(*job_service_, *listener_);
@@ -56,9 +57,12 @@ SessionWorld::SessionWorld(const SessionWorldOptions& options)
   facts.version = "test";
   facts.devices.resize(1);
   facts.spin_pauses = [this] { return loop_->spin_pauses(); };
-  control_ = std::make_unique<ControlServer>(
-      facts, ControlServerParts{
-                 .mailbox = mailbox_, .jobs = *job_service_, .sessions = *table_, .events = events, .clock = clock_});
+  control_ = std::make_unique<ControlServer>(facts, ControlServerParts{.mailbox = mailbox_,
+                                                                       .jobs = *job_service_,
+                                                                       .sessions = *table_,
+                                                                       .events = events,
+                                                                       .clock = clock_,
+                                                                       .quotas = options.quotas});
   proto::FileDescriptor listening = ListenAt(socket_path_, 0666).value();
   if (!options.descriptors_refused) AllowDescriptors(listening.get());
   listener_->Start(std::move(listening));

@@ -54,6 +54,8 @@ struct SessionWorldOptions {
   uint32_t attaches_per_uid_per_second = 100'000;
   std::function<void(const std::string&)> on_warning;  // Socket thread.
   const base::Clock* clock = nullptr;                  // Instead of the machine's.
+  QuotaBook* quotas = nullptr;
+  std::function<bool(uint32_t, std::function<void()>)> learn_user;  // As ListenerOptions has it.
 };
 
 class SessionWorld {

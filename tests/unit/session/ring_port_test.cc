@@ -367,6 +367,7 @@ TEST_F(RingPortTest, SteadyStateAllocatesNothing) {
     Status OpenJob(tiering::JobId, const tiering::JobOptions&) override { return {}; }
     Status SetJob(tiering::JobId, const tiering::TermsChange&) override { return {}; }
     void SetQuota(uint32_t, const tiering::UserQuota&) override {}
+    uint64_t StorageOf(uint32_t) const override { return 0; }
     void CloseJob(tiering::JobId, const std::string&, bool) override {}
     Status OpenSession(tiering::SessionId, tiering::JobId) override { return {}; }
     void SetNode(tiering::SessionId, int) override {}

@@ -75,5 +75,15 @@ TEST_F(WordsTest, HelpIsAWordToo) {
   EXPECT_EQ(WithHelpAsOption({"job", "show", "help"}), Words({"job", "show", "help"}));
 }
 
+TEST_F(WordsTest, ANounAloneMayStandForOneOfItsVerbs) {
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(WithVerbOfNoun(app_, {"job"}, "job", "show"), (Words{"job", "show"}));
+  EXPECT_EQ(WithVerbOfNoun(app_, {"--json", "job", "--socket", "/s"}, "job", "show"),
+            (Words{"--json", "job", "--socket", "/s", "show"}));
+  for (const Words& words :
+       {Words{"job", "set"}, Words{"job", "--help"}, Words{"job", "frob"}, Words{"status"}, Words{}})
+    EXPECT_EQ(WithVerbOfNoun(app_, words, "job", "show"), words);
+}
+
 }  // namespace
 }  // namespace tier::tierctl

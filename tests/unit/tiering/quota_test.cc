@@ -109,6 +109,8 @@ TEST(Quota, OfSsdChangesAtRunTime) {
   world.engine->SetQuota(7, {.ssd = {.most = 4 * kPiece, .origin = {.level = QuotaLevel::kGroup, .id = 3}}});
   const Answer refused = world.Create(session, 5, kPiece);
   EXPECT_EQ(refused.code, Code::kNoSpace);
+  EXPECT_EQ(world.engine->StorageOf(7), 4 * kPiece);
+  EXPECT_EQ(world.engine->StorageOf(8), 0u);
   EXPECT_THAT(refused.detail, HasSubstr("user 7 may have 8 MiB on SSD (the quota of group 3, in the configuration)"));
   world.engine->SetQuota(7, {});
   world.PutEach(session, 5, 5, kPiece);

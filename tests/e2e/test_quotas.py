@@ -1,0 +1,155 @@
+"""Quotas of users, by real processes of two uids: in the file, by the command, after a reload and after a restart."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import launcher
+import pytest
+
+import tierd
+
+GAMES = 5  # "games", with the group of that name (60): every Debian has it.
+OTHER = 12345  # A user whom the system does not know.
+
+PUT = """import sys, tierd
+try:
+    client = tierd.connect(job=sys.argv[2], socket=sys.argv[1], guarantee=sys.argv[4] or None)
+    for key in range(int(sys.argv[3])):
+        client.put(key, bytes([key]) * (1 << 20))
+    bad = [key for key in range(int(sys.argv[3])) if bytes(client.get(key)) != bytes([key]) * (1 << 20)]
+    print("wrong" if bad else "ok", flush=True)
+except tierd.Error as error:
+    print(type(error).__name__, error, flush=True)
+sys.stdin.read()"""
+
+
+@pytest.fixture
+def node(socket_folder: pathlib.Path) -> Iterator[launcher.Running]:
+    """A daemon for several users, with an arena of 64 MiB."""
+    launcher.need_user(GAMES)
+    launcher.need_user(OTHER)
+    settings = {"quota.default": {"guarantee": "4MiB"}, 'quota.group."games"': {"jobs": 1}}
+    with launcher.start(socket_folder, arena="64MiB", tier="256MiB", settings=settings) as running:
+        os.chmod(running.directory, 0o755)
+        yield running
+
+
+def trainer(node: launcher.Running, uid: int, job: str, tensors: int, guarantee: str = "") -> subprocess.Popen[str]:
+    """A process of that user, which puts so many tensors of 1 MiB and then waits. It prints what came of it."""
+    return subprocess.Popen(
+        [sys.executable, "-c", PUT, node.socket, job, str(tensors), guarantee], env=launcher.environment(), cwd="/",
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, user=uid, group=uid, extra_groups=[],
+    )  # fmt: skip
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout
+    return process.stdout.readline().strip()
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    with process:
+        assert process.stdin
+        process.stdin.close()
+
+
+def admin(
+    node: launcher.Running, *words: str, socket: str = "admin.sock", uid: int = 0
+) -> subprocess.CompletedProcess[str]:
+    command = [str(launcher.BUILD / "tools/tierctl/tierctl"), "--socket", f"{node.directory}/{socket}", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, user=uid, cwd="/")
+
+
+def uses(node: launcher.Running) -> dict[int, dict[str, dict[str, object]]]:
+    answer = admin(node, "--json", "quota")
+    assert answer.returncode == 0, answer.stderr
+    return {use["uid"]: use for use in json.loads(answer.stdout)["uses"]}
+
+
+def test_ram_of_a_user_stays_within_the_quota_and_the_other_user_has_the_rest(node: launcher.Running) -> None:
+    done = admin(node, "quota", "set", "user", "games", "--ram", "16MiB")
+    assert done.returncode == 0 and "set the quota of user games" in done.stdout, done
+    capped, free = trainer(node, GAMES, "a", 40), trainer(node, OTHER, "b", 40)
+    assert said(capped) == "ok", "what does not fit is on SSD, and right"
+    assert said(free) == "ok"
+    now = uses(node)
+    assert 0 < int(str(now[GAMES]["ram"]["used"])) <= 16 << 20, now
+    assert now[GAMES]["ram"]["origin"] == f"the quota of user {GAMES}, set at run time"
+    assert int(str(now[OTHER]["ram"]["used"])) == 40 << 20, now
+    assert now[OTHER]["ram"]["limit"] == {"unlimited": True, "most": 0}
+    end(capped)
+    end(free)
+
+
+def test_guarantees_and_jobs_beyond_a_quota_are_refused_with_its_name(node: launcher.Running) -> None:
+    refused = trainer(node, OTHER, "greedy", 1, "60MiB")
+    answer = said(refused)
+    end(refused)
+    assert answer.startswith("NoMemory") and "the default quota, in the configuration" in answer, answer
+    first = trainer(node, GAMES, "one", 1)
+    assert said(first) == "ok"
+    second = trainer(node, GAMES, "two", 1)
+    answer = said(second)
+    assert answer.startswith("Denied") and "the quota of group 60, in the configuration" in answer, answer
+    end(second)
+    assert admin(node, "quota", "set", "group", "games", "--jobs", "2").returncode == 0
+    second = trainer(node, GAMES, "two", 1)
+    assert said(second) == "ok"
+    end(first)
+    end(second)
+
+
+def test_only_administrators_change_quotas_and_users_see_their_own(node: launcher.Running) -> None:
+    for words in (["set", "default", "--ram", "1GiB"], ["clear", "default"]):
+        refused = admin(node, "quota", *words, socket="control.sock", uid=OTHER)
+        assert refused.returncode == 5 and "only an administrator may" in refused.stderr, refused
+        refused = admin(node, "quota", *words, socket="control.sock")
+        assert refused.returncode == 5, "root by control.sock is a user like any other"
+    own = json.loads(admin(node, "quota", "--json", socket="control.sock", uid=OTHER).stdout)
+    assert [use["uid"] for use in own["uses"]] == [OTHER] and own["quotas"] == []
+    table = admin(node, "quota", "list").stdout
+    assert "group games" in table and "in the configuration" in table, table
+
+
+def test_a_reload_takes_over_the_quotas_of_the_file(node: launcher.Running) -> None:
+    greedy = trainer(node, OTHER, "b", 40)
+    assert said(greedy) == "ok"
+    config = node.directory / "tierd.toml"
+    config.write_text(config.read_text() + '\n[quota.user.12345]\nram = "8MiB"\n')
+    os.kill(node.pid, signal.SIGHUP)
+    launcher.wait_for("less RAM", lambda: int(str(uses(node)[OTHER]["ram"]["used"])) <= 8 << 20)
+    assert uses(node)[OTHER]["ram"]["origin"] == "the quota of user 12345, in the configuration"
+    config.write_text(config.read_text() + "ram = 5\n")
+    os.kill(node.pid, signal.SIGHUP)
+    with tierd.connect(job="later", socket=node.socket) as client:
+        client.put(1, b"x")
+    assert uses(node)[OTHER]["ram"]["limit"] == {"unlimited": False, "most": 8 << 20}, "a broken file changes nothing"
+    end(greedy)
+
+
+def test_what_is_set_at_run_time_outlives_the_daemon_and_a_broken_file_stops_it(socket_folder: pathlib.Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs to be root")
+    with launcher.disk_folder() as data:
+        settings = {"daemon": {"socket_directory": str(socket_folder), "data_directory": str(data)}}
+        with launcher.start(socket_folder, arena="32MiB", tier="64MiB", settings=settings) as first:
+            assert admin(first, "quota", "set", "user", "root", "--ssd", "8MiB", "--jobs", "unlimited").returncode == 0
+        with launcher.start(socket_folder, arena="32MiB", tier="64MiB", settings=settings) as second:
+            listed = json.loads(admin(second, "--json", "quota", "list").stdout)["quotas"]
+            assert [(quota["name"], quota["ssd"]["most"]) for quota in listed] == [("0", 8 << 20)]
+            with tierd.connect(job="a", socket=second.socket) as client:
+                client.put(1, bytes(6 << 20))
+                with pytest.raises(tierd.NoSpace, match="the quota of user 0, set at run time"):
+                    client.put(2, bytes(6 << 20))
+        quotas = data / "quotas"
+        quotas.write_text(quotas.read_text().replace("ssd=", "ssd=1"))
+        with pytest.raises(tierd.Error, match="quotas that were set at run time cannot be read"):
+            with launcher.start(socket_folder, arena="32MiB", tier="64MiB", settings=settings):
+                pass

@@ -1,0 +1,136 @@
+// Quotas by a live engine thread: who may set them, what open jobs and new ones get of them, and who waits for what.
+#include <atomic>
+#include <future>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "proto/units.h"
+#include "tests/support/session/control_callers.h"
+#include "tests/support/session/session_world.h"
+#include "tests/support/session/temporary_directory.h"
+
+namespace tier::session {
+namespace {
+
+using testing::Collector;
+using testing::DataClient;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::kAdmin;
+using testing::kAlice;
+using testing::kBob;
+using testing::MakeHello;
+using testing::SessionWorld;
+using tiering::QuotaLevel;
+using tiering::QuotaLimit;
+
+class NoUsers final : public UserDirectory {
+ public:
+  UserEntry FindUser(uint32_t) override { return {}; }
+  std::optional<uint32_t> FindUserId(const std::string&) override { return std::nullopt; }
+  std::optional<uint32_t> FindGroupId(const std::string&) override { return std::nullopt; }
+};
+
+class QuotaServer : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kNothingSaid = 64;  // jobs.max_jobs_per_uid
+  uint64_t RamOf(uint32_t uid) {
+    return world_.OnEngine([&] { return world_.engine.quotas.at(uid).ram.most; });
+  }
+
+  testing::TemporaryDirectory directory_;
+  NoUsers users_;
+  base::SteadyClock clock_;
+  QuotaBook book_{{.table = {.by_default = {.guarantee = 5}, .users = {}, .groups = {}},
+                   .ssd = {.most = kGiB},
+                   .jobs = {.most = kNothingSaid},
+                   .file = directory_.path() + "/quotas"},
+                  {},
+                  users_,
+                  clock_};
+  SessionWorld world_{{.quotas = &book_}};
+  ControlServer& control_{world_.control()};
+};
+
+TEST_F(QuotaServer, WhatIsSetHoldsForJobsThatAreOpenAndForNewOnes) {
+  Collector collector({"quota_changed"});
+  const auto watch = control_.Watch(kAdmin, collector.callback());
+  ASSERT_TRUE(control_.OpenJob(kAlice, {.name = "one"}));
+  ASSERT_TRUE(control_.OpenJob(kBob, {.name = "other"}));
+  ASSERT_TRUE(control_.SetQuota(kAdmin, {QuotaLevel::kUser, "1000"}, {.ram = kGiB, .jobs = 2}));
+  EXPECT_EQ(RamOf(1000), kGiB);
+  EXPECT_EQ(RamOf(1001), tiering::kUnlimited) << "another user's";
+  EXPECT_THAT(collector.Wait(0).message, HasSubstr("uid 0 set a quota of user 1000: ram 1 GiB, jobs 2"));
+  const auto second = control_.OpenJob(kAlice, {.name = "two"});
+  ASSERT_TRUE(second);
+  const auto given = world_.OnEngine([&] { return world_.engine.jobs.at(second->id).quota; });
+  ASSERT_TRUE(given);
+  EXPECT_EQ(given->ram, (QuotaLimit{kGiB, {QuotaLevel::kUser, true, 1000}}));
+  EXPECT_EQ(given->guarantee, (QuotaLimit{5, {QuotaLevel::kDefault, false, 0}}));
+  EXPECT_EQ(given->ssd, (QuotaLimit{kGiB, {}}));
+  const auto third = control_.OpenJob(kAlice, {.name = "three"});
+  ASSERT_FALSE(third);
+  EXPECT_EQ(third.error().code, Code::kDenied);
+  EXPECT_THAT(third.error().message,
+              HasSubstr("uid 1000 has 2 jobs, the limit (the quota of user 1000, set at run time) is 2"));
+  ASSERT_TRUE(control_.ClearQuota(kAdmin, {QuotaLevel::kUser, "1000"}));
+  EXPECT_EQ(RamOf(1000), tiering::kUnlimited);
+  EXPECT_THAT(collector.Wait(1).message, HasSubstr("uid 0 cleared the quota of user 1000"));
+  EXPECT_TRUE(control_.OpenJob(kAlice, {.name = "three"}));
+}
+
+TEST_F(QuotaServer, OnlyAdministratorsSetAndClear) {
+  for (const Caller& caller : {kAlice, Caller{.uid = 0}}) {
+    EXPECT_EQ(control_.SetQuota(caller, {QuotaLevel::kDefault, ""}, {.ram = 1}).error().code, Code::kDenied);
+    const Status cleared = control_.ClearQuota(caller, {QuotaLevel::kDefault, ""});
+    EXPECT_THAT(cleared.error().message, HasSubstr("only an administrator may clear a quota"));
+  }
+  EXPECT_EQ(book_.List().size(), 1U) << "that of the configuration";
+  EXPECT_EQ(control_.ClearQuota(kAdmin, {QuotaLevel::kDefault, ""}).error().code, Code::kNotFound);
+}
+
+TEST_F(QuotaServer, AUserSeesItsOwnUseAndAnAdministratorAll) {
+  ASSERT_TRUE(control_.OpenJob(kAlice, {.name = "one"}));
+  ASSERT_TRUE(control_.OpenJob(kAlice, {.name = "two"}));
+  ASSERT_TRUE(control_.OpenJob(kBob, {.name = "other"}));
+  ASSERT_TRUE(control_.SetQuota(kAdmin, {QuotaLevel::kDefault, ""}, {.ram = 7}));
+  world_.OnEngine([&] { world_.engine.storage[1000] = 4096; });
+  const auto own = control_.ListQuotas(kAlice);
+  ASSERT_TRUE(own);
+  EXPECT_TRUE(own->quotas.empty());
+  ASSERT_EQ(own->uses.size(), 1U);
+  EXPECT_EQ(own->uses[0].uid, 1000U);
+  EXPECT_EQ(own->uses[0].jobs.used, 2U);
+  EXPECT_EQ(own->uses[0].jobs.limit.most, kNothingSaid);
+  EXPECT_EQ(own->uses[0].ssd.used, 4096U);
+  EXPECT_EQ(own->uses[0].ram.limit, (QuotaLimit{7, {QuotaLevel::kDefault, true, 0}}));
+  const auto all = control_.ListQuotas(kAdmin);
+  ASSERT_TRUE(all);
+  EXPECT_EQ(all->quotas.size(), 2U);
+  std::vector<uint32_t> uids;
+  for (const QuotaUse& use : all->uses) uids.push_back(use.uid);
+  EXPECT_THAT(uids, ElementsAre(0, 1000, 1001)) << "its own, though it has no job";
+}
+
+TEST(QuotaOfNewcomers, AClientWaitsUntilItsUserIsKnown) {
+  std::atomic<int> asked = 0;
+  std::function<void()> then;
+  SessionWorld world({.learn_user = [&](uint32_t, std::function<void()> after) {
+    then = std::move(after);
+    ++asked;
+    return false;
+  }});
+  DataClient client(world.socket_path());
+  auto welcome = std::async(std::launch::async, [&] { return client.Attach(MakeHello("train")); });
+  while (asked == 0) std::this_thread::yield();
+  EXPECT_EQ(world.sessions(), 0U);
+  world.OnSocketThread([&] { then(); });
+  EXPECT_EQ(welcome.get().code, 0);
+  EXPECT_EQ(world.sessions(), 1U);
+  EXPECT_EQ(asked, 1);
+}
+
+}  // namespace
+}  // namespace tier::session

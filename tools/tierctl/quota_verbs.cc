@@ -1,0 +1,189 @@
+#include "tools/tierctl/quota_verbs.h"
+
+#include <charconv>
+#include <cstdio>
+#include <map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "tools/tierctl/ask.h"
+#include "tools/tierctl/connection.h"
+#include "tools/tierctl/job_verbs.h"
+#include "tools/tierctl/message_json.h"
+#include "tools/tierctl/printable.h"
+
+namespace tier::tierctl {
+namespace {
+
+using Stub = v1::Control::Stub;
+
+constexpr const char* kUnlimited = "unlimited";
+
+// A cap on jobs is a count.
+std::optional<v1::QuotaLimit> ParseLimit(const std::string& text, bool bytes) {
+  v1::QuotaLimit limit;
+  if (text == kUnlimited) {
+    limit.set_unlimited(true);
+    return limit;
+  }
+  uint64_t count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  const auto most = bytes ? ParseBytes(text) : whole ? std::optional(count) : std::nullopt;
+  if (!most) return std::nullopt;
+  limit.set_most(*most);
+  return limit;
+}
+
+template <typename Request>
+std::optional<std::string> FillTarget(const QuotaWords& words, Request* request) {
+  const std::map<std::string, v1::QuotaLevel> levels = {
+      {"default", v1::QUOTA_LEVEL_DEFAULT}, {"group", v1::QUOTA_LEVEL_GROUP}, {"user", v1::QUOTA_LEVEL_USER}};
+  const auto level = levels.find(words.level);
+  if (level == levels.end()) {
+    return fmt::format("a quota is of 'default', 'user NAME' or 'group NAME', not of '{}'", Printable(words.level));
+  }
+  const bool is_default = level->second == v1::QUOTA_LEVEL_DEFAULT;
+  if (is_default && !words.name.empty())
+    return fmt::format("the default quota has no name: '{}'", Printable(words.name));
+  if (!is_default && words.name.empty()) return fmt::format("name the {}, or give its number", words.level);
+  request->set_level(level->second);
+  request->set_name(words.name);
+  return std::nullopt;
+}
+
+std::string LimitText(bool present, const v1::QuotaLimit& limit, bool bytes) {
+  if (!present) return "-";
+  if (limit.unlimited()) return kUnlimited;
+  return bytes ? HumanBytes(limit.most()) : std::to_string(limit.most());
+}
+
+struct Resource {
+  const char* name;
+  bool bytes;
+  const v1::QuotaUsePart& (v1::QuotaUse::*part)() const;
+};
+constexpr Resource kResources[] = {{"RAM", true, &v1::QuotaUse::ram},
+                                   {"SSD", true, &v1::QuotaUse::ssd},
+                                   {"guarantee", true, &v1::QuotaUse::guarantee},
+                                   {"jobs", false, &v1::QuotaUse::jobs}};
+
+struct UseRow {
+  uint32_t uid;
+  const Resource* resource;
+  const v1::QuotaUsePart* part;
+};
+
+int SayChanged(const DaemonOptions& options, const QuotaWords& words, const char* what) {
+  const std::string whom = words.level + (words.name.empty() ? "" : " " + words.name);
+  options.output.json ? PrintJson({{what, whom}}) : fmt::print("{} the quota of {}\n", what, Printable(whom));
+  return kExitOk;
+}
+
+int Refuse(const std::string& why) {
+  fmt::print(stderr, "tierctl: {}\n", why);
+  return kExitUsage;
+}
+
+}  // namespace
+
+std::optional<std::string> FillRequest(const QuotaWords& words, v1::SetQuotaRequest* request) {
+  if (auto wrong = FillTarget(words, request)) return wrong;
+  const auto take = [](const std::string& text, const char* option, bool bytes,
+                       v1::QuotaLimit* limit) -> std::optional<std::string> {
+    const auto parsed = ParseLimit(text, bytes);
+    if (parsed) *limit = *parsed;
+    if (parsed) return std::nullopt;
+    return fmt::format("{} \"{}\" is no {}; write it like {}, or unlimited", option, Printable(text),
+                       bytes ? "size" : "count", bytes ? "512MiB or 16GiB" : "4");
+  };
+  std::optional<std::string> wrong;
+  if (!words.ram.empty()) wrong = take(words.ram, "--ram", true, request->mutable_ram());
+  if (!wrong && !words.ssd.empty()) wrong = take(words.ssd, "--ssd", true, request->mutable_ssd());
+  if (!wrong && !words.guarantee.empty())
+    wrong = take(words.guarantee, "--guarantee", true, request->mutable_guarantee());
+  if (!wrong && !words.jobs.empty()) wrong = take(words.jobs, "--jobs", false, request->mutable_jobs());
+  if (wrong) return wrong;
+  if (words.ram.empty() && words.ssd.empty() && words.guarantee.empty() && words.jobs.empty())
+    return "nothing to set; name --ram, --ssd, --guarantee or --jobs, or several";
+  return std::nullopt;
+}
+
+std::optional<std::string> FillRequest(const QuotaWords& words, v1::ClearQuotaRequest* request) {
+  return FillTarget(words, request);
+}
+
+std::string RenderUses(const v1::ListQuotasResponse& answer, const OutputOptions& output) {
+  std::vector<UseRow> rows;
+  for (const v1::QuotaUse& use : answer.uses()) {
+    for (const Resource& resource : kResources) rows.push_back({use.uid(), &resource, &(use.*resource.part)()});
+  }
+  const auto used = [](const UseRow& row) {
+    return row.resource->bytes ? HumanBytes(row.part->used()) : std::to_string(row.part->used());
+  };
+  const auto most = [](const UseRow& row) { return LimitText(true, row.part->limit(), row.resource->bytes); };
+  return RenderTable(
+      {
+          MakeColumn("UID", rows, true, [](const UseRow& row) { return std::to_string(row.uid); }),
+          MakeColumn("OF", rows, false, [](const UseRow& row) { return std::string(row.resource->name); }),
+          MakeColumn("USED", rows, true, used),
+          MakeColumn("QUOTA", rows, true, most),
+          MakeColumn("BY", rows, false,
+                     [](const UseRow& row) { return row.part->origin().empty() ? "-" : row.part->origin(); }),
+      },
+      output);
+}
+
+std::string RenderQuotas(const v1::ListQuotasResponse& answer, const OutputOptions& output) {
+  const auto& quotas = answer.quotas();
+  const auto whom = [](const v1::Quota& quota) {
+    if (quota.level() == v1::QUOTA_LEVEL_DEFAULT) return std::string("default");
+    return (quota.level() == v1::QUOTA_LEVEL_USER ? "user " : "group ") + quota.name();
+  };
+  return RenderTable(
+      {
+          MakeColumn("FOR", quotas, false, whom),
+          MakeColumn("RAM", quotas, true, [](const v1::Quota& q) { return LimitText(q.has_ram(), q.ram(), true); }),
+          MakeColumn("SSD", quotas, true, [](const v1::Quota& q) { return LimitText(q.has_ssd(), q.ssd(), true); }),
+          MakeColumn("GUARANTEE", quotas, true,
+                     [](const v1::Quota& q) { return LimitText(q.has_guarantee(), q.guarantee(), true); }),
+          MakeColumn("JOBS", quotas, true, [](const v1::Quota& q) { return LimitText(q.has_jobs(), q.jobs(), false); }),
+          MakeColumn("SET", quotas, false,
+                     [](const v1::Quota& q) { return q.at_run_time() ? "at run time" : "in the configuration"; }),
+      },
+      output);
+}
+
+int ShowQuotas(const DaemonOptions& options) {
+  return Ask<v1::ListQuotasResponse>(
+      options, &Stub::ListQuotas, v1::ListQuotasRequest(), [&](const v1::ListQuotasResponse& answer) {
+        options.output.json ? PrintJson(ToJson(answer)) : fmt::print("{}", RenderUses(answer, options.output));
+        return kExitOk;
+      });
+}
+
+int ListQuotas(const DaemonOptions& options) {
+  return Ask<v1::ListQuotasResponse>(
+      options, &Stub::ListQuotas, v1::ListQuotasRequest(), [&](const v1::ListQuotasResponse& answer) {
+        options.output.json ? PrintJson(ToJson(answer)) : fmt::print("{}", RenderQuotas(answer, options.output));
+        return kExitOk;
+      });
+}
+
+int SetQuota(const DaemonOptions& options, const QuotaWords& words) {
+  v1::SetQuotaRequest request;
+  if (const auto wrong = FillRequest(words, &request)) return Refuse(*wrong);
+  return Ask<v1::SetQuotaResponse>(options, &Stub::SetQuota, request,
+                                   [&](const v1::SetQuotaResponse&) { return SayChanged(options, words, "set"); });
+}
+
+int ClearQuota(const DaemonOptions& options, const QuotaWords& words) {
+  v1::ClearQuotaRequest request;
+  if (const auto wrong = FillRequest(words, &request)) return Refuse(*wrong);
+  return Ask<v1::ClearQuotaResponse>(options, &Stub::ClearQuota, request, [&](const v1::ClearQuotaResponse&) {
+    return SayChanged(options, words, "cleared");
+  });
+}
+
+}  // namespace tier::tierctl
