@@ -160,6 +160,7 @@ session::OpenJobRequest FromMessage(const v1::OpenJobRequest& message) {
   request.world_size = message.world_size();
   request.guarantee_bytes = message.guarantee_bytes();
   request.limit_bytes = message.limit_bytes();
+  if (message.has_uid()) request.owner = message.uid();
   request.ssd_guarantee_bytes = message.ssd_guarantee_bytes();
   request.ssd_limit_bytes = message.ssd_limit_bytes();
   return request;

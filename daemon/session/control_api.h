@@ -40,6 +40,7 @@ struct OpenJobRequest {
   uint64_t limit_bytes = 0;
   uint64_t ssd_guarantee_bytes = 0;  // Hello has neither of these two: control.proto alone.
   uint64_t ssd_limit_bytes = 0;
+  std::optional<uint32_t> owner;  // Whose job it is; absent: the caller's. Of admins alone, and without a session.
 
   // Asks for what the job persisted.
   bool resumes() const { return mode == proto::OpenMode::kResume || mode == proto::OpenMode::kResumeOrCreate; }

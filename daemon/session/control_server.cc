@@ -69,9 +69,11 @@ JobDescription ControlServer::Describe(const Job& job, const tiering::JobCounter
 
 Result<JobDescription> ControlServer::OpenJob(const Caller& caller, const OpenJobRequest& request) {
   if (auto valid = ValidateOpenJob(request); !valid) return std::unexpected(std::move(valid.error()));
-  if (parts_.quotas != nullptr) parts_.quotas->Learn(caller.uid);
-  return AskLater<JobDescription>([this, caller, request](const Answer<JobDescription>& answer) {
-    const auto opened = parts_.jobs.Open(caller.uid, request, std::nullopt, parts_.clock.Now());
+  if (request.owner && !caller.admin) return NotAdmin("open a job for another user");
+  const uint32_t owner = request.owner.value_or(caller.uid);
+  if (parts_.quotas != nullptr) parts_.quotas->Learn(owner);
+  return AskLater<JobDescription>([this, owner, request](const Answer<JobDescription>& answer) {
+    const auto opened = parts_.jobs.Open(owner, request, std::nullopt, parts_.clock.Now());
     if (!opened) return answer(std::unexpected(opened.error()));
     parts_.jobs.WhenOpen((*opened)->id, [this, id = (*opened)->id, answer](const Status& status) {
       if (!status) return answer(std::unexpected(status.error()));

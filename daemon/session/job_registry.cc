@@ -55,7 +55,7 @@ Result<Admission> JobRegistry::Admit(uint32_t uid, const OpenJobRequest& request
     return AdmitNew(uid, request, request.resumes(),
                     jobs_max.value_or(tiering::QuotaLimit{.most = options_.jobs_per_uid_max}));
   }
-  if (request.mode == OpenMode::kCreate) {
+  if (request.mode == OpenMode::kCreate && !AdmitsFirstRun(*job, request)) {
     return Fail(Code::kAlreadyExists,
                 fmt::format("job '{}' is live with {} sessions; attach to it, or remove it first (tierctl job remove)",
                             job->name, job->members.size()));
@@ -136,6 +136,7 @@ Result<Admission> JobRegistry::AdmitNew(uint32_t uid, const OpenJobRequest& requ
   job.token = request.token.empty() ? tokens_.MakeToken() : request.token;
   job.launch = request.launch;
   job.named = request.named || resume;
+  job.reserved = request.owner.has_value();
   job.from_manifest = resume;
   job.resumed = resume;
   job.world_size = request.world_size;
@@ -147,9 +148,17 @@ bool JobRegistry::IsOpenToOwner(const Job& job, const OpenJobRequest& request) {
   return job.named && job.members.empty() && job.uid != kOverflowUid && request.mode != OpenMode::kJoin;
 }
 
+// Who reserves a job twice has made a mistake.
+bool JobRegistry::AdmitsFirstRun(const Job& job, const OpenJobRequest& request) {
+  TIER_CHECK(!job.reserved || job.members.empty(), "job {} is reserved, with {} sessions", job.name,
+             job.members.size());
+  return job.reserved && !request.owner && job.uid != kOverflowUid;
+}
+
 // A next run (a restart by torchrun or Slurm) has another token or launch, and may have another world: its first rank
 // brings both. Not while the job waits for the ranks of a run that its launcher has opened it for.
 bool JobRegistry::BeginsNewRun(const Job& job, const OpenJobRequest& request, base::TimePoint now) {
+  if (AdmitsFirstRun(job, request)) return true;
   if (!IsOpenToOwner(job, request) || IsOfSameRun(job, request)) return false;
   return !job.awaited_until || now >= *job.awaited_until;
 }
@@ -215,8 +224,11 @@ const Job& JobRegistry::Commit(const Admission& admission, const OpenJobRequest&
     TIER_CHECK(!member, "session {} is in job {} already", static_cast<uint64_t>(*session), job.name);
     job.members.push_back({.session = *session, .rank = request.rank});
     SetExpiry(&job, std::nullopt);
+    job.reserved = false;
     job.awaited_until.reset();
     if (request.world_size > 0) job.world_size = request.world_size;
+  } else if (job.reserved) {
+    SetExpiry(&job, std::nullopt);  // Its owner's step may wait for others in the queue of the scheduler.
   } else if (inserted && !job.named) {
     SetExpiry(&job, now + kUnattachedJobLifetime);
   } else if (job.named && job.members.empty()) {

@@ -10,7 +10,9 @@
 // once. Every rank of a world names the same size; when all ranks have left, the next one names a new size. A named job
 // without sessions accepts its owner's next run, with that run's token or launch and world. While it waits for the run
 // that a launcher opened it for, it accepts only processes with its token, or with neither token nor launch. The
-// overflow uid stands for every user whom the kernel cannot name here, so it owns nothing without a token.
+// A job that an administrator reserved for a user waits for that user's first run, which the kernel's word for its uid
+// admits: in any mode, and with a token or launch of its own or none. From its first process on it is a job like any
+// other. The overflow uid stands for every user whom the kernel cannot name here, so it owns nothing without a token.
 //
 // A launch is what the environment of all ranks of one torchrun or Slurm step has in common. Other users can guess it,
 // so it is compared only among processes of one uid, and a token never follows from it: tokens are random.
@@ -61,6 +63,7 @@ struct Job {
   std::string token;
   std::string launch;  // Of the run that opened it; empty if that run had a token, or no launcher.
   bool named = false;
+  bool reserved = false;  // An administrator opened it for its owner, whose first run has not come yet.
   int32_t world_size = 0;
   std::vector<Member> members;
   bool from_manifest = false;                    // It was opened with what it had persisted.
@@ -116,6 +119,7 @@ class JobRegistry {
   static bool MayResume(const Job& job, const OpenJobRequest& request);
   Result<Admission> AdmitNew(uint32_t uid, const OpenJobRequest& request, bool resume,
                              const tiering::QuotaLimit& jobs_max);
+  static bool AdmitsFirstRun(const Job& job, const OpenJobRequest& request);
   static bool IsOpenToOwner(const Job& job, const OpenJobRequest& request);
   static bool BeginsNewRun(const Job& job, const OpenJobRequest& request, base::TimePoint now);
   Status CheckToken(const Job& job, const OpenJobRequest& request) const;

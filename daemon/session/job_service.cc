@@ -59,16 +59,17 @@ Status JobService::OpenInEngine(const Admission& admission, const OpenJobRequest
   TIER_CHECK(admission.created, "job {} is open", job.name);
   const JobTerms own = TermsOf(request);
   const JobTerms terms = admission.resume ? kept_.ForResume(job.uid, request) : own;
-  Status opened = engine_.OpenJob(job.id, {.key = job.EngineKey(),
-                                           .uid = job.uid,
-                                           .guarantee_bytes = terms.guarantee_bytes,
-                                           .limit_bytes = terms.limit_bytes,
-                                           .ssd_guarantee_bytes = terms.ssd_guarantee_bytes,
-                                           .ssd_limit_bytes = terms.ssd_limit_bytes,
-                                           .quota = quota ? std::optional(quota->bytes) : std::nullopt,
-                                           .named = job.named,
-                                           .resume = admission.resume,
-                                           .replace_existing = request.mode == proto::OpenMode::kCreate});
+  Status opened =
+      engine_.OpenJob(job.id, {.key = job.EngineKey(),
+                               .uid = job.uid,
+                               .guarantee_bytes = terms.guarantee_bytes,
+                               .limit_bytes = terms.limit_bytes,
+                               .ssd_guarantee_bytes = terms.ssd_guarantee_bytes,
+                               .ssd_limit_bytes = terms.ssd_limit_bytes,
+                               .quota = quota ? std::optional(quota->bytes) : std::nullopt,
+                               .named = job.named,
+                               .resume = admission.resume,
+                               .replace_existing = request.mode == proto::OpenMode::kCreate && !job.reserved});
   const bool not_given = !opened && (opened.error().code == Code::kNoMemory || opened.error().code == Code::kNoSpace);
   if (not_given && terms != own) {
     opened.error().message +=

@@ -51,6 +51,9 @@ Status ValidateOpenJob(const OpenJobRequest& request) {
                                             "(resume_or_create)",
                                             static_cast<uint16_t>(request.mode)));
   }
+  if (request.owner && (*request.owner == UINT32_MAX || request.name.empty())) {
+    return Fail(Code::kInvalid, "a job for another user needs the uid of that user, 0 to 4294967294, and a name");
+  }
   const bool needs_name = request.mode == proto::OpenMode::kJoin || request.resumes();
   if (needs_name && request.name.empty()) return Fail(Code::kInvalid, "join and resume need the job's name");
   if (request.named && request.name.empty()) return Fail(Code::kInvalid, "a named job needs a name");

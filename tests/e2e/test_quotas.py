@@ -118,6 +118,22 @@ def test_only_administrators_change_quotas_and_users_see_their_own(node: launche
     assert "group games" in table and "in the configuration" in table, table
 
 
+def test_a_job_that_root_reserves_is_joined_by_its_owner_alone_and_without_a_token(node: launcher.Running) -> None:
+    reserve = ["job", "open", "step", "--uid", str(OTHER), "--guarantee", "4MiB"]
+    assert admin(node, *reserve, socket="control.sock", uid=GAMES).returncode == 5
+    done = admin(node, *reserve)
+    assert done.returncode == 0 and f"uid {OTHER}" in done.stdout, done
+    stranger = trainer(node, GAMES, "step", 1)
+    assert said(stranger) == "ok", "a job of its own"
+    end(stranger)
+    owner = trainer(node, OTHER, "step", 1)
+    assert said(owner) == "ok"
+    jobs = json.loads(admin(node, "--json", "job", "list").stdout)["jobs"]
+    mine = [job for job in jobs if job["uid"] == OTHER]
+    assert len(mine) == 1 and mine[0]["guarantee_bytes"] == 4 << 20 and mine[0]["session_count"] == 1, jobs
+    end(owner)
+
+
 def test_a_reload_takes_over_the_quotas_of_the_file(node: launcher.Running) -> None:
     greedy = trainer(node, OTHER, "b", 40)
     assert said(greedy) == "ok"

@@ -266,11 +266,12 @@ int SetJob(const DaemonOptions& options, const JobChange& change) {
                                  [&](const v1::SetJobResponse& answer) { return ShowOneJob(options, answer.job()); });
 }
 
-int OpenJob(const DaemonOptions& options, const JobChange& job, bool named) {
+int OpenJob(const DaemonOptions& options, const JobChange& job, bool named, std::optional<uint32_t> uid) {
   v1::OpenJobRequest request;
   request.set_name(job.name);
   request.set_mode(v1::OPEN_MODE_CREATE);
   request.set_named(named);
+  if (uid) request.set_uid(*uid);
   request.set_guarantee_bytes(job.guarantee_bytes.value_or(0));
   request.set_limit_bytes(job.limit_bytes.value_or(0));
   request.set_ssd_guarantee_bytes(job.ssd_guarantee_bytes.value_or(0));

@@ -23,7 +23,8 @@ int ListJobs(const DaemonOptions& options, bool lost);
 // `show_token`: who reads it may join the job, so it stays out of what is pasted and kept.
 int ShowJob(const DaemonOptions& options, const std::string& name, bool show_token);
 int SetJob(const DaemonOptions& options, const JobChange& change);
-int OpenJob(const DaemonOptions& options, const JobChange& job, bool named);
+// `uid`: for whom it is; none: the caller.
+int OpenJob(const DaemonOptions& options, const JobChange& job, bool named, std::optional<uint32_t> uid);
 int RemoveJob(const DaemonOptions& options, const std::string& name, bool purge);
 int ListTensors(const DaemonOptions& options, const std::string& job, uint32_t max);
 int ShowTensor(const DaemonOptions& options, const std::string& job, const std::string& id_or_key);

@@ -47,6 +47,7 @@ struct Arguments {
   uint32_t max = 1000;
   uint32_t timeout_s = 60;
   std::optional<uint64_t> since;
+  std::optional<uint32_t> uid;
   double interval_s = 1;
   bool follow = false;
   bool once = false;
@@ -201,7 +202,7 @@ class CommandLine {
     CLI::App* show =
         Verb(noun, "show", "One job", [this] { return ShowJob(args_.daemon, args_.job, args_.show_token); });
     CLI::App* open = Verb(noun, "open", "Open a job for processes that will attach to it", [this] {
-      return WithChange([this](const JobChange& c) { return OpenJob(args_.daemon, c, args_.named); });
+      return WithChange([this](const JobChange& c) { return OpenJob(args_.daemon, c, args_.named, args_.uid); });
     });
     CLI::App* set = Verb(noun, "set", "Change guarantees or limits",
                          [this] { return WithChange([this](const JobChange& c) { return ChangeJob(c); }); });
@@ -218,9 +219,12 @@ class CommandLine {
     }
     show->add_flag("--show-token", args_.show_token, "Its token too; who has it may join the job");
     open->add_flag("--named", args_.named, "Keep it until it is removed");
+    open->add_option("--uid", args_.uid, "For this user, whose first run joins it without a token (administrators)")
+        ->type_name("UID");
     remove->add_flag("--purge", args_.purge, "Its persisted tensors too, also where the job is not open");
     Examples(show, {"job show train", "job show 1001/train --show-token"});
-    Examples(open, {"job open train --guarantee 16GiB", "job open nightly --named --limit 64GiB"});
+    Examples(open, {"job open train --guarantee 16GiB", "job open nightly --named --limit 64GiB",
+                    "job open step-4711 --uid 1001 --guarantee 64GiB"});
     Examples(set, {"job set train --limit 32GiB", "job set 1001/train --guarantee 8GiB --ssd-limit 0"});
     Examples(remove, {"job remove train", "job remove --purge 1001/train"});
   }

@@ -79,6 +79,8 @@ TEST(Convert, OpenJobKeepsEveryField) {
   message.set_world_size(8);
   message.set_guarantee_bytes(1);
   message.set_limit_bytes(2);
+  EXPECT_FALSE(FromMessage(message).owner) << "the caller's";
+  message.set_uid(0);
   const session::OpenJobRequest request = FromMessage(message);
   EXPECT_EQ(request.name, "run-7");
   EXPECT_EQ(request.token, "t");
@@ -86,6 +88,7 @@ TEST(Convert, OpenJobKeepsEveryField) {
   EXPECT_TRUE(request.named);
   EXPECT_EQ(request.rank, 3);
   EXPECT_EQ(request.world_size, 8);
+  EXPECT_EQ(request.owner, 0u);
   EXPECT_EQ(request.guarantee_bytes, 1u);
   EXPECT_EQ(request.limit_bytes, 2u);
 }

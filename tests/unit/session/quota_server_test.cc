@@ -114,6 +114,30 @@ TEST_F(QuotaServer, AUserSeesItsOwnUseAndAnAdministratorAll) {
   EXPECT_THAT(uids, ElementsAre(0, 1000, 1001)) << "its own, though it has no job";
 }
 
+TEST_F(QuotaServer, AnAdministratorReservesForAUserWithinItsQuota) {
+  ASSERT_TRUE(control_.SetQuota(kAdmin, {QuotaLevel::kUser, "1001"}, {.jobs = 1}));
+  const auto reserved = control_.OpenJob(kAdmin, {.name = "step", .guarantee_bytes = 4096, .owner = 1001});
+  ASSERT_TRUE(reserved);
+  EXPECT_EQ(reserved->uid, 1001U);
+  const auto asked = world_.OnEngine([&] { return world_.engine.jobs.at(reserved->id); });
+  EXPECT_EQ(asked.uid, 1001U);
+  EXPECT_EQ(asked.guarantee_bytes, 4096U);
+  EXPECT_EQ(control_.OpenJob(kAdmin, {.name = "more", .owner = 1001}).error().code, Code::kDenied);
+  EXPECT_EQ(control_.ListJobs(kBob).size(), 1U) << "it is the user's";
+  EXPECT_TRUE(control_.ListJobs(kAlice).empty());
+}
+
+TEST_F(QuotaServer, OnlyAnAdministratorOpensJobsForOthers) {
+  for (const Caller& caller : {kAlice, Caller{.uid = 0}}) {
+    const auto refused = control_.OpenJob(caller, {.name = "step", .owner = 1001});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::kDenied);
+    EXPECT_THAT(refused.error().message, HasSubstr("only an administrator may open a job for another user"));
+  }
+  EXPECT_EQ(control_.OpenJob(kAdmin, {.name = "step", .owner = UINT32_MAX}).error().code, Code::kInvalid);
+  EXPECT_EQ(control_.OpenJob(kAdmin, {.owner = 1001}).error().code, Code::kInvalid) << "it has no name to be found by";
+}
+
 TEST(QuotaOfNewcomers, AClientWaitsUntilItsUserIsKnown) {
   std::atomic<int> asked = 0;
   std::function<void()> then;
