@@ -31,7 +31,7 @@ std::string Job::EngineKey() const { return fmt::format("{}/{}", uid, name); }
 Result<Admission> JobRegistry::Admit(uint32_t uid, const OpenJobRequest& request, base::TimePoint now,
                                      std::optional<tiering::QuotaLimit> jobs_max) {
   if (uid == kUnknownUid) return Fail(Code::kDenied, "the kernel does not say who opens this job");
-  if (options_.only_uid && uid != *options_.only_uid && uid != 0) {
+  if (options_.only_uid && uid != *options_.only_uid) {
     return Fail(Code::kDenied,
                 fmt::format("this private daemon serves uid {} alone, and uid {} asks; run a system daemon "
                             "(systemctl start tierd) for several users",

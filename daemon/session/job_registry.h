@@ -48,7 +48,7 @@ struct JobRegistryOptions {
   uint32_t jobs_per_uid_max = 64;
   bool persistent = true;  // False: the daemon keeps nothing; named jobs and resume are DENIED.
   std::optional<uint32_t>
-      only_uid;  // A private daemon's own user: others but root are DENIED, whatever the file modes.
+      only_uid;  // A private daemon's own user: others, root among them, are DENIED, whatever the file modes.
 };
 
 struct Member {
