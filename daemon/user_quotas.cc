@@ -47,13 +47,29 @@ bool UserQuotas::SetTable(const session::QuotaTable& table) {
   return true;
 }
 
-// Jobs that are open have the new ones too.
-void UserQuotas::Apply() {
-  if (engine_.mailbox().TryPost([this] { engine_.jobs().ApplyQuotas(); })) return;
+void UserQuotas::PostToEngine(std::function<void()> closure) {
+  if (engine_.mailbox().TryPost(closure)) return;
   timer_.expires_after(kMailboxRetry);
-  timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) Apply();
+  timer_.async_wait([this, closure = std::move(closure)](const boost::system::error_code& error) {
+    if (!error) PostToEngine(closure);  // A later change that waits instead applies this one too.
   });
+}
+
+// Jobs that are open have the new ones too. The groups of their users were not looked up if none was needed before.
+void UserQuotas::Apply() {
+  // The engine may outlive this by some closures; handlers of the main thread run only before.
+  PostToEngine([this, &engine = engine_, &io = io_] {
+    boost::asio::post(io, [this, owners = engine.jobs().Owners()] { LearnAndApply(owners); });
+  });
+}
+
+void UserQuotas::LearnAndApply(const std::set<uint32_t>& owners) {
+  const auto apply = [this] { PostToEngine([&engine = engine_] { engine.jobs().ApplyQuotas(); }); };
+  const bool asked = PostToNames([this, owners, apply] {
+    for (const uint32_t uid : owners) engine_.quotas().Learn(uid);
+    boost::asio::post(io_, apply);
+  });
+  if (!asked) apply();
 }
 
 void UserQuotas::WarnOfUnknown() {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -28,6 +29,9 @@ class UserQuotas {
  private:
   bool PostToNames(base::Workers::Task task);
   void Apply();
+  void LearnAndApply(const std::set<uint32_t>& owners);
+  // However full the engine's mailbox is.
+  void PostToEngine(std::function<void()> closure);
 
   boost::asio::io_context& io_;
   boost::asio::steady_timer timer_;

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <string>
 
-#include "control.pb.h"
+#include "tier/v1/control.pb.h"
 #include "daemon/session/quota_table.h"
 #include "proto/result.h"
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <future>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -266,6 +267,11 @@ Result<QuotaReport> ControlServer::ListQuotas(const Caller& caller) {
 }
 
 Status ControlServer::ApplyQuotas(const std::string& what) {
+  // A quota of a group is none of a user whose groups were not looked up, as none was needed before.
+  using Uids = std::set<uint32_t>;
+  const auto owners = Ask<Uids>([this]() -> Result<Uids> { return parts_.jobs.Owners(); });
+  if (!owners) return std::unexpected(owners.error());
+  for (const uint32_t uid : *owners) parts_.quotas->Learn(uid);
   return Ask<void>([this, what]() -> Status {
     parts_.jobs.ApplyQuotas();
     parts_.events.Emit("quota_changed", nullptr, what);

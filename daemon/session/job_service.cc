@@ -1,7 +1,5 @@
 #include "daemon/session/job_service.h"
 
-#include <set>
-
 #include <fmt/format.h>
 
 #include "daemon/base/check.h"
@@ -182,12 +180,16 @@ Status JobService::PurgeDevice(const std::string& uuid, const std::string& reaso
   });
 }
 
-void JobService::ApplyQuotas() {
-  if (quotas_ == nullptr) return;
+std::set<uint32_t> JobService::Owners() const {
   std::set<uint32_t> uids;
   for (const auto& [id, job] : registry_.jobs()) uids.insert(job.uid);
   TIER_CHECK(!uids.contains(kUnknownUid), "a job of {} has no owner", kUnknownUid);
-  for (const uint32_t uid : uids) engine_.SetQuota(uid, quotas_->QuotaOf(uid).bytes);
+  return uids;
+}
+
+void JobService::ApplyQuotas() {
+  if (quotas_ == nullptr) return;
+  for (const uint32_t uid : Owners()) engine_.SetQuota(uid, quotas_->QuotaOf(uid).bytes);
 }
 
 void JobService::CloseAdmission(const std::string& reason) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -62,8 +63,10 @@ class JobService {
   // `reason`.
   void StartDrain(const std::string& reason);
 
-  // Quotas were changed: what holds for users with jobs is told to the engine.
+  // Quotas were changed: what holds for users with jobs is told to the engine. That the book knows them is the caller's
+  // to see to (QuotaBook::Learn).
   void ApplyQuotas();
+  std::set<uint32_t> Owners() const;  // Of open jobs.
 
   // For those who serve control calls on the engine thread.
   tiering::EnginePort& engine() { return engine_; }

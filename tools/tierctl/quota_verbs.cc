@@ -16,7 +16,7 @@
 namespace tier::tierctl {
 namespace {
 
-using Stub = v1::Control::Stub;
+using Stub = v1::ControlService::Stub;
 
 constexpr const char* kUnlimited = "unlimited";
 

@@ -26,11 +26,16 @@ using testing::SessionWorld;
 using tiering::QuotaLevel;
 using tiering::QuotaLimit;
 
-class NoUsers final : public UserDirectory {
+// Alice is of the staff.
+class FewUsers final : public UserDirectory {
  public:
-  UserEntry FindUser(uint32_t) override { return {}; }
+  UserEntry FindUser(uint32_t uid) override {
+    return uid == 1000 ? UserEntry{.name = "alice", .groups = {{100, "staff"}}} : UserEntry{};
+  }
   std::optional<uint32_t> FindUserId(const std::string&) override { return std::nullopt; }
-  std::optional<uint32_t> FindGroupId(const std::string&) override { return std::nullopt; }
+  std::optional<uint32_t> FindGroupId(const std::string& name) override {
+    return name == "staff" ? std::optional(100U) : std::nullopt;
+  }
 };
 
 class QuotaServer : public ::testing::Test {
@@ -41,7 +46,7 @@ class QuotaServer : public ::testing::Test {
   }
 
   testing::TemporaryDirectory directory_;
-  NoUsers users_;
+  FewUsers users_;
   base::SteadyClock clock_;
   QuotaBook book_{{.table = {.by_default = {.guarantee = 5}, .users = {}, .groups = {}},
                    .ssd = {.most = kGiB},
@@ -79,6 +84,15 @@ TEST_F(QuotaServer, WhatIsSetHoldsForJobsThatAreOpenAndForNewOnes) {
   EXPECT_EQ(RamOf(1000), tiering::kUnlimited);
   EXPECT_THAT(collector.Wait(1).message, HasSubstr("uid 0 cleared the quota of user 1000"));
   EXPECT_TRUE(control_.OpenJob(kAlice, {.name = "three"}));
+}
+
+// No quota needed groups when the jobs were opened.
+TEST_F(QuotaServer, TheFirstQuotaOfAGroupHoldsForOpenJobsToo) {
+  ASSERT_TRUE(control_.OpenJob(kAlice, {.name = "one"}));
+  ASSERT_TRUE(control_.OpenJob(kBob, {.name = "other"}));
+  ASSERT_TRUE(control_.SetQuota(kAdmin, {QuotaLevel::kGroup, "staff"}, {.ram = kGiB}));
+  EXPECT_EQ(RamOf(1000), kGiB);
+  EXPECT_EQ(RamOf(1001), tiering::kUnlimited);
 }
 
 TEST_F(QuotaServer, OnlyAdministratorsSetAndClear) {
