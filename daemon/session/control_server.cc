@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 
 #include "daemon/base/check.h"
-#include "daemon/base/format_bytes.h"
 #include "daemon/session/quota_use.h"
 
 namespace tier::session {
@@ -436,77 +435,5 @@ std::vector<Event> ControlServer::RecentEvents(const Caller& caller, uint64_t si
 }
 
 // As it stands when it is looked at: one that was suspect for some milliseconds is not worth a line.
-void ControlServer::EmitDevice(size_t device, const tiering::DeviceView& now) {
-  TIER_CHECK(device < devices_seen_.size() && device < facts_.devices.size(), "device {} of {}", device,
-             facts_.devices.size());
-  const tiering::DeviceView seen = std::exchange(devices_seen_[device], now);
-  const std::string& path = facts_.devices[device].path;
-  const auto emit = [&](const char* kind, const std::string& what) {
-    parts_.events.Emit(kind, nullptr, fmt::format("device {} ({}) {}", device, path, what));
-  };
-  if (now.state != seen.state) {
-    emit("device", now.state == storage::DeviceState::kOnline
-                       ? "is online again"
-                       : fmt::format("is {}: {}", DeviceStateName(now.state), now.reason));
-  }
-  if (now.space.quarantined > seen.space.quarantined) {
-    emit("io_error",
-         fmt::format("failed twice at places of {}, which are not used until they are retried (tierctl device retry)",
-                     base::FormatBytes(now.space.quarantined - seen.space.quarantined)));
-  }
-  if (now.failing && !seen.failing) {
-    emit("device", "is failing: more of its places are quarantined than are written down; drain and replace it");
-  }
-  const storage::DeviceTraffic& traffic = now.traffic;
-  if (traffic.errors > seen.traffic.errors) {
-    emit("io_error", fmt::format("failed {} transfers", traffic.errors - seen.traffic.errors));
-  }
-  if (now.draining && now.space.live == 0 && (!seen.draining || seen.space.live != 0)) {
-    emit("drain", "is empty: it can be taken out of ssd.devices");
-  }
-  if (seen.drain_note.empty() && !now.drain_note.empty()) emit("drain", "is not empty yet: " + now.drain_note);
-  if (traffic.corrupt > seen.traffic.corrupt) {
-    parts_.events.Emit(
-        "corrupt", nullptr,
-        fmt::format("{} pieces came back from device {} ({}) with a wrong checksum: the device, or a client "
-                    "that wrote to its memory meanwhile",
-                    traffic.corrupt - seen.traffic.corrupt, device, path));
-  }
-}
-
-// A change of the causes, not of their figures: a device with one more error is no news.
-void ControlServer::EmitDegraded(const tiering::EngineSnapshot& snapshot) {
-  std::array<bool, kDegradedCauses> causes{};
-  std::string text;
-  for (const Degradation& each : DegradedBy(Condition(snapshot))) {
-    TIER_CHECK(static_cast<size_t>(each.cause) < causes.size(), "cause {}", static_cast<size_t>(each.cause));
-    causes[static_cast<size_t>(each.cause)] = true;
-    text += (text.empty() ? "" : "; ") + each.text;
-  }
-  if (std::exchange(degraded_seen_, causes) == causes) return;
-  text.empty() ? parts_.events.Emit("recovered", nullptr, "tierd is no longer degraded")
-               : parts_.events.Emit("degraded", nullptr, text);
-}
-
-void ControlServer::EmitChanges() {
-  if (parts_.events.watchers() == 0) return;
-  TIER_CHECK(devices_seen_.size() == facts_.devices.size(), "{} of {}", devices_seen_.size(), facts_.devices.size());
-  const tiering::EngineSnapshot& snapshot = Figures();
-  for (const tiering::JobView& view : snapshot.jobs) {
-    const Job* job = parts_.jobs.registry().Find(view.id);
-    if (job == nullptr || view.counters.torn_count == 0 || snapshot.torn_count <= torn_seen_) continue;
-    parts_.events.Emit("torn", job, fmt::format("job '{}' has {} torn tensors", job->name, view.counters.torn_count));
-  }
-  torn_seen_ = snapshot.torn_count;
-  for (size_t i = 0; i < std::min(devices_seen_.size(), snapshot.devices.size()); ++i) {
-    EmitDevice(i, snapshot.devices[i]);
-  }
-  EmitDegraded(snapshot);
-  if (snapshot.waiting_count > 0 && waiting_seen_ == 0) {
-    parts_.events.Emit("pressure", nullptr,
-                       fmt::format("{} requests wait for memory, SSD or leases", snapshot.waiting_count));
-  }
-  waiting_seen_ = snapshot.waiting_count;
-}
 
 }  // namespace tier::session
