@@ -102,7 +102,8 @@ Reserved Reserve(Tables& tables, const Ask& ask, bool may_be_scattered) {
   JobState& job = *ask.session->job;
   Need need = NeedOf(tables, ask);
   if (need.pages() != 0) {
-    need.unpacked = !may_be_scattered && job.pool.free_pages() >= need.pages() && WithinLimit(tables, job, need.pages());
+    need.unpacked =
+        !may_be_scattered && job.pool.free_pages() >= need.pages() && WithinLimit(tables, job, need.pages());
     tables.jobs.NeedMaintenance(job);
     job.windows.SetNode(ask.session->numa_node);
     const bool covered = Grow(tables, job, need);
