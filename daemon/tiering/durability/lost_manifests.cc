@@ -57,6 +57,8 @@ bool SetIfLost(Tables& tables, const std::string& key) {
 
 Status StartPurge(Tables& tables, const std::string& uuid, EnginePort::Purged done) {
   TIER_CHECK(done != nullptr, "a purge of device {} that is not answered", uuid);
+  // First: what was missing may be purged already, where that is not known.
+  if (const Error* lost = tables.manifests.store_lost()) return std::unexpected(*lost);
   storage::ManifestStore* const store = tables.ports.manifests;
   const bool missing = store != nullptr && !uuid.empty() &&
                        std::ranges::find(store->missing_devices(), uuid, &storage::MissingDevice::uuid) !=
@@ -67,7 +69,6 @@ Status StartPurge(Tables& tables, const std::string& uuid, EnginePort::Purged do
                             "device drain",
                             uuid));
   }
-  if (const Error* lost = tables.manifests.store_lost()) return std::unexpected(*lost);
   if (tables.manifests.AnyPurgeOf(uuid)) {
     return Fail(Code::kTimeout, fmt::format("device {} is being purged already; try again", uuid));
   }

@@ -251,7 +251,7 @@ TEST(ControlServer, AMissingDeviceIsPurgedForAdminsAndItsJobsAreNamed) {
     world.engine.kept = {{.key = "1001/lost", .damage = "it is gone", .lost_devices = {"1-2"}}};
     world.engine.purge_answer = std::vector<std::string>{"1001/lost"};
   });
-  EXPECT_THAT(world.control().ListStoredManifests(kAdmin).at(0).lost_devices, ::testing::ElementsAre("1-2"));
+  EXPECT_THAT(world.control().ListStoredManifests(kAdmin, "", 100).at(0).lost_devices, ::testing::ElementsAre("1-2"));
   EXPECT_EQ(world.control().PurgeDevice(kAlice, "1-2").error().code, Code::kDenied);
   EXPECT_EQ(world.control().PurgeDevice(kAdmin, "3-4").error().code, Code::kNotFound);
   EXPECT_THAT(world.control().PurgeDevice(kAdmin, "1-2").value(), ::testing::ElementsAre("1001/lost"));

@@ -54,6 +54,7 @@ class LostManifest : public ::testing::Test {
   WorldOptions WithBoth() {
     WorldOptions next = After(world_);
     next.transfers.device_count = 2;
+    next.returns_windows = true;  // Three jobs share the arena.
     return next;
   }
   static void ExpectWhole(World& daemon, const JobOptions& resume) {
