@@ -14,8 +14,8 @@ from launcher import BUILD, ROOT
 OURS = {"tierctl": BUILD / "tools/tierctl/tierctl", "tierd": BUILD / "daemon/tierd"}
 # Programs of the host that pages may name. Where one is installed, its long options are looked up too.
 HOST = set(
-    "apt cat cc cd cmake coredumpctl curl df dmesg docker grep install journalctl ls lsblk make nvme pip pkg-config "
-    "python3 sysctl systemctl systemd-cgtop tail".split()
+    "apt cat cc cd cmake coredumpctl curl df dmesg docker findmnt grep install journalctl ls lsblk make nvme pip "
+    "pkg-config python3 sysctl systemctl systemd-cgtop tail".split()
 )
 _SEPARATORS = {"|", "||", "&&", ";", "&", "(", ")"}
 _SUBSTITUTION = re.compile(r"\$\(([^()]*)\)")
@@ -74,7 +74,8 @@ def _tierctl(words: list[str]) -> list[str]:
     if "SUBCOMMAND" in _help(program, *verb):  # A noun: the verb follows.
         verb = names[:2]
     text = _help(program, *verb)
-    if not text or (len(verb) == 1 and "SUBCOMMAND" in text):
+    alone = len(verb) == 1 and re.search(rf"^  {re.escape(verb[0])} .*alone it is", top, re.MULTILINE)
+    if not text or (len(verb) == 1 and "SUBCOMMAND" in text and not alone):
         return [f"tierctl has no verb {' '.join(names[:2])}"]
     return _unknown(words, text + top, f"tierctl {' '.join(verb)}")
 

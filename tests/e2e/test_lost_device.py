@@ -70,7 +70,7 @@ def ask(daemon: launcher.Running, *words: str) -> Any:
 def lost_jobs(daemon: launcher.Running) -> list[str]:
     answer = ask(daemon, "job", "list", "--lost")
     assert answer["jobs"] == []
-    return [job["name"] for job in answer["kept"]]
+    return [job["name"] for job in answer["stored_manifests"]]
 
 
 @pytest.mark.parametrize("how", ["gone", "foreign", "wiped", "swapped"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import pathlib
 import subprocess
@@ -43,10 +44,14 @@ def busy() -> Iterator[dict[str, Any]]:
     ):
         with (disk / "spare").open("wb") as spare:
             spare.truncate(64 << 20)
-        settings = {"ssd": {"devices": [str(disk / "one"), str(disk / "two")], "file_size": "64MiB"}}
-        running = stack.enter_context(launcher.start(pathlib.Path(folder), arena="32MiB", settings=settings))
+        settings = {
+            "daemon": {"socket_directory": folder, "data_directory": str(disk / "data")},
+            "ssd": {"devices": [str(disk / "one"), str(disk / "two")], "file_size": "64MiB"},
+        }
+        start = functools.partial(launcher.start, pathlib.Path(folder), arena="32MiB", settings=settings)
+        running = stack.enter_context(start())
         with tierd.connect(job="past", socket=running.socket, named=True) as past:
-            past.put("kept", bytes(5000))
+            past.put("kept", bytes(12 << 20))  # On both devices.
             past.persist()
         launcher.tierctl(running, "job", "remove", "past")
         with tierd.connect(job="train", socket=running.socket) as client:
@@ -58,7 +63,6 @@ def busy() -> Iterator[dict[str, Any]]:
             ask("top --once", "top", "--once", "--interval", "0.1")
             ask("events", "events")
             ask("job list", "job", "list")
-            ask("job list", "job", "list", "--lost")
             ask("job names", "job", "names")
             ask("job show JOB", "job", "show", "train")
             ask("job set JOB", "job", "set", "train", "--limit", "16MiB")
@@ -89,6 +93,13 @@ def busy() -> Iterator[dict[str, Any]]:
             ask("drain", "drain")
             ask("undrain", "undrain")
         ask("drain --wait", "drain", "--wait")
+        stack.close()
+        (disk / "two").rename(disk / "away")
+        running = stack.enter_context(start())
+        ask("job list --lost", "job", "list", "--lost")
+        ask("device list with one missing", "device", "list")
+        (missing,) = documents["device list with one missing"]["missing"]
+        ask("device purge UUID", "device", "purge", missing["uuid"])
     yield documents
 
 
@@ -102,7 +113,13 @@ def test_each_verb_prints_what_is_described(busy: dict[str, Any], verb: str) -> 
 def test_every_part_was_really_there(busy: dict[str, Any]) -> None:
     assert busy["job list"]["jobs"] and busy["job list"]["stored_manifests"] and busy["events"]["events"]
     assert busy["tensor list JOB"]["tensors"] and busy["pool map"]["owners"] and busy["pool map"]["windows"]
-    assert len(busy["device list"]["devices"]) == 2 and busy["top --once"]["devices"] and busy["doctor"]["findings"]
+    assert busy["job list --lost"]["stored_manifests"] and busy["device purge UUID"]["jobs"]
+    assert (
+        busy["device list with one missing"]["missing"]
+        and len(busy["device list"]["devices"]) == 2
+        and busy["top --once"]["devices"]
+        and busy["doctor"]["findings"]
+    )
 
 
 def test_an_id_is_the_same_everywhere(busy: dict[str, Any]) -> None:

@@ -128,6 +128,7 @@ def verbs() -> dict[str, Shape]:
         "events": {"events": Field("array of Event")},
         "events --follow": of["Event"],
         "job list": jobs,
+        "job list --lost": jobs,
         "job names": {"names": Field("array of string")},
         "job show JOB": of["Job"],
         "job open JOB": of["Job"],

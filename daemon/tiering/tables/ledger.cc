@@ -2,20 +2,12 @@
 #include "daemon/tiering/tables/ledger.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "daemon/base/check.h"
-#include "daemon/base/format_bytes.h"
 
 namespace tier::tiering {
 namespace {
-
-using base::FormatBytes;
-
-constexpr size_t kUsersNamedMax = 3;
 
 // One block window at least, and of a small arena half.
 uint64_t PartForNobodyOf(uint64_t arena, uint64_t window) {
@@ -23,18 +15,6 @@ uint64_t PartForNobodyOf(uint64_t arena, uint64_t window) {
 }
 
 uint64_t AlignDown(uint64_t bytes, uint64_t unit) { return bytes / unit * unit; }
-
-// Of what users have, the most first: "user 7 has 40 MiB of it, user 9 has 2 MiB".
-std::string MostOf(std::vector<std::pair<uint64_t, uint32_t>> users) {
-  std::erase_if(users, [](const auto& user) { return user.first == 0; });
-  std::sort(users.begin(), users.end(),
-            [](const auto& a, const auto& b) { return std::pair(b.first, a.second) < std::pair(a.first, b.second); });
-  std::string text;
-  for (size_t i = 0; i < std::min(users.size(), kUsersNamedMax); ++i) {
-    text += fmt::format("{}user {} has {}", i == 0 ? "; " : ", ", users[i].second, FormatBytes(users[i].first));
-  }
-  return text;
-}
 
 }  // namespace
 
@@ -47,47 +27,26 @@ Ledger::Ledger(uint64_t arena_bytes, SmallestWindows windows)
              "arena {}, windows of {} and {}", arena_, windows_.block, windows_.slot);
 }
 
+uint64_t Ledger::PartOfQuota(const Entitlement& job) const {
+  const EntitledUser& user = users_[job.user];
+  if (!user.quota.ram.any()) return kUnlimited;
+  const uint64_t rest = user.quota.ram.most - std::min(user.quota.ram.most, user.guaranteed);
+  const bool shares = !job.ended && (job.live || user.live == 0);
+  if (!shares) return job.guarantee();
+  const uint64_t sharers = user.live == 0 ? user.open : user.live;
+  TIER_CHECK(sharers != 0, "user {} has jobs and shares its quota among none", user.uid);
+  return job.guarantee() + rest / sharers / kPageSize * kPageSize;
+}
+
+uint64_t Ledger::Limit(const Entitlement& job) const {
+  return std::min(job.terms.limit_bytes == 0 ? kUnlimited : job.terms.limit_bytes, PartOfQuota(job));
+}
+
 uint64_t Ledger::Allowed(const Entitlement& job) const { return std::min(Limit(job), arena_); }
 
 uint64_t Ledger::EqualPart(const Entitlement& job, uint64_t unpromised) const {
   const uint64_t part = unpromised / users_with_parts_ / users_[job.user].equal_parts;
   return std::min(Allowed(job), AlignDown(part, kPageSize));
-}
-
-Status Ledger::AdmitGuarantee(uint32_t uid, EntitlementIndex job, uint64_t bytes, const UserQuota& quota) const {
-  if (bytes == 0) return {};
-  const Entitlement* changed = job == kNoEntitlement ? nullptr : &At(job);
-  if (Status within = AdmitWithinQuota(uid, changed, bytes, quota); !within) return within;
-  const auto found = user_by_uid_.find(uid);
-  const uint32_t own = found == user_by_uid_.end() ? UINT32_MAX : found->second;
-  const bool own_counts = own != UINT32_MAX && users_[own].entitled != 0;
-  uint64_t users = own_counts ? 0 : 1;
-  for (const EntitledUser& user : users_) users += user.entitled != 0 ? 1 : 0;
-  const uint64_t user_part = divisible_ / users;
-  uint64_t guaranteed = 0;
-  uint64_t kept = 0;
-  std::vector<std::pair<uint64_t, uint32_t>> by_user(users_.size());
-  for (size_t i = 0; i < users_.size(); ++i) by_user[i].second = users_[i].uid;
-  for (const Entitlement& other : jobs_) {
-    if (!other.used || other.ended || &other == changed) continue;
-    uint64_t keeps = other.terms.guarantee_bytes;
-    guaranteed += keeps;
-    if (keeps == 0) {
-      // The job that asks is one of its user's.
-      const bool one_more = other.user == own && (changed == nullptr || !changed->entitled());
-      const uint64_t jobs = users_[other.user].entitled + (one_more ? 1 : 0);
-      keeps = std::max(other.live ? std::min(user_part / jobs, Allowed(other)) : 0, other.leased);
-      kept += keeps;
-    }
-    by_user[other.user].first += keeps;
-  }
-  const uint64_t left = divisible_ - std::min(divisible_, guaranteed + kept);
-  if (bytes <= left) return {};
-  return Fail(Code::kNoMemory,
-              fmt::format("a guarantee of {} cannot be given: the arena has {}, other jobs are guaranteed {}, those "
-                          "without a guarantee keep {}, {} are promised to nobody, {} are left{}",
-                          FormatBytes(bytes), FormatBytes(arena_), FormatBytes(guaranteed), FormatBytes(kept),
-                          FormatBytes(PartForNobody()), FormatBytes(left), MostOf(std::move(by_user))));
 }
 
 uint32_t Ledger::MakeUser(uint32_t uid) {
@@ -168,6 +127,14 @@ EntitlementIndex Ledger::Open(JobId id, uint32_t uid, Terms terms, const UserQuo
 
 void Ledger::Set(EntitlementIndex job, Terms terms) {
   Change(job, [&](Entitlement& entry) { entry.terms = terms; });
+}
+
+bool Ledger::SetQuota(uint32_t uid, const UserQuota& quota) {
+  const auto found = user_by_uid_.find(uid);
+  if (found == user_by_uid_.end() || users_[found->second].quota == quota) return false;
+  users_[found->second].quota = quota;
+  Recompute();
+  return true;
 }
 
 void Ledger::SetLive(EntitlementIndex job, bool live) {

@@ -17,7 +17,7 @@ TEST(Guarantee, GuaranteesThatDoNotFitTogetherAreRefusedWithFigures) {
   const Status refused = world.engine->OpenJob(JobId{99}, {.key = "0/x", .guarantee_bytes = 30 * kMiB});
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, Code::kNoMemory);
-  EXPECT_NE(refused.error().message.find("8 MiB are promised to nobody, 16 MiB are left"), std::string::npos)
+  EXPECT_NE(refused.error().message.find("8 MiB are promised to no job, 16 MiB are left"), std::string::npos)
       << refused.error().message;
 }
 
@@ -27,7 +27,7 @@ TEST(Guarantee, WhoComesAfterTheGreatestGuaranteeHasAShare) {
   const Status refused = world.engine->OpenJob(JobId{99}, all);
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, Code::kNoMemory);
-  EXPECT_NE(refused.error().message.find("16 MiB are promised to nobody, 240 MiB are left"), std::string::npos)
+  EXPECT_NE(refused.error().message.find("16 MiB are promised to no job, 240 MiB are left"), std::string::npos)
       << refused.error().message;
   const JobId first = world.OpenJob({.guarantee_bytes = 240 * kMiB});
   EXPECT_FALSE(world.engine->SetJob(first, {.guarantee_bytes = 241 * kMiB}));
