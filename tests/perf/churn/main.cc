@@ -128,7 +128,8 @@ bool RunEngineArm(TraceOptions options, const EngineArm& arm) {
              base::FormatBytes(outcome.moved_bytes));
   if (outcome.refused != 0) fmt::print("    the first refusal: {}\n", outcome.refusal);
   std::fflush(stdout);
-  const bool held = arm.arena > kArenaOfFifths || outcome.windows_at_peak <= kHeldMax;
+  const bool reached = outcome.used_at_peak != 0;
+  const bool held = arm.arena > kArenaOfFifths || !reached || outcome.windows_at_peak <= kHeldMax;
   return outcome.refused == 0 && outcome.unreadable == 0 && outcome.used_at_peak <= kHeldMax && held;
 }
 
