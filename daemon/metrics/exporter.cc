@@ -24,12 +24,10 @@ class Scraper {
  public:
   explicit Scraper(session::ControlApi& api) : api_(api) {}
   std::string Page() {
-    const session::Caller operator_view{.uid = ~0u, .admin = true, .token = {}};
-    const auto daemon = api_.Describe();
-    if (!daemon) return {};  // Stopping: an empty page, as for a daemon with nothing to tell.
-    std::vector<session::JobDescription> jobs = api_.ListJobs(operator_view);
-    const std::vector<JobRow> rows = RowsOf(std::move(jobs), daemon->engine.totals);
-    return prometheus::TextSerializer().Serialize(BuildFamilies(*daemon, rows, ReadProcessFigures()));
+    auto node = api_.Observe();
+    if (!node) return {};  // Stopping: an empty page, as for a daemon with nothing to tell.
+    const std::vector<JobRow> rows = RowsOf(std::move(node->jobs), node->daemon.engine.totals);
+    return prometheus::TextSerializer().Serialize(BuildFamilies(node->daemon, rows, ReadProcessFigures()));
   }
 
  private:

@@ -143,11 +143,17 @@ struct PoolDescription {
 struct Event {
   uint64_t sequence = 0;  // Rises with each event of the daemon, whether this watcher may see it or not.
   int64_t unix_time_ms = 0;
-  std::string kind;  // job_opened job_closed job_changed job_purged device_purged quota_changed session_attached
-                     // session_ended pressure io_error corrupt torn drain draining undrained degraded recovered
-                     // forced_return prefault host_memory …; events_lost: some up to this number are missing here
+  std::string kind;     // job_opened job_closed job_changed job_purged device_purged quota_changed session_attached
+                        // session_ended pressure io_error corrupt torn drain draining undrained degraded recovered
+                        // forced_return prefault host_memory …; events_lost: some up to this number are missing here
   std::string job;      // Name, or empty.
   std::string message;  // One sentence.
+};
+
+// The node as of one moment, for who watches all of it.
+struct NodeObservation {
+  DaemonDescription daemon;
+  std::vector<JobDescription> jobs;  // By id, with the counters of daemon.engine; without tokens and ranks.
 };
 
 class ControlApi {
@@ -169,6 +175,8 @@ class ControlApi {
   virtual Result<tiering::TensorPage> ListTensors(const Caller& caller, const std::string& job, uint32_t from,
                                                   size_t max) = 0;
   virtual Result<DaemonDescription> Describe() = 0;
+  // The same with all jobs, in one call of the engine. Calls that come close together get the same figures.
+  virtual Result<NodeObservation> Observe() = 0;
   // What each job holds of the arena, and each window. Jobs that the caller may not see are one owner without a name.
   // Calls that come close together get the same answer.
   virtual Result<PoolDescription> DescribePool(const Caller& caller) = 0;

@@ -306,18 +306,18 @@ DaemonDescription ControlServer::Condition(const tiering::EngineSnapshot& snapsh
   return d;
 }
 
-Result<DaemonDescription> ControlServer::Describe() {
-  auto description = Ask<DaemonDescription>([this]() -> Result<DaemonDescription> {
-    const tiering::EngineSnapshot& figures = Figures();
-    DaemonDescription d = Condition(figures);
-    d.engine = figures;
-    if (d.memory_mode.empty()) d.memory_mode = "unpinned";
-    d.huge_page_mode = facts_.huge_page_mode ? facts_.huge_page_mode() : "small";
-    if (facts_.prefault) d.prefault = facts_.prefault();
-    if (facts_.shortage) d.shortage = facts_.shortage();
-    return d;
-  });
-  if (!description) return description;
+DaemonDescription ControlServer::PartOfEngine() {
+  const tiering::EngineSnapshot& figures = Figures();
+  DaemonDescription d = Condition(figures);
+  d.engine = figures;
+  if (d.memory_mode.empty()) d.memory_mode = "unpinned";
+  d.huge_page_mode = facts_.huge_page_mode ? facts_.huge_page_mode() : "small";
+  if (facts_.prefault) d.prefault = facts_.prefault();
+  if (facts_.shortage) d.shortage = facts_.shortage();
+  return d;
+}
+
+void ControlServer::AddOtherParts(DaemonDescription* description) const {
   description->version = facts_.version;
   description->epoch = facts_.epoch;
   description->pid = ::getpid();
@@ -336,7 +336,39 @@ Result<DaemonDescription> ControlServer::Describe() {
     description->host_available_bytes = host.available_bytes;
     description->psi_memory_some_ratio = host.psi_memory_some_ratio;
   }
+}
+
+Result<DaemonDescription> ControlServer::Describe() {
+  auto description = Ask<DaemonDescription>([this]() -> Result<DaemonDescription> { return PartOfEngine(); });
+  if (description) AddOtherParts(&*description);
   return description;
+}
+
+Result<NodeObservation> ControlServer::Observe() {
+  auto observed = Ask<NodeObservation>([this]() -> Result<NodeObservation> {
+    NodeObservation node{.daemon = PartOfEngine(), .jobs = {}};
+    node.jobs.reserve(parts_.jobs.registry().jobs().size());
+    for (const auto& [id, job] : parts_.jobs.registry().jobs()) {
+      node.jobs.push_back({.id = static_cast<uint64_t>(id),
+                           .name = job.name,
+                           .uid = job.uid,
+                           .named = job.named,
+                           .world_size = job.world_size});
+    }
+    return node;
+  });
+  if (!observed) return observed;
+  AddOtherParts(&observed->daemon);
+  // Both are in the order of the ids. One that was opened after the figures were taken is seen the next time.
+  auto view = observed->daemon.engine.jobs.begin();
+  const auto end = observed->daemon.engine.jobs.end();
+  std::erase_if(observed->jobs, [&](JobDescription& job) {
+    view = std::find_if(view, end, [&job](const auto& each) { return static_cast<uint64_t>(each.id) >= job.id; });
+    if (view == end || static_cast<uint64_t>(view->id) != job.id) return true;
+    job.counters = view->counters;
+    return false;
+  });
+  return observed;
 }
 
 // Engine thread.

@@ -83,6 +83,7 @@ class ControlServer final : public ControlApi {
   Result<tiering::TensorPage> ListTensors(const Caller& caller, const std::string& job, uint32_t from,
                                           size_t max) override;
   Result<DaemonDescription> Describe() override;
+  Result<NodeObservation> Observe() override;
   Result<PoolDescription> DescribePool(const Caller& caller) override;
   Result<QuotaReport> ListQuotas(const Caller& caller) override;
   Status SetQuota(const Caller& caller, const QuotaTarget& target, const QuotaFields& fields) override;
@@ -129,6 +130,8 @@ class ControlServer final : public ControlApi {
   void EmitDevice(size_t device, const tiering::DeviceView& now);
   // What DegradedBy looks at. Engine thread.
   DaemonDescription Condition(const tiering::EngineSnapshot& snapshot) const;
+  DaemonDescription PartOfEngine();                          // What of a description the engine thread has. On it.
+  void AddOtherParts(DaemonDescription* description) const;  // The rest, on the caller's thread.
   void EmitDegraded(const tiering::EngineSnapshot& snapshot);
   static JobDescription Describe(const Job& job, const tiering::JobCounters& counters);
   void StartDrain(const Caller& caller, const std::string& job, uint32_t timeout_ms, SessionFlush::Done done);

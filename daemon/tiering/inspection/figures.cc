@@ -143,6 +143,7 @@ EngineSnapshot TakeSnapshot(const Tables& tables) {
   tables.figures.AddTo(&snapshot);
   snapshot.totals = tables.jobs.closed_totals();
   for (const JobState* job : tables.jobs.closing()) AddCounters(job->record.counters, &snapshot.totals);
+  snapshot.jobs.reserve(tables.jobs.open().size());
   for (const JobState* job : tables.jobs.open()) {
     snapshot.torn_count += job->record.counters.torn_count;
     AddCounters(job->record.counters, &snapshot.totals);

@@ -84,6 +84,11 @@ class FakeControlApi final : public session::ControlApi {
     if (stopping) return Fail(Code::kDisconnected, "tierd is stopping");
     return description;
   }
+  Result<session::NodeObservation> Observe() override {
+    auto daemon = Describe();
+    if (!daemon) return std::unexpected(daemon.error());
+    return session::NodeObservation{.daemon = *std::move(daemon), .jobs = jobs};
+  }
   Result<session::PoolDescription> DescribePool(const session::Caller& caller) override {
     const std::lock_guard lock(mutex_);
     callers.push_back(caller);

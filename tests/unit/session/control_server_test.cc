@@ -241,6 +241,28 @@ TEST(ControlServer, QuarantinedPlacesAreRetriedForAdminsOnKnownDevices) {
   EXPECT_EQ(world.control().Describe()->devices.at(0).now.space.quarantined, 0u);
 }
 
+TEST(ControlServer, AnObservationHasEachJobWithTheCountersOfTheSameFigures) {
+  ManualClock clock;
+  SessionWorld world({.clock = &clock});
+  const auto one = world.control().OpenJob(kAlice, {.name = "one"});
+  const auto two = world.control().OpenJob(kBob, {.name = "two"});
+  ASSERT_TRUE(one && two);
+  const auto view = [](uint64_t id, uint64_t ram) {
+    return tiering::JobView{.id = tiering::JobId{id}, .counters = {.ram_bytes = ram}};
+  };
+  world.OnEngine([&] { world.engine.snapshot.jobs = {view(two->id, 7)}; });
+  const uint64_t taken = world.OnEngine([&] { return world.engine.snapshots; });
+  const auto observed = world.control().Observe();
+  ASSERT_TRUE(observed) << observed.error().message;
+  EXPECT_EQ(world.OnEngine([&] { return world.engine.snapshots; }), taken + 1);
+  ASSERT_EQ(observed->jobs.size(), 1u) << "the other was opened after the figures were taken";
+  EXPECT_EQ(observed->jobs[0].name, "two");
+  EXPECT_EQ(observed->jobs[0].uid, kBob.uid);
+  EXPECT_EQ(observed->jobs[0].token, "");
+  EXPECT_EQ(observed->jobs[0].counters.ram_bytes, 7u);
+  EXPECT_EQ(observed->daemon.version, world.control().Describe()->version);
+}
+
 TEST(ControlServer, AMissingDeviceIsPurgedForAdminsAndItsJobsAreNamed) {
   SessionWorld world;
   Collector events;
