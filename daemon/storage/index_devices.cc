@@ -171,6 +171,25 @@ Result<std::vector<std::string>> IndexDevices::KnownPaths(const IndexFile& index
   return paths;
 }
 
+Result<std::vector<ManifestDevice>> IndexDevices::Needed(const IndexFile& index) {
+  const auto devices = Read(index);
+  if (!devices) return std::unexpected(devices.error());
+  const auto jobs = Jobs(index);
+  if (!jobs) return std::unexpected(jobs.error());
+  Numbers named;
+  for (const std::string& job : *jobs) {
+    const auto numbers = NumbersNamedBy(index, job);
+    numbers ? named |= *numbers : named.set();
+  }
+  std::vector<ManifestDevice> needed;
+  for (uint16_t number = 0; number < devices->uuids_.size(); ++number) {
+    const bool known = devices->uuids_[number] != Uuid{} && !devices->paths_[number].empty();
+    if (known && named.test(number))
+      needed.push_back({.path = devices->paths_[number], .uuid = devices->uuids_[number]});
+  }
+  return needed;
+}
+
 Status IndexDevices::Match(const IndexFile& index, std::span<const ManifestDevice> devices,
                            std::span<const AbsentPath> absent) {
   if (Status dropped = DropUnnamed(index, devices); !dropped) return dropped;

@@ -50,6 +50,8 @@ class IndexDevices {
   static Result<IndexDevices> Read(const IndexFile& index);
   // Paths that may have lost their devices: of the table, and those that the last start did without.
   static Result<std::vector<std::string>> KnownPaths(const IndexFile& index);
+  // The devices that lists of extents name, or may name, as far as their paths are known.
+  static Result<std::vector<ManifestDevice>> Needed(const IndexFile& index);
   // Gives each device its number. INVALID: with those that are missing there are too many. IO_ERROR, CORRUPT: the index
   // cannot be read.
   Status Match(const IndexFile& index, std::span<const ManifestDevice> devices, std::span<const AbsentPath> absent);

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include <fmt/format.h>
 #include <sys/stat.h>
 
 #include "daemon/base/check.h"
@@ -30,13 +31,34 @@ KnownDevices KnownDevices::Read(const std::string& index_path) {
   if (!index) return known;
   const auto uuid = (*index)->Get(IndexTable::kBinding, kKeyIndexUuid);
   auto paths = IndexDevices::KnownPaths(**index);
-  if (!uuid || uuid->size() != sizeof(Uuid) || !paths) return known;
+  auto needed = IndexDevices::Needed(**index);
+  if (!uuid || uuid->size() != sizeof(Uuid) || !paths || !needed) return known;
   std::memcpy(known.index_.data(), uuid->data(), uuid->size());
   known.paths_ = *std::move(paths);
+  known.needed_ = *std::move(needed);
   return known;
 }
 
 bool KnownDevices::Knows(const std::string& path) const { return std::ranges::find(paths_, path) != paths_.end(); }
+
+bool KnownDevices::IsNeeded(const std::string& path) const {
+  return std::ranges::find(needed_, path, &ManifestDevice::path) != needed_.end();
+}
+
+Status KnownDevices::CheckMade(const std::string& path, std::span<const Uuid> opened,
+                               std::span<const std::string> configured) const {
+  if (Knows(path)) return {};
+  for (const ManifestDevice& device : needed_) {
+    if (std::ranges::find(opened, device.uuid) != opened.end()) continue;
+    if (std::ranges::find(configured, device.path) != configured.end()) continue;
+    return Fail(Code::kInvalid,
+                fmt::format("{} is new, and {}, on whose device {} jobs persisted tensors, is not in ssd.devices any "
+                            "more: a misspelling? Name it again; if it is lost, leave it there until it is given up: "
+                            "tierctl device purge {}",
+                            path, device.path, FormatUuid(device.uuid), FormatUuid(device.uuid)));
+  }
+  return {};
+}
 
 bool KnownDevices::IsLost(const std::string& path, const Error& why) const {
   TIER_CHECK(why.code != Code::kOk, "{} was refused without a reason", path);
@@ -53,7 +75,8 @@ bool KnownDevices::IsLost(const std::string& path, const Error& why) const {
   }
   const auto label = DeviceFile::ReadSuperblock(path);
   if (label) return IsOfAnother(path, *label);
-  return label.error().code == Code::kInvalid || label.error().code == Code::kCorrupt;
+  const Code found = label.error().code;
+  return found == Code::kInvalid || found == Code::kCorrupt || (found == Code::kNotFound && IsNeeded(path));
 }
 
 bool KnownDevices::IsOfAnother(const std::string& path, const proto::Superblock& superblock) const {

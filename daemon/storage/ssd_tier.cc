@@ -93,13 +93,14 @@ Status RefuseBound(const DeviceFile& file) {
                           file.path(), FormatUuid(index), file.superblock().index_commit, file.path()));
 }
 
-Result<DeviceFile> OpenFile(const SsdTierOptions& options, const SsdDeviceOptions& device) {
+Result<DeviceFile> OpenFile(const SsdTierOptions& options, const SsdDeviceOptions& device, bool may_make) {
   return DeviceFile::Open({.path = device.path,
                            .size = device.size,
                            .private_file = device.private_file,
                            .discard_at_format = options.discard_at_format,
                            .allow_any_file_system = options.allow_any_file_system,
-                           .space = options.space});
+                           .space = options.space,
+                           .may_make = may_make});
 }
 
 std::string IndexPath(const std::string& data_dir) { return data_dir + "/index.mdb"; }
@@ -133,6 +134,7 @@ struct SsdTier::State {
 
   Status CheckOpened(const SsdTierOptions& options, const DeviceFile& file) const;
   Status OpenDevices(const SsdTierOptions& options);
+  Status CheckMade(const SsdTierOptions& options, const KnownDevices& known) const;
   // I/O of every device, by io_uring or, where it is not to be had for one, of all by threads.
   Result<std::vector<IoThreadParts>> OpenIo(const SsdTierOptions& options);
   Result<std::vector<IoThreadParts>> OpenRings(const SsdTierOptions& options) const;
@@ -166,13 +168,26 @@ Status SsdTier::State::CheckOpened(const SsdTierOptions& options, const DeviceFi
   return {};
 }
 
+Status SsdTier::State::CheckMade(const SsdTierOptions& options, const KnownDevices& known) const {
+  std::vector<std::string> configured;
+  for (const SsdDeviceOptions& device : options.devices) configured.push_back(device.path);
+  std::vector<Uuid> opened;
+  for (const DeviceFile& file : files) opened.push_back(UuidOf(file.superblock()));
+  for (const DeviceFile& file : files) {
+    if (!file.created()) continue;
+    if (Status made = known.CheckMade(file.path(), opened, configured); !made) return made;
+  }
+  return {};
+}
+
 Status SsdTier::State::OpenDevices(const SsdTierOptions& options) {
   const KnownDevices known =
       options.data_dir.empty() ? KnownDevices() : KnownDevices::Read(IndexPath(options.data_dir));
   files.reserve(options.devices.size());
   for (const SsdDeviceOptions& device : options.devices) {
-    Result<DeviceFile> file = OpenFile(options, device);
-    if (!file && IsDispensable(device, file.error().code)) {
+    const bool needed = known.IsNeeded(device.path);
+    Result<DeviceFile> file = OpenFile(options, device, !needed);
+    if (!file && !needed && IsDispensable(device, file.error().code)) {
       shortage = file.error().message;
       continue;
     }
@@ -193,6 +208,7 @@ Status SsdTier::State::OpenDevices(const SsdTierOptions& options) {
     extents.AddDevice(file->block_count());
     files.push_back(std::move(*file));
   }
+  if (Status made = CheckMade(options, known); !made) return made;
   if (files.empty() && shortage.empty() && !absent.empty()) shortage = absent.front().reason;
   return {};
 }

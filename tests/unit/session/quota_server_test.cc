@@ -41,6 +41,14 @@ class FewUsers final : public UserDirectory {
 class QuotaServer : public ::testing::Test {
  protected:
   static constexpr uint64_t kNothingSaid = 64;  // jobs.max_jobs_per_uid
+  static QuotaBookOptions OptionsIn(const std::string& folder) {
+    QuotaBookOptions options;
+    options.table.by_default.guarantee = 5;
+    options.ssd.most = kGiB;
+    options.jobs.most = kNothingSaid;
+    options.file = folder + "/quotas";
+    return options;
+  }
   uint64_t RamOf(uint32_t uid) {
     return world_.OnEngine([&] { return world_.engine.quotas.at(uid).ram.most; });
   }
@@ -48,13 +56,7 @@ class QuotaServer : public ::testing::Test {
   testing::TemporaryDirectory directory_;
   FewUsers users_;
   base::SteadyClock clock_;
-  QuotaBook book_{{.table = {.by_default = {.guarantee = 5}, .users = {}, .groups = {}},
-                   .ssd = {.most = kGiB},
-                   .jobs = {.most = kNothingSaid},
-                   .file = directory_.path() + "/quotas"},
-                  {},
-                  users_,
-                  clock_};
+  QuotaBook book_{OptionsIn(directory_.path()), {}, users_, clock_};
   SessionWorld world_{{.quotas = &book_}};
   ControlServer& control_{world_.control()};
 };

@@ -98,7 +98,8 @@ TEST_P(LostDeviceStates, TheTierStartsOnWhatIsThereAndIsWholeWhenItIsBack) {
   const auto [loss, persisted] = GetParam();
   const std::string uuid = FirstStart(persisted);
   Lose(loss);
-  const bool made = loss == Loss::kGone || loss == Loss::kWiped;  // Nothing is there that could be written over.
+  // Nothing is there that could be written over, and nothing that jobs need lay there.
+  const bool made = (loss == Loss::kGone || loss == Loss::kWiped) && persisted == Persisted::kNothing;
   for (int start = 0; start < 2; ++start) {
     const auto tier = Open(Pair());
     ASSERT_NE(tier, nullptr);
@@ -120,7 +121,9 @@ TEST_P(LostDeviceStates, TheTierStartsOnWhatIsThereAndIsWholeWhenItIsBack) {
       EXPECT_EQ(missing[0].uuid, "");
       EXPECT_EQ(missing[0].path, lost_);
     }
-    if (!made) {
+    if (!made && loss == Loss::kGone) {
+      EXPECT_FALSE(std::filesystem::exists(lost_)) << "what comes back would hide it";
+    } else if (!made) {
       EXPECT_TRUE(IsAsFound()) << "not a byte of it is tierd's";
     }
   }
@@ -140,6 +143,52 @@ INSTANTIATE_TEST_SUITE_P(All, LostDeviceStates,
                          ::testing::Combine(::testing::Values(Loss::kGone, Loss::kForeign, Loss::kWiped,
                                                               Loss::kSwapped),
                                             ::testing::Values(Persisted::kNothing, Persisted::kThere)));
+
+// All but the first MiB is there yet: it is no blank disk.
+TEST_F(LostDeviceTest, ALabelThatIsGoneTakesNothingElseWithIt) {
+  (void)FirstStart(Persisted::kThere);
+  ASSERT_TRUE(testing::RunCommand("dd if=/dev/zero of=" + lost_ + " bs=1M count=1 conv=notrunc status=none"));
+  std::filesystem::copy_file(lost_, found_);
+  {
+    const auto tier = Open(Pair());
+    ASSERT_NE(tier, nullptr);
+    ASSERT_THAT(tier->missing_devices(), SizeIs(1));
+    EXPECT_THAT(tier->missing_devices()[0].reason, HasSubstr("is blank where its label was"));
+  }
+  EXPECT_TRUE(IsAsFound());
+}
+
+// The mount point is there, the file system is not.
+TEST_F(LostDeviceTest, NothingIsMadeWhereAFileSystemIsNotMounted) {
+  const std::string mount = directory_.File("mount");
+  std::filesystem::create_directory(mount);
+  SsdTierOptions options = Pair();
+  options.devices[1].path = mount + "/tier.img";
+  Persist(Open(options).get(), "1000/lost", 1);
+  std::filesystem::rename(mount, directory_.File("elsewhere"));
+  std::filesystem::create_directory(mount);
+  EXPECT_THAT(Open(options)->missing_devices(), SizeIs(1));
+  EXPECT_TRUE(std::filesystem::is_empty(mount));
+}
+
+TEST_F(LostDeviceTest, AMisspelledPathRefusesTheStartAndLeavesNothing) {
+  (void)FirstStart(Persisted::kThere);
+  SsdTierOptions options = Pair();
+  const std::string misspelled = directory_.File("tsol.img");
+  options.devices[1].path = misspelled;
+  EXPECT_EQ(Refusal(options), Code::kInvalid);
+  EXPECT_FALSE(std::filesystem::exists(misspelled));
+  options.devices = {{.path = misspelled, .size = kSize}};
+  EXPECT_EQ(Refusal(options), Code::kInvalid);
+  // The lost one is named yet, and another one beside it: no mistake.
+  Lose(Loss::kGone);
+  options = Pair();
+  options.devices.push_back({.path = misspelled, .size = kSize});
+  const auto tier = Open(options);
+  ASSERT_NE(tier, nullptr);
+  EXPECT_EQ(tier->device_count(), 2);
+  EXPECT_THAT(tier->missing_devices(), SizeIs(1));
+}
 
 // The whole directory: a file system that is not mounted.
 TEST_F(LostDeviceTest, ADirectoryThatIsGoneLosesTheDeviceInIt) {
