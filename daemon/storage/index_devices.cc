@@ -176,6 +176,8 @@ Result<std::vector<ManifestDevice>> IndexDevices::Needed(const IndexFile& index)
   if (!devices) return std::unexpected(devices.error());
   const auto jobs = Jobs(index);
   if (!jobs) return std::unexpected(jobs.error());
+  TIER_CHECK(devices->paths_.size() == devices->uuids_.size(), "{} paths of {} devices", devices->paths_.size(),
+             devices->uuids_.size());
   Numbers named;
   for (const std::string& job : *jobs) {
     const auto numbers = NumbersNamedBy(index, job);

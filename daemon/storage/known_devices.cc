@@ -47,6 +47,7 @@ bool KnownDevices::IsNeeded(const std::string& path) const {
 
 Status KnownDevices::CheckMade(const std::string& path, std::span<const Uuid> opened,
                                std::span<const std::string> configured) const {
+  TIER_CHECK(!path.empty() && !opened.empty(), "a device was made at '{}', and {} are open", path, opened.size());
   if (Knows(path)) return {};
   for (const ManifestDevice& device : needed_) {
     if (std::ranges::find(opened, device.uuid) != opened.end()) continue;
