@@ -286,7 +286,12 @@ bool TakeRuns(Tables& tables, JobState& job, uint32_t blocks, uint32_t tail_page
 }
 
 bool RoomComesWithoutWrite(const Tables& tables, const JobState& job) {
-  return RoomUnderWay(job) || tables.ledger.ClaimedBy(job.entitlement) != 0;
+  if (RoomUnderWay(job)) return true;
+  // What others owe it comes only if something of theirs is on its way.
+  const memory::WindowSource& source = tables.ports.windows;
+  const bool comes = tables.ledger.returning_bytes() != 0 || tables.ledger.closing_bytes() != 0 ||
+                     tables.hand_over.emptying() || source.arena_bytes() < source.arena_max_bytes();
+  return comes && tables.ledger.ClaimedBy(job.entitlement) != 0;
 }
 
 bool OwnRoomComes(const JobState& job) {
