@@ -9,7 +9,7 @@
 // has resumed, once. Resume-or-create is a resume, but where nothing is persisted the job is new. A rank is present
 // once. Every rank of a world names the same size; when all ranks have left, the next one names a new size. A named job
 // without sessions accepts its owner's next run, with that run's token or launch and world. While it waits for the run
-// that a launcher opened it for, it accepts only processes with its token, or with neither token nor launch. The
+// that a launcher opened it for, it accepts only processes with its token, or with neither token nor launch.
 // A job that an administrator reserved for a user waits for that user's first run, which the kernel's word for its uid
 // admits: in any mode, and with a token or launch of its own or none. From its first process on it is a job like any
 // other. The overflow uid stands for every user whom the kernel cannot name here, so it owns nothing without a token.

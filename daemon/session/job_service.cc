@@ -27,6 +27,8 @@ Result<const Job*> JobService::Open(uint32_t uid, const OpenJobRequest& request,
   if (admission->created) {
     if (auto opened = OpenInEngine(*admission, request, quota); !opened)
       return std::unexpected(std::move(opened.error()));
+  } else if (quota) {
+    engine_.SetQuota(uid, quota->bytes);  // Its user may be in other groups by now.
   }
   if (admission->resume) opening_.try_emplace(asked.id);
   if (session && !IsOpening(asked.id)) {

@@ -119,7 +119,12 @@ void QuotaBook::Learn(uint32_t uid) {
   TIER_CHECK(!entry.name.empty() || entry.groups.empty(), "uid {} has no name and {} groups", uid, entry.groups.size());
   const base::TimePoint now = clock_.Now();
   const MutexLock lock(mutex_);
-  known_.insert_or_assign(uid, KnownUser{.entry = std::move(entry), .at = now});
+  if (entry.failed) {  // What was known holds, and the system is asked again soon.
+    const auto known = known_.try_emplace(uid, KnownUser{.entry = std::move(entry), .at = now}).first;
+    known->second.at = now + (kUserEntryRetry - kUserEntryLifetime);
+  } else {
+    known_.insert_or_assign(uid, KnownUser{.entry = std::move(entry), .at = now});
+  }
   if (known_.size() <= kUserEntriesMax) return;
   known_.erase(std::ranges::min_element(known_, {}, [](const auto& known) { return known.second.at; }));
   TIER_CHECK(known_.size() <= kUserEntriesMax, "{} users are known", known_.size());

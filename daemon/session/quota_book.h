@@ -27,6 +27,7 @@
 namespace tier::session {
 
 inline constexpr base::Duration kUserEntryLifetime = std::chrono::seconds(60);
+inline constexpr base::Duration kUserEntryRetry = std::chrono::seconds(5);  // After a lookup that failed.
 inline constexpr size_t kUserEntriesMax = 4096;  // Users that are known; then the one that was looked up first goes.
 
 struct QuotaBookOptions {

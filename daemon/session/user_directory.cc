@@ -17,13 +17,21 @@ constexpr size_t kEntryBytesMax = 1 << 20;  // A group of some ten thousand memb
 constexpr int kGroupsFirst = 64;
 constexpr int kGroupsMax = 65536;  // NGROUPS_MAX of Linux.
 
-// Calls `find(buffer, size)` with a buffer that is large enough. It returns an error number.
+// Calls `find(buffer, size)` with a buffer that is large enough. It returns an error number, and so does this.
 template <typename Find>
-void WithBuffer(Find find) {
+int WithBuffer(Find find) {
+  int error = 0;
   for (size_t size = kEntryBytesFirst; size <= kEntryBytesMax; size *= 4) {
     std::vector<char> buffer(size);
-    if (find(buffer.data(), buffer.size()) != ERANGE) return;
+    error = find(buffer.data(), buffer.size());
+    if (error != ERANGE) break;
   }
+  return error;
+}
+
+// What getpwuid_r(3) names for an entry that is not there.
+bool MeansNone(int error) {
+  return error == 0 || error == ENOENT || error == ESRCH || error == EBADF || error == EPERM;
 }
 
 std::string NameOfGroup(gid_t gid) {
@@ -38,12 +46,13 @@ std::string NameOfGroup(gid_t gid) {
   return name;
 }
 
+// None: it failed.
 std::vector<gid_t> GroupsOf(const std::string& user, gid_t first) {
   TIER_CHECK(!user.empty(), "groups of no user, with gid {}", first);
   int count = kGroupsFirst;
   std::vector<gid_t> groups(static_cast<size_t>(count));
   while (::getgrouplist(user.c_str(), first, groups.data(), &count) < 0 && count <= kGroupsMax) {
-    if (static_cast<size_t>(count) <= groups.size()) return {first};  // It fails for another reason.
+    if (static_cast<size_t>(count) <= groups.size()) return {};  // For another reason than room.
     groups.resize(static_cast<size_t>(count));
   }
   groups.resize(static_cast<size_t>(std::min<int>(count, static_cast<int>(groups.size()))));
@@ -55,7 +64,7 @@ std::vector<gid_t> GroupsOf(const std::string& user, gid_t first) {
 UserEntry SystemUserDirectory::FindUser(uint32_t uid) {
   UserEntry user;
   gid_t first = 0;
-  WithBuffer([&](char* buffer, size_t size) {
+  const int outcome = WithBuffer([&](char* buffer, size_t size) {
     passwd entry{};
     passwd* found = nullptr;
     const int error = ::getpwuid_r(uid, &entry, buffer, size, &found);
@@ -65,8 +74,13 @@ UserEntry SystemUserDirectory::FindUser(uint32_t uid) {
     }
     return error;
   });
-  if (user.name.empty()) return user;
-  for (const gid_t gid : GroupsOf(user.name, first)) user.groups.push_back({.id = gid, .name = NameOfGroup(gid)});
+  if (user.name.empty()) {
+    user.failed = !MeansNone(outcome);
+    return user;
+  }
+  const std::vector<gid_t> groups = GroupsOf(user.name, first);
+  user.failed = groups.empty();
+  for (const gid_t gid : groups) user.groups.push_back({.id = gid, .name = NameOfGroup(gid)});
   return user;
 }
 

@@ -17,6 +17,7 @@ struct UserGroup {
 struct UserEntry {
   std::string name;  // Empty: the system knows no such user, and no groups of it.
   std::vector<UserGroup> groups;
+  bool failed = false;  // The system could not answer: this says nothing of the user.
 };
 
 class UserDirectory {

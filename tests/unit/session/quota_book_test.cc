@@ -26,9 +26,11 @@ class FakeUsers final : public UserDirectory {
  public:
   std::map<uint32_t, UserEntry> users;
   int asked = 0;
+  bool failing = false;
 
   UserEntry FindUser(uint32_t uid) override {
     ++asked;
+    if (failing) return {.failed = true};
     const auto found = users.find(uid);
     return found == users.end() ? UserEntry{} : found->second;
   }
@@ -111,6 +113,23 @@ TEST_F(QuotaBookTest, UsersAreKnownForAMinute) {
   EXPECT_EQ(book_->KnowsUser(1001), QuotaBook::Known::kStale);
   EXPECT_EQ(book_->QuotaOf(1001).jobs.most, 7U) << "what was learnt last";
   EXPECT_EQ(Of(1001).jobs.most, 1U);
+}
+
+// A server of the network that is down makes no user one without groups.
+TEST_F(QuotaBookTest, ALookupThatFailsChangesNothingAndIsTriedAgainSoon) {
+  Make({.by_default = {}, .users = {}, .groups = {{"staff", {.jobs = 7}}}});
+  EXPECT_EQ(Of(1001).jobs.most, 7U);
+  users_.failing = true;
+  clock_.Advance(kUserEntryLifetime);
+  EXPECT_EQ(Of(1001).jobs.most, 7U);
+  EXPECT_EQ(users_.asked, 2);
+  EXPECT_EQ(Of(1001).jobs.most, 7U) << "it is not asked with each request";
+  EXPECT_EQ(users_.asked, 2);
+  users_.failing = false;
+  users_.users[1001].groups.clear();
+  clock_.Advance(kUserEntryRetry);
+  EXPECT_EQ(Of(1001).jobs.most, 64U);
+  EXPECT_EQ(users_.asked, 3);
 }
 
 TEST_F(QuotaBookTest, TheNumberOfKnownUsersIsLimited) {
