@@ -165,8 +165,10 @@ void Listener::OpenDue() {
 }
 
 void Listener::LearnAndOpen(const ConnectionPtr& connection, const ParsedHello& hello) {
-  const auto open = [this, connection, hello] {
-    if (connection->state() <= Connection::State::kWaiting) Open(connection, hello);
+  // Not owned: what looks the user up may live longer than the connection, and than this thread's loop.
+  const auto open = [this, waiting = std::weak_ptr(connection), hello] {
+    const ConnectionPtr there = waiting.lock();
+    if (there && there->state() <= Connection::State::kWaiting) Open(there, hello);
   };
   if (!options_.learn_user || options_.learn_user(connection->peer().uid, open)) return open();
   if (connection->state() == Connection::State::kHello) connection->SetWaiting();
