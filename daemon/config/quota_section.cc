@@ -2,7 +2,6 @@
 #include "daemon/config/quota_section.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <limits>
 
@@ -16,16 +15,6 @@ namespace tier::config {
 namespace {
 
 constexpr uint64_t kQuotaBytesMax = uint64_t{1} << 50;  // As of other sizes.
-constexpr std::string_view kUnlimitedText = "unlimited";
-
-struct QuotaKey {
-  std::string_view name;
-  std::optional<uint64_t> session::QuotaFields::* field;
-};
-constexpr auto kKeys = std::to_array<QuotaKey>({{"ram", &session::QuotaFields::ram},
-                                                {"ssd", &session::QuotaFields::ssd},
-                                                {"guarantee", &session::QuotaFields::guarantee},
-                                                {"jobs", &session::QuotaFields::jobs}});
 
 std::string NameOf(const QuotaSetting& setting) {
   std::string name = "quota";
@@ -57,7 +46,7 @@ Status CheckName(const QuotaSetting& setting, const std::string& name) {
 Result<uint64_t> BytesOf(const QuotaSetting& setting) {
   const auto* const number = std::get_if<int64_t>(&setting.value);
   const auto* const text = std::get_if<std::string>(&setting.value);
-  if (text != nullptr && *text == kUnlimitedText) return tiering::kUnlimited;
+  if (text != nullptr && *text == session::kUnlimitedText) return tiering::kUnlimited;
   if ((number == nullptr && text == nullptr) || (number != nullptr && *number < 0) ||
       (text != nullptr && text->empty()))
     return Wrong(setting, "must be a size like \"64GiB\", a number of bytes (0: nothing), or \"unlimited\"");
@@ -70,7 +59,7 @@ Result<uint64_t> BytesOf(const QuotaSetting& setting) {
 
 Result<uint64_t> JobsOf(const QuotaSetting& setting) {
   const auto* const text = std::get_if<std::string>(&setting.value);
-  if (text != nullptr && *text == kUnlimitedText) return tiering::kUnlimited;
+  if (text != nullptr && *text == session::kUnlimitedText) return tiering::kUnlimited;
   const auto* const number = std::get_if<int64_t>(&setting.value);
   if (number != nullptr && *number >= 0 && static_cast<uint64_t>(*number) <= session::kQuotaJobsMax)
     return static_cast<uint64_t>(*number);
@@ -79,17 +68,18 @@ Result<uint64_t> JobsOf(const QuotaSetting& setting) {
 
 Status SetField(const QuotaSetting& setting, session::QuotaFields* fields) {
   const std::string& name = setting.path.back();
-  const auto key = std::ranges::find(kKeys, name, &QuotaKey::name);
-  if (key == kKeys.end()) {
-    const auto nearest = std::ranges::min_element(
-        kKeys, {}, [&](const QuotaKey& k) { return base::EditDistance(name.substr(0, 64), k.name); });
+  const auto key = std::ranges::find(session::kQuotaFields, name, &session::NamedQuotaField::name);
+  if (key == session::kQuotaFields.end()) {
+    const auto nearest = std::ranges::min_element(session::kQuotaFields, {}, [&](const session::NamedQuotaField& k) {
+      return base::EditDistance(name.substr(0, 64), k.name);
+    });
     return Fail(Code::kInvalid, fmt::format("unknown option '{}'; a quota has ram, ssd, guarantee and jobs, the "
                                             "nearest is '{}'",
                                             NameOf(setting), nearest->name));
   }
   const auto value = key->name == "jobs" ? JobsOf(setting) : BytesOf(setting);
   if (!value) return std::unexpected(value.error());
-  fields->*key->field = *value;
+  fields->*key->value = *value;
   if (fields->guarantee.value_or(0) != tiering::kUnlimited &&
       fields->guarantee.value_or(0) > fields->ram.value_or(tiering::kUnlimited)) {
     return Wrong(setting, fmt::format("guarantee of {} is above ram of {}", base::FormatBytes(*fields->guarantee),

@@ -29,10 +29,9 @@ std::optional<uint64_t> Look(const Quotas& quotas, const Key& key, std::optional
 }
 
 void Merge(const QuotaFields& change, QuotaFields* fields) {
-  if (change.ram) fields->ram = change.ram;
-  if (change.ssd) fields->ssd = change.ssd;
-  if (change.guarantee) fields->guarantee = change.guarantee;
-  if (change.jobs) fields->jobs = change.jobs;
+  for (const NamedQuotaField& field : kQuotaFields) {
+    if (change.*field.value) fields->*field.value = change.*field.value;
+  }
 }
 
 Status CheckFields(const QuotaFields& fields) {

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -25,21 +24,11 @@ namespace {
 
 constexpr std::string_view kFirstLine = "tierd-quotas 1";
 constexpr std::string_view kProgram = "tierd-quotas ";
-constexpr std::string_view kUnlimitedText = "unlimited";
 constexpr mode_t kFileMode = 0600;
-
-struct Field {
-  std::string_view name;
-  std::optional<uint64_t> QuotaFields::* value;
-};
-constexpr auto kFields = std::to_array<Field>({{"ram", &QuotaFields::ram},
-                                               {"ssd", &QuotaFields::ssd},
-                                               {"guarantee", &QuotaFields::guarantee},
-                                               {"jobs", &QuotaFields::jobs}});
 
 std::string FormatFields(const QuotaFields& fields) {
   std::string text;
-  for (const Field& field : kFields) {
+  for (const NamedQuotaField& field : kQuotaFields) {
     const std::optional<uint64_t>& value = fields.*field.value;
     if (!value) continue;
     text += *value == tiering::kUnlimited ? fmt::format(" {}={}", field.name, kUnlimitedText)
@@ -69,8 +58,8 @@ std::vector<std::string_view> SplitWords(std::string_view line) {
 // "ram=1024", of a user that has none yet.
 bool ParseField(std::string_view word, QuotaFields* fields) {
   const size_t equals = std::min(word.find('='), word.size());
-  const auto field = std::ranges::find(kFields, word.substr(0, equals), &Field::name);
-  if (equals == word.size() || field == kFields.end() || fields->*field->value) return false;
+  const auto field = std::ranges::find(kQuotaFields, word.substr(0, equals), &NamedQuotaField::name);
+  if (equals == word.size() || field == kQuotaFields.end() || fields->*field->value) return false;
   const std::string_view text = word.substr(equals + 1);
   const auto value = text == kUnlimitedText ? std::optional(tiering::kUnlimited) : NumberOf<uint64_t>(text);
   fields->*field->value = value;

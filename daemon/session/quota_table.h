@@ -1,11 +1,13 @@
 // Quotas as administrators write them: for users, for groups and for everybody, each field by itself. Plain data.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "daemon/tiering/api/quota.h"
@@ -25,6 +27,16 @@ struct QuotaFields {
   bool any() const { return ram || ssd || guarantee || jobs; }
   friend bool operator==(const QuotaFields&, const QuotaFields&) = default;
 };
+
+struct NamedQuotaField {
+  std::string_view name;  // As administrators write it.
+  std::optional<uint64_t> QuotaFields::* value;
+};
+inline constexpr auto kQuotaFields = std::to_array<NamedQuotaField>({{"ram", &QuotaFields::ram},
+                                                                     {"ssd", &QuotaFields::ssd},
+                                                                     {"guarantee", &QuotaFields::guarantee},
+                                                                     {"jobs", &QuotaFields::jobs}});
+inline constexpr std::string_view kUnlimitedText = "unlimited";  // In place of a number: kUnlimited.
 
 // From the configuration: users and groups by name, or by number in digits.
 struct QuotaTable {

@@ -23,8 +23,7 @@ std::string Mistake(const std::string& text) {
   return config.error().message;
 }
 
-TEST(QuotaSection, ReadsEveryLevelAndKindOfValue) {
-  const auto config = ParseConfig(R"(
+constexpr char kLevels[] = R"(
 [quota.default]
 ram = "8GiB"
 ssd = 1048576
@@ -35,22 +34,14 @@ ram = "unlimited"
 jobs = "unlimited"
 [quota.user.1001]
 ssd = "1TiB"
-[quota.group."phd students".x]
+)";
+
+TEST(QuotaSection, ReadsEveryLevelAndKindOfValue) {
+  const auto config = ParseConfig(std::string(kLevels) + R"([quota.group."phd students".x]
 )",
                                   "x");
   EXPECT_FALSE(config) << "a group's name has no spaces";
-  const auto good = ParseConfig(R"(
-[quota.default]
-ram = "8GiB"
-ssd = 1048576
-guarantee = 0
-jobs = 4
-[quota.user."alice"]
-ram = "unlimited"
-jobs = "unlimited"
-[quota.user.1001]
-ssd = "1TiB"
-[quota.group.students]
+  const auto good = ParseConfig(std::string(kLevels) + R"([quota.group.students]
 guarantee = "2GiB"
 [quota.group.staff]
 )",

@@ -60,6 +60,15 @@ class LostDeviceTest : public testing::SsdTierFixture {
     if (persisted == Persisted::kThere) Persist(tier.get(), "1000/lost", 1);
     return tier->device(1).uuid;
   }
+  // The second device lies in the directory, and has what a job persisted; then the directory is elsewhere.
+  SsdTierOptions PersistedAndUnmounted(const std::string& mount) {
+    std::filesystem::create_directory(mount);
+    SsdTierOptions options = Pair();
+    options.devices[1].path = mount + "/tier.img";
+    Persist(Open(options).get(), "1000/lost", 1);
+    std::filesystem::rename(mount, directory_.File("elsewhere"));
+    return options;
+  }
   void Lose(Loss loss) {
     std::filesystem::rename(lost_, kept_);
     switch (loss) {
@@ -161,11 +170,7 @@ TEST_F(LostDeviceTest, ALabelThatIsGoneTakesNothingElseWithIt) {
 // The mount point is there, the file system is not.
 TEST_F(LostDeviceTest, NothingIsMadeWhereAFileSystemIsNotMounted) {
   const std::string mount = directory_.File("mount");
-  std::filesystem::create_directory(mount);
-  SsdTierOptions options = Pair();
-  options.devices[1].path = mount + "/tier.img";
-  Persist(Open(options).get(), "1000/lost", 1);
-  std::filesystem::rename(mount, directory_.File("elsewhere"));
+  const SsdTierOptions options = PersistedAndUnmounted(mount);
   std::filesystem::create_directory(mount);
   EXPECT_THAT(Open(options)->missing_devices(), SizeIs(1));
   EXPECT_TRUE(std::filesystem::is_empty(mount));
@@ -193,11 +198,7 @@ TEST_F(LostDeviceTest, AMisspelledPathRefusesTheStartAndLeavesNothing) {
 // The whole directory: a file system that is not mounted.
 TEST_F(LostDeviceTest, ADirectoryThatIsGoneLosesTheDeviceInIt) {
   const std::string mount = directory_.File("mount");
-  std::filesystem::create_directory(mount);
-  SsdTierOptions options = Pair();
-  options.devices[1].path = mount + "/tier.img";
-  Persist(Open(options).get(), "1000/lost", 1);
-  std::filesystem::rename(mount, directory_.File("elsewhere"));
+  const SsdTierOptions options = PersistedAndUnmounted(mount);
   {
     const auto tier = Open(options);
     ASSERT_NE(tier, nullptr);
