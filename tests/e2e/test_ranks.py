@@ -58,6 +58,7 @@ TRAINING = """
         step(model, optimizer, number)
         if number == 2:
             tierd.torch.persist(model, optimizer, step=number + 1)
+    distributed.destroy_process_group()  # Else threads of gloo may abort the process at its end.
 """
 
 
@@ -224,6 +225,7 @@ GROUPS = """
     except tierd.AlreadyExists as error:
         print("refused:", error, flush=True)
     distributed.barrier()
+    distributed.destroy_process_group()  # Else threads of gloo may abort the process at its end.
 """
 
 

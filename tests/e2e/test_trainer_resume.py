@@ -65,6 +65,7 @@ PROGRAM = """
     )
     ours.train()
     report(ours, ours.model.state_dict())
+    ours.accelerator.end_training()  # Else threads of gloo may abort the process at its end.
 """
 
 
