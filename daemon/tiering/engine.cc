@@ -30,6 +30,7 @@
 #include "daemon/tiering/memory/window_ownership.h"
 #include "daemon/tiering/pieces/deferred_free.h"
 #include "daemon/tiering/pieces/recency.h"
+#include "daemon/tiering/requests/capacity.h"
 #include "daemon/tiering/requests/scattered_room.h"
 #include "daemon/tiering/requests/submit.h"
 #include "daemon/tiering/requests/waiting.h"
@@ -82,6 +83,7 @@ Status CheckTerms(const Tables& tables, uint32_t uid, EntitlementIndex job, cons
   if (Status checked = CheckLimit(terms.ssd, "an SSD"); !checked) return checked;
   if (change.guarantee_bytes) {
     Status given = tables.ledger.AdmitGuarantee(uid, job, terms.ram.guarantee_bytes, terms.quota);
+    if (given) given = AdmitBesideTensors(tables, job, terms.ram.guarantee_bytes);
     if (!given) return given;
   }
   if (!change.ssd_guarantee_bytes) return {};

@@ -1,4 +1,4 @@
-// Capacity: why a new tensor cannot be created, also after a wait. Engine thread only.
+// Capacity: why a new tensor cannot be created, also after a wait, or a guarantee given. Engine thread only.
 #pragma once
 
 #include <optional>
@@ -28,5 +28,8 @@ std::optional<Refusal> RewriteRefusal(Tables& tables, const JobState& job, std::
 // The tensors that wait to replace others of the job would, with this one, exceed all that the job may hold: some would
 // be replaced several times over, and each costs the daemon memory for its pieces. None: they would not.
 std::optional<Refusal> QueueRefusal(const Tables& tables, const JobState& job, const Wanted& wanted);
+// May the job be guaranteed so much RAM beside what tensors of other jobs take of it for as long as they live, where
+// SSD devices hold less? `job`: kNoEntitlement for a new one. NO_MEMORY with figures.
+Status AdmitBesideTensors(const Tables& tables, EntitlementIndex job, uint64_t guarantee_bytes);
 
 }  // namespace tier::tiering

@@ -165,6 +165,47 @@ TEST(StorageRoom, WithoutDevicesEachJobMayFillItsPartBesideTheOthers) {
   EXPECT_EQ(world.CheckEach(second, 1, 30), Code::kOk);
 }
 
+TEST(StorageRoom, WithoutDevicesJobsThatComeAfterAFullOneReadAllThatIsAccepted) {
+  World world({.windows = {.window_size = kPiece, .arena_max_bytes = 64 * kPiece},
+               .transfers = {.device_count = 0},
+               .returns_windows = true});
+  const SessionId first = world.Open({.uid = 1});
+  Answer refused;
+  const uint64_t of_first = PutUntilRefused(world, first, 1, &refused);
+  EXPECT_GE(of_first, 56u) << refused.detail;
+  std::vector<std::pair<SessionId, uint64_t>> later;
+  for (uint32_t uid = 2; uid < 6; ++uid) {
+    const SessionId session = world.Open({.uid = uid});
+    const uint64_t accepted = PutUntilRefused(world, session, 1, &refused);
+    EXPECT_EQ(refused.code, Code::kNoSpace) << "user " << uid << " waited for its deadline: " << refused.detail;
+    later.emplace_back(session, accepted);
+  }
+  EXPECT_EQ(world.CheckEach(first, 1, of_first), Code::kOk);
+  for (const auto& [session, accepted] : later) {
+    if (accepted == 0) continue;
+    EXPECT_EQ(world.CheckEach(session, 1, accepted), Code::kOk);
+  }
+}
+
+// 64 windows, four of them promised to no job.
+TEST(StorageRoom, WithoutDevicesAGuaranteeIsGivenOnlyBesideTensorsThatStay) {
+  World world({.windows = {.window_size = kPiece, .arena_max_bytes = 64 * kPiece},
+               .transfers = {.device_count = 0},
+               .returns_windows = true});
+  const SessionId first = world.Open({.uid = 1});
+  world.PutEach(first, 1, 50, kPiece);
+  const Error refused = world.engine->OpenJob(JobId{77}, {.uid = 2, .guarantee_bytes = 12 * kPiece}).error();
+  EXPECT_EQ(refused.code, Code::kNoMemory);
+  EXPECT_THAT(refused.message, HasSubstr("tensors of other jobs take 100 MiB, SSD devices can hold 0 bytes"));
+  EXPECT_THAT(refused.message, HasSubstr("20 MiB are left"));
+  const JobId job = world.OpenJob({.uid = 2, .guarantee_bytes = 10 * kPiece});
+  EXPECT_EQ(world.engine->SetJob(job, {.guarantee_bytes = 11 * kPiece}).error().code, Code::kNoMemory);
+  const SessionId second = world.OpenSession(job);
+  world.PutEach(second, 1, 10, kPiece);
+  EXPECT_EQ(world.CheckEach(second, 1, 10), Code::kOk);
+  EXPECT_EQ(world.CheckEach(first, 1, 50), Code::kOk);
+}
+
 TEST(StorageRoom, OnDevicesSmallerThanRamAJobThatComesTakesNothingFromTheOther) {
   World world(Small(4));
   const SessionId first = world.Open({.uid = 1});
