@@ -63,7 +63,7 @@ CAUSES: dict[str, Cause] = {
         },
         OF_DEVICE,
     ),
-    "TierdArenaSaturated": Cause({'tierd_waiting_requests{instance="n"}': Level(0, 2)}, settle=5),
+    "TierdArenaSaturated": Cause({'tierd_waiting_requests{instance="n"}': Level(0, 2)}),
     "TierdSlowAcquires": Cause(
         {
             'tierd_acquire_wait_seconds_bucket{instance="n", le="1"}': Rate(10, 10),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pathlib
 import re
-import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ import launcher
 import pytest
 import tierd
 import yaml  # type: ignore[import-untyped]
+from prometheus_server import Prometheus
 from surroundings import ROOT, find_tool
 
 DASHBOARDS = sorted((ROOT / "deploy/grafana").glob("*.json"))
@@ -53,48 +53,6 @@ def rules() -> list[Any]:
         for group in groups
         for rule in group["rules"]
     ]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-class Prometheus:
-    """A real one, on a free port, that scrapes one daemon four times a second by the configuration in deploy/."""
-
-    def __init__(self, program: str, folder: pathlib.Path, metrics_url: str) -> None:
-        target = urllib.parse.urlsplit(metrics_url).netloc
-        text = (ROOT / "deploy/prometheus/prometheus.yml").read_text()
-        text = text.replace("127.0.0.1:9464", target).replace("scrape_interval: 15s", "scrape_interval: 250ms")
-        configuration = folder / "prometheus.yml"
-        configuration.write_text(text)
-        self.instance = target
-        self.url = f"http://127.0.0.1:{free_port()}"
-        self._process = subprocess.Popen(
-            [
-                program,
-                f"--config.file={configuration}",
-                f"--storage.tsdb.path={folder / 'series'}",
-                f"--web.listen-address={self.url.removeprefix('http://')}",
-                "--log.level=error",
-            ],
-            stdout=(folder / "prometheus.log").open("w"),
-            stderr=subprocess.STDOUT,
-        )
-
-    def query(self, expression: str) -> list[float]:
-        """The values of an instant query; an exception where Prometheus refuses it."""
-        arguments = urllib.parse.urlencode({"query": expression})
-        with urllib.request.urlopen(f"{self.url}/api/v1/query?{arguments}", timeout=5) as reply:
-            answer = json.load(reply)
-        assert answer["status"] == "success"
-        return [float(series["value"][1]) for series in answer["data"]["result"]]
-
-    def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait(10)
 
 
 class Load(threading.Thread):
@@ -134,6 +92,11 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[launcher.Runnin
         yield running
 
 
+def instance_of(daemon: launcher.Running) -> str:
+    """ADDRESS:PORT, which Prometheus makes the label `instance` of."""
+    return urllib.parse.urlsplit(daemon.metrics_url).netloc
+
+
 @pytest.fixture(scope="module")
 def load(daemon: launcher.Running) -> Iterator[None]:
     client = Load(daemon.socket)
@@ -146,7 +109,12 @@ def load(daemon: launcher.Running) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def prometheus(daemon: launcher.Running, load: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    running = Prometheus(find_tool("prometheus"), tmp_path_factory.mktemp("prometheus"), daemon.metrics_url)
+    """Scrapes the daemon four times a second, by the configuration in deploy/."""
+    configuration = tmp_path_factory.mktemp("prometheus") / "prometheus.yml"
+    text = (ROOT / "deploy/prometheus/prometheus.yml").read_text()
+    text = text.replace("127.0.0.1:9464", instance_of(daemon)).replace("scrape_interval: 15s", "scrape_interval: 250ms")
+    configuration.write_text(text)
+    running = Prometheus(find_tool("prometheus"), configuration)
     yield running
     running.stop()
 
@@ -160,8 +128,8 @@ def filled_in(expression: str, instance: str) -> str:
 
 
 @pytest.mark.parametrize("expression", panels())
-def test_the_query_of_the_panel_returns_data(prometheus: Prometheus, expression: str) -> None:
-    query = filled_in(expression, prometheus.instance)
+def test_the_query_of_the_panel_returns_data(daemon: launcher.Running, prometheus: Prometheus, expression: str) -> None:
+    query = filled_in(expression, instance_of(daemon))
     deadline = time.monotonic() + SCRAPE_SECONDS_MAX
     values: list[float] = []
     refusal = ""
@@ -181,8 +149,10 @@ _RECORDED = re.compile(r"\b\w+:tierd_\w+(?::\w+)?(?:\{[^}]*\})?")
 
 
 @pytest.mark.parametrize("expression", rules() + drawn_annotations())
-def test_prometheus_takes_the_rule_and_its_series_are_there(prometheus: Prometheus, expression: str) -> None:
-    query = filled_in(expression, prometheus.instance)
+def test_prometheus_takes_the_rule_and_its_series_are_there(
+    daemon: launcher.Running, prometheus: Prometheus, expression: str
+) -> None:
+    query = filled_in(expression, instance_of(daemon))
     without_labels = re.sub(r"\b(?:by|on) \([^)]*\)", "", query)
     series = _SELECTOR.findall(_RECORDED.sub("", without_labels))  # What other rules record is theirs to show.
     deadline = time.monotonic() + SCRAPE_SECONDS_MAX
