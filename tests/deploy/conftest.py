@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 
+import container as containers
 import pytest
 from surroundings import BUILD, ROOT, find_tool
 
@@ -44,3 +45,10 @@ def disk() -> Iterator[pathlib.Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def container(disk: pathlib.Path, request: pytest.FixtureRequest) -> Iterator[containers.Container]:
+    """One with a real systemd, and the package in /drill/tierd.deb, which is built once all else is there."""
+    containers.need()
+    yield from containers.made(disk, request.getfixturevalue("deb"))

@@ -1,22 +1,7 @@
 #!/bin/bash
-# Runs as a service inside the booted container of test_systemd.py and writes one line a step to /drill/log:
-# "ok NAME" or "FAILED NAME". Ends by powering the container off.
-set -u
-trap 'systemctl poweroff --force' EXIT
-exec >/drill/output 2>&1
-set -x
-
-step() {
-  local name=$1
-  shift
-  if "$@"; then
-    echo "ok $name (at ${SECONDS} s)" >>/drill/log
-  else
-    echo "FAILED $name (exit status $?)" >>/drill/log
-    systemctl status tierd --no-pager --lines=50
-    journalctl -u tierd --no-pager --lines=100
-  fi
-}
+# The life of the package, for test_systemd.py: from its installation to its purge.
+# shellcheck source=tests/deploy/drill_steps.sh
+source /drill/drill_steps.sh
 
 install_package() {
   # What README.md says; there is no network, and a local package needs none.
@@ -33,13 +18,7 @@ unit_is_read_without_a_word() {
 
 # swap_as_another_user TENSORS: of 64 MiB each, through an arena of 256 MiB.
 swap_as_another_user() {
-  setpriv --reuid=54321 --regid=54321 --clear-groups --no-new-privs \
-    env -i PATH=/usr/bin:/bin HOME=/tmp PYTHONPATH=/drill TIERD_LIBRARY="$(echo /usr/lib*/libtier.so.0)" \
-    "$PYTHON" /drill/swap_script.py "$1"
-}
-
-main_pid() {
-  systemctl show tierd --property=MainPID --value
+  as_another_user "$PYTHON" /drill/swap_script.py "$1"
 }
 
 restarts_after_kill() {
@@ -115,16 +94,7 @@ trainer_builds_and_trains() {
 }
 
 attached_client() {
-  exec setpriv --reuid=54321 --regid=54321 --clear-groups --no-new-privs \
-    env -i PATH=/usr/bin:/bin HOME=/tmp PYTHONPATH=/drill TIERD_LIBRARY="$(echo /usr/lib*/libtier.so.0)" \
-    "$PYTHON" /drill/attached_script.py /drill/attached /drill/upgraded
-}
-
-# upgrade VERSION: installs it and shows what dpkg said; fails unless it is installed then.
-upgrade() {
-  dpkg -i "/drill/tierd-$1.deb" >/drill/dpkg-output 2>&1 || return 1
-  cat /drill/dpkg-output
-  [[ $(dpkg-query --show --showformat='${Version}' tierd) == "$1" ]]
+  as_another_user "$PYTHON" /drill/attached_script.py /drill/attached /drill/upgraded
 }
 
 # A trainer that holds a tensor lives through the upgrade and gets its bytes back from the old daemon.
