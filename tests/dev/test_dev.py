@@ -21,6 +21,7 @@ VERBS = (
     "fmt",
     "tidy",
     "docs",
+    "pictures",
     "demo",
     "bench",
     "faults",
