@@ -65,6 +65,7 @@ class Container:
         shutil.copy(HERE / script, self.drill / "drill.sh")
         subprocess.run(["chmod", "-R", "a+rX", str(self.drill)], check=True)
         console = self._boot()
+        self._keep_journal(script)
         log = self.drill / "log"
         lines = log.read_text().splitlines() if log.exists() else []
         failed = [line for line in lines if not line.startswith("ok ")]
@@ -72,6 +73,13 @@ class Container:
             output = self.drill / "output"
             tail = output.read_text(errors="replace")[-12000:] if output.exists() else console[-4000:]
             pytest.fail("\n".join([*lines, f"{len(lines)} of {steps} steps", tail]), pytrace=False)
+
+    def _keep_journal(self, script: str) -> None:
+        """What the service logged in each step, in build/reports/journal-SCRIPT.txt."""
+        journal = self.drill / "journal"
+        if journal.exists():
+            (ROOT / "build/reports").mkdir(parents=True, exist_ok=True)
+            shutil.copy(journal, ROOT / f"build/reports/journal-{pathlib.Path(script).stem}.txt")
 
     def _boot(self) -> str:
         """What the console said. nspawn may have been unpacked rather than installed: so may its library."""

@@ -134,6 +134,48 @@ upgrade_without_jobs() {
   [[ $(main_pid) != "$before" ]] && systemctl is-active --quiet tierd && ! grep -F "keeps running" /drill/dpkg-output
 }
 
+# wait_status ARGUMENTS of grep: until it finds the service's own line so; systemd shows it a moment after its cause.
+wait_status() {
+  for _ in $(seq 100); do
+    systemctl show tierd --property=StatusText --value | grep "$@" && return 0
+    sleep 0.1
+  done
+  return 1
+}
+
+# A trainer is refused meanwhile.
+drain_is_seen_and_reversed() {
+  tierctl drain && wait_status 'being drained' && ! swap_as_another_user 1 || return 1
+  tierctl undrain && wait_status -v 'being drained' && swap_as_another_user 1
+}
+
+# A named job of another user has a tensor with pieces on each of two devices.
+persists_on_two_devices() {
+  sed 's|^\[ssd\]|&\ndevices = ["/var/lib/tierd/one.ssd", "/var/lib/tierd/two.ssd"]|' /drill/tierd.toml \
+    >/etc/tierd/tierd.toml
+  systemctl restart tierd || return 1
+  as_another_user "$PYTHON" - <<'PYTHON'
+import tierd
+with tierd.connect(job="kept", named=True, autostart=False) as client:
+    client.put("layer", bytes(64 << 20))
+    client.persist()
+PYTHON
+}
+
+starts_without_a_lost_device() {
+  systemctl stop tierd && mv /var/lib/tierd/two.ssd /var/lib/tierd/aside && systemctl start tierd || return 1
+  systemctl is-active --quiet tierd && tierctl job list --lost | grep kept &&
+    journalctl -u tierd -p warning --no-pager -o cat | grep -F "/var/lib/tierd/two.ssd" && swap_as_another_user 2
+}
+
+# Its UUID stands below the table of devices.
+gives_a_lost_device_up() {
+  local uuid
+  uuid=$(tierctl --json device list | sed -n '/"missing"/,$s/.*"uuid": "\([0-9a-f-]*\)".*/\1/p')
+  tierctl device purge "$uuid" && tierctl job list --lost | grep -F "no job is lost" || return 1
+  rm /var/lib/tierd/aside && cp /drill/tierd.toml /etc/tierd/tierd.toml && systemctl restart tierd
+}
+
 leaves_nothing() {
   local left
   left=$(find /etc /usr /var /run /srv -xdev \( -iname '*tierd*' -o -name 'libtier*' -o -name tierctl \) \
@@ -163,6 +205,10 @@ step "the restarted daemon serves" swap_as_another_user 2
 step "an upgrade leaves a daemon with an attached client running" upgrade_under_a_client 99.1
 step "an upgrade leaves a daemon that does not answer running" upgrade_of_a_daemon_that_cannot_be_asked 99.2
 step "an upgrade restarts a daemon without jobs" upgrade_without_jobs 99.3
+step "a drain is seen and reversed" drain_is_seen_and_reversed
+step "a named job persists on two devices" persists_on_two_devices
+step "the service starts without a lost device" starts_without_a_lost_device
+step "the lost device is given up" gives_a_lost_device_up
 step "the service stops" systemctl stop tierd
 step "a stopped service is not failed" test "$(systemctl show tierd --property=Result --value)" = success
 step "with the socket unit it starts on the first connection" systemctl start tierd.socket

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # What the drills share: sourced by each script that runs as a service inside the booted container (container.py).
-# It writes one line a step to /drill/log: "ok NAME" or "FAILED NAME". Ends by powering the container off.
+# It writes one line a step to /drill/log: "ok NAME" or "FAILED NAME"; /drill/journal has what the service logged in
+# each. Ends by powering the container off.
 set -u
 trap 'systemctl poweroff --force' EXIT
 exec >/drill/output 2>&1
@@ -16,6 +17,10 @@ step() {
     systemctl status tierd --no-pager --lines=50
     journalctl -u tierd --no-pager --lines=100
   fi
+  {
+    echo "== $name"
+    journalctl -u tierd --no-pager -o short-iso --cursor-file=/drill/cursor
+  } >>/drill/journal
 }
 
 main_pid() {

@@ -1,5 +1,5 @@
 """The Debian package under a real systemd: it is installed in a container, another user swaps through it, it is killed,
-stopped and purged. drill.sh holds the steps."""
+upgraded and drained, loses an SSD, and is stopped and purged. drill.sh holds the steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ maximum = "256MiB"
 file_size = "3GiB"
 """
 NEWER = ("99.1", "99.2", "99.3")  # As drill.sh names them.
-STEPS = 25
+STEPS = 29
 
 
 def test_the_package_serves_survives_and_leaves_nothing(container: Container, deb: pathlib.Path) -> None:
