@@ -78,6 +78,7 @@ Result<StartedWindow> Arena::StartCreate(OwnerId owner, WindowKind kind, uint64_
   TIER_CHECK(
       std::has_single_bit(size_bytes) && size_bytes >= sizes.window_size_min && size_bytes <= sizes.window_size_max,
       "a window of {}", size_bytes);
+  stock_maker_.PauseBetweenWindows();  // For the job that comes.
   if (kind == WindowKind::kBlock && size_bytes == stock_size() && !stock_.empty()) return HandOutStock(owner, node);
   const auto started =
       StartMake(State::kMaking, {.owner = owner, .kind = kind, .size = size_bytes, .node = nodes_.For(node)});

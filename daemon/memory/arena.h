@@ -133,6 +133,7 @@ class Arena final : public WindowSource {
   std::string PressureText() const { return DescribePressure(pressure_, host_, reserve_bytes(), own_bytes()); }
   uint64_t given_back_bytes() const { return given_back_bytes_; }
   uint64_t create_failures() const { return create_failures_; }
+  bool prefaults_alone() const { return !stock_maker_.pauses_between_windows(); }  // No job has asked for a window yet.
   const std::string& last_failure() const { return last_failure_; }  // Why the last of them could not be made.
   const HostReading& host() const { return host_; }                  // The last one.
 

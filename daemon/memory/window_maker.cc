@@ -49,6 +49,7 @@ struct WindowMaker::Shared : std::enable_shared_from_this<WindowMaker::Shared> {
   unsigned tasks_waiting TIER_GUARDED_BY(mutex) = 0;  // Posted, not begun.
   bool stopping TIER_GUARDED_BY(mutex) = false;
   std::atomic<uint32_t> finished_count{0};
+  std::atomic<bool> pauses{false};  // Behind windows that are made ahead; behind others always.
   std::atomic<uint64_t> populated_bytes{0};
   std::atomic<uint64_t> huge_fallbacks{0};
   std::atomic<uint64_t> collapsed_bytes{0};
@@ -212,7 +213,8 @@ bool WindowMaker::Shared::TryFallBack(const std::shared_ptr<Job>& job) {
 }
 
 void WindowMaker::Shared::Finish(const std::shared_ptr<Job>& job) {
-  if (!job->close) proto::GiveWay();  // Behind each window: this thread is no nicer than those that wake up beside it.
+  // Behind each window: this thread may be no nicer than those that wake up beside it.
+  if (!job->close && (!job->order.made_ahead || pauses.load(std::memory_order_relaxed))) proto::GiveWay();
   bool tell = true;
   const int node = job->window ? job->window.FirstNode() : kAnyNode;
   {
@@ -239,6 +241,10 @@ WindowMaker::~WindowMaker() {
   shared_->stopping = true;
   dropped.swap(shared_->steps);
 }
+
+void WindowMaker::PauseBetweenWindows() { shared_->pauses.store(true, std::memory_order_relaxed); }
+
+bool WindowMaker::pauses_between_windows() const { return shared_->pauses.load(std::memory_order_relaxed); }
 
 void WindowMaker::StartMake(const WindowOrder& order) {
   TIER_CHECK(order.window.size <= kStepBytes || order.window.size % kStepBytes == 0, "size {}", order.window.size);

@@ -61,6 +61,9 @@ class WindowMaker {
 
   void StartMake(const WindowOrder& order);
   void StartClose(WindowIndex index, Window window);
+  // Until this is called, no thread pauses behind a window that is made ahead: there is nothing to give way to.
+  void PauseBetweenWindows();
+  bool pauses_between_windows() const;
   // Appends what has finished; never blocks for long.
   void Poll(std::vector<MadeWindow>* made);
   uint32_t unfinished() const { return unfinished_; }  // Started, not yet polled.

@@ -147,6 +147,16 @@ TEST_F(ArenaTest, TellsThatAWindowMadeAheadHasComeThatAnotherLacked) {
   (void)Await(1);
 }
 
+TEST_F(ArenaTest, PrefaultsWithoutPausesUntilAJobAsksForAWindow) {
+  Start(Options(4));
+  ASSERT_TRUE(arena_->StartPrefault(2 * kWindow));
+  AwaitQuiet();
+  EXPECT_TRUE(arena_->prefaults_alone());
+  EXPECT_TRUE(StartCreate()) << "handed out";
+  EXPECT_FALSE(arena_->prefaults_alone());
+  (void)Await(1);
+}
+
 TEST_F(ArenaTest, LargeWindowsArePopulatedWhole) {
   Start(Options(1, 32 * kMiB));
   const WindowEvent event = Create();
