@@ -83,7 +83,7 @@ Status CheckTerms(const Tables& tables, uint32_t uid, EntitlementIndex job, cons
   if (Status checked = CheckLimit(terms.ssd, "an SSD"); !checked) return checked;
   if (change.guarantee_bytes) {
     Status given = tables.ledger.AdmitGuarantee(uid, job, terms.ram.guarantee_bytes, terms.quota);
-    if (given) given = AdmitBesideTensors(tables, job, terms.ram.guarantee_bytes);
+    if (given && terms.ram.guarantee_bytes != 0) given = AdmitBesideTensors(tables, job, terms.ram.guarantee_bytes);
     if (!given) return given;
   }
   if (!change.ssd_guarantee_bytes) return {};

@@ -179,22 +179,33 @@ std::optional<Refusal> RewriteRefusal(Tables& tables, const JobState& job, std::
 }
 
 Status AdmitBesideTensors(const Tables& tables, EntitlementIndex job, uint64_t guarantee_bytes) {
-  if (guarantee_bytes == 0) return {};
   const uint64_t own = job == kNoEntitlement ? 0 : tables.storage.UsedBy(job);
   TIER_CHECK(own <= tables.storage.used(), "a job uses {} of {}", own, tables.storage.used());
   const uint64_t others = tables.storage.used() - own;
   const uint64_t staying = others - std::min(others, StorageCapacity(tables));
+  if (staying == 0) return {};
+  uint64_t unfilled = 0;  // Of guarantees of other jobs.
+  for (const JobState* const other : tables.jobs.open()) {
+    const uint64_t guaranteed = other->record.guarantee_bytes;
+    if (other->entitlement == job) {
+      if (guarantee_bytes <= guaranteed) return {};  // It takes nothing from others.
+    } else {
+      unfilled += guaranteed - std::min(guaranteed, tables.storage.UsedBy(other->entitlement));
+    }
+  }
   const uint64_t divisible = tables.ledger.arena_bytes() - tables.ledger.PartForNobody();
-  const uint64_t left = divisible - std::min(divisible, AlignUp(staying, tables.windows.grain()));
-  if (staying == 0 || guarantee_bytes <= left) return {};
+  const uint64_t left = divisible - std::min(divisible, AlignUp(staying, tables.windows.grain()) + unfilled);
+  if (guarantee_bytes <= left) return {};
   return Fail(
       Code::kNoMemory,
-      fmt::format("a guarantee of {} cannot be given: tensors of other jobs take {}, SSD devices can hold {} of "
-                  "them, the arena has {}, of which {} are promised to no job; {} are left: have those jobs "
-                  "free tensors, or restart tierd, which ends all jobs, with a larger device in ssd.devices",
-                  FormatBytes(guarantee_bytes), FormatBytes(others), FormatBytes(StorageCapacity(tables)),
-                  FormatBytes(tables.ledger.arena_bytes()), FormatBytes(tables.ledger.PartForNobody()),
-                  FormatBytes(left)));
+      fmt::format(
+          "a guarantee of {} cannot be given: tensors of other jobs take {}, SSD devices can hold {} of them, "
+          "other jobs are guaranteed {} beyond theirs, the arena has {}, of which {} are promised to no job; {} "
+          "are left: have those jobs free tensors, or restart tierd, which ends all jobs, with a larger device "
+          "in ssd.devices",
+          FormatBytes(guarantee_bytes), FormatBytes(others), FormatBytes(StorageCapacity(tables)),
+          FormatBytes(unfilled), FormatBytes(tables.ledger.arena_bytes()), FormatBytes(tables.ledger.PartForNobody()),
+          FormatBytes(left)));
 }
 
 }  // namespace tier::tiering

@@ -181,10 +181,13 @@ TEST(StorageRoom, WithoutDevicesJobsThatComeAfterAFullOneReadAllThatIsAccepted) 
     later.emplace_back(session, accepted);
   }
   EXPECT_EQ(world.CheckEach(first, 1, of_first), Code::kOk);
+  uint64_t of_later = 0;
   for (const auto& [session, accepted] : later) {
+    of_later += accepted;
     if (accepted == 0) continue;
     EXPECT_EQ(world.CheckEach(session, 1, accepted), Code::kOk);
   }
+  EXPECT_GT(of_later, 0U);
 }
 
 // 64 windows, four of them promised to no job.
@@ -200,10 +203,24 @@ TEST(StorageRoom, WithoutDevicesAGuaranteeIsGivenOnlyBesideTensorsThatStay) {
   EXPECT_THAT(refused.message, HasSubstr("20 MiB are left"));
   const JobId job = world.OpenJob({.uid = 2, .guarantee_bytes = 10 * kPiece});
   EXPECT_EQ(world.engine->SetJob(job, {.guarantee_bytes = 11 * kPiece}).error().code, Code::kNoMemory);
+  const Error twice = world.engine->OpenJob(JobId{78}, {.uid = 3, .guarantee_bytes = kPiece}).error();
+  EXPECT_THAT(twice.message, HasSubstr("other jobs are guaranteed 20 MiB beyond theirs"));
   const SessionId second = world.OpenSession(job);
   world.PutEach(second, 1, 10, kPiece);
   EXPECT_EQ(world.CheckEach(second, 1, 10), Code::kOk);
   EXPECT_EQ(world.CheckEach(first, 1, 50), Code::kOk);
+}
+
+TEST(StorageRoom, AGuaranteeIsLoweredAlsoWhereItCouldNotBeGivenAnyMore) {
+  World world(Small());
+  const JobId job = world.OpenJob({.uid = 2, .guarantee_bytes = 12 * kMiB});
+  const SessionId first = world.Open({.uid = 1});
+  world.PutEach(first, 1, 20, kPiece);
+  ASSERT_TRUE(world.engine->SetDeviceDraining(0, true));
+  world.Turns(50);
+  ASSERT_TRUE(world.engine->SetJob(job, {.guarantee_bytes = 11 * kMiB}));
+  EXPECT_TRUE(world.engine->SetJob(job, {.guarantee_bytes = 11 * kMiB})) << "as it is";
+  EXPECT_EQ(world.engine->SetJob(job, {.guarantee_bytes = 12 * kMiB}).error().code, Code::kNoMemory);
 }
 
 TEST(StorageRoom, OnDevicesSmallerThanRamAJobThatComesTakesNothingFromTheOther) {
