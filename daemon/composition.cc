@@ -8,7 +8,6 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <utility>
 
 #include <fmt/format.h>
@@ -26,7 +25,6 @@ using boost::system::error_code;
 namespace {
 
 constexpr auto kTick = std::chrono::seconds(1);
-constexpr auto kScrapeReportPeriod = std::chrono::minutes(1);
 constexpr unsigned kSharedSocketMode = 0666;  // Every user may connect; the kernel says which one it is.
 constexpr unsigned kPrivateSocketMode = 0600;
 
@@ -145,8 +143,6 @@ Status Daemon::OpenDataSocket() {
   options.window_size = engine_->arena().window_sizes(WindowKind::kBlock).most;
   options.address_space_size = engine_->arena().address_space_bytes();
   options.windows_max = engine_->arena().windows_max();
-  const auto request_timeout = std::chrono::ceil<std::chrono::milliseconds>(config_.engine.deadline);
-  options.request_timeout_ms = static_cast<uint32_t>(request_timeout.count());
   options.daemon_version = fmt::format("tierd {}", kVersion);
   // The kernel allows as many as descriptors may be open; and a socket is kept open for what is unread at its end.
   options.unread.in_flight_max = std::max<size_t>(OpenFileLimit() / 2, session::kPacketsUnreadMax);
@@ -195,32 +191,45 @@ session::DaemonFacts Daemon::Facts() {
   facts.spin_pauses = [this] { return engine_->loop().spin_pauses(); };
   facts.memory_mode = [this] { return MemoryMode(); };
   facts.memory_mode_reason = [this] { return engine_->ssd().unpinned_reason(); };
-  if (exporter_) facts.metrics_address = exporter_->address();
+  facts.metrics_address = [this] { return metrics_->address(); };
   return facts;
 }
 
 std::string Daemon::MemoryMode() const { return engine_->ssd().pinned() ? "pinned" : "unpinned"; }
 
-// The address is taken before it is told; scrapes are answered once there is something to ask.
-Status Daemon::OpenMetrics() {
-  const std::string listen = ChooseMetricsAddress(config_, paths_);
-  if (listen.empty()) return {};
-  auto exporter = metrics::Exporter::Listen(listen);
-  if (!exporter) return std::unexpected(std::move(exporter.error()));
-  exporter_ = std::move(*exporter);
-  std::ofstream(paths_.socket_directory + "/metrics.port") << exporter_->port() << '\n';
-  return {};
+ConfigHooks Daemon::MakeConfigHooks() {
+  return {
+      .prepare = [this](const config::Config& next) { return changes_->Prepare(next); },
+      .apply =
+          [this](const config::Config& next, std::function<void()> done) {
+            changes_->Apply(next, std::move(done));
+            TellStatus();
+          },
+      .tell = [this](const char* kind, const std::string& message) { engine_->events().Emit(kind, nullptr, message); },
+      .post = [this](std::function<void()> run) { asio::post(io_, std::move(run)); }};
 }
 
 Status Daemon::OpenControl() {
-  if (auto opened = OpenMetrics(); !opened) return opened;
+  metrics_ = std::make_unique<MetricsServer>(paths_.socket_directory);
+  if (auto opened = metrics_->Open(ChooseMetricsAddress(config_, paths_)); !opened) return opened;
+  changes_ = std::make_unique<ConfigChanges>(ConfigChangesParts{.io = io_,
+                                                                .engine = *engine_,
+                                                                .listener = *listener_,
+                                                                .quotas = *quotas_,
+                                                                .metrics = *metrics_,
+                                                                .paths = paths_});
+  live_config_.emplace(config_, source_, MakeConfigHooks());
+  const session::SettingsAccess settings{
+      .list = [this](bool with_file) { return live_config_->List(with_file); },
+      .set = [this](const session::SettingChange& change) { return live_config_->Set(change); }};
   control_ =
       std::make_unique<session::ControlServer>(Facts(), session::ControlServerParts{.mailbox = engine_->mailbox(),
                                                                                     .jobs = engine_->jobs(),
                                                                                     .sessions = engine_->sessions(),
                                                                                     .events = engine_->events(),
                                                                                     .clock = engine_->clock(),
-                                                                                    .quotas = &engine_->quotas()});
+                                                                                    .quotas = &engine_->quotas(),
+                                                                                    .settings = settings});
   control::GrpcServerOptions options;
   options.control_socket = paths_.socket_directory + "/control.sock";
   options.admin_socket = paths_.socket_directory + "/admin.sock";
@@ -233,7 +242,7 @@ Status Daemon::OpenControl() {
   auto grpc = control::GrpcServer::Start(options, *control_);
   if (!grpc) return std::unexpected(std::move(grpc.error()));
   grpc_ = std::move(*grpc);
-  return exporter_ ? exporter_->Start(*control_) : Status{};
+  return metrics_->Start(*control_);
 }
 
 Status Daemon::WatchEvents() {
@@ -251,9 +260,8 @@ Status Daemon::WatchEvents() {
 void Daemon::OnEvent(const session::Event& event) {
   if (stop_->started()) return;
   if (event.kind == "draining" || event.kind == "undrained") grpc_->SetServing(!control_->draining());
-  const bool other_memory = event.kind == "pinned" || event.kind == "unpinned";
-  if (other_memory) status_.SetServing(StatusText());
-  if (status_.OnEvent(event) || other_memory) manager_.Notify(fmt::format("STATUS={}\n", status_.Line()));
+  if (event.kind == "pinned" || event.kind == "unpinned") TellStatus();
+  if (status_.OnEvent(event)) manager_.Notify(fmt::format("STATUS={}\n", status_.Line()));
 }
 
 void Daemon::WatchSignals() {
@@ -283,8 +291,13 @@ void Daemon::OnSignal(int signal) {
 void Daemon::Reload() {
   if (stop_->started()) return;
   manager_.Notify("RELOADING=1\n");
-  ReloadConfig(config_, source_, [this](const session::QuotaTable& table) { return quotas_->SetTable(table); });
+  live_config_->Reload();
   manager_.Notify("READY=1\n");
+}
+
+// The manager is told only what is new.
+void Daemon::TellStatus() {
+  if (status_.SetServing(StatusText())) manager_.Notify(fmt::format("STATUS={}\n", status_.Line()));
 }
 
 void Daemon::WatchStarter() {
@@ -334,11 +347,12 @@ std::string Daemon::StatusText() const {
   const memory::Arena& arena = engine_->arena();
   const memory::WindowSizes sizes = arena.window_sizes(WindowKind::kBlock);
   const std::string ssd_status = SsdStatus(engine_->ssd());
+  const std::string metrics = metrics_->address();
   return fmt::format("serving at {}/tierd.sock; arena up to {} in windows of {} to {}; {}, memory {}, spin {}; {}{}{}",
                      paths_.socket_directory, base::FormatBytes(arena.arena_limit_bytes()),
                      base::FormatBytes(sizes.least), base::FormatBytes(sizes.most), IoModeName(engine_->ssd()),
                      MemoryMode(), session::SpinModeName(engine_->spin().mode()),
-                     exporter_ ? "metrics at " + exporter_->address() : "no metrics", ssd_status.empty() ? "" : "; ",
+                     metrics.empty() ? "no metrics" : "metrics at " + metrics, ssd_status.empty() ? "" : "; ",
                      ssd_status);
 }
 
@@ -352,20 +366,9 @@ void Daemon::Tick() {
       control_->EmitChanges();
       ReportActivity();
     });
-    ReportScrapes();
+    metrics_->ReportScrapes(engine_->clock().Now());
     Tick();
   });
-}
-
-// Main thread.
-void Daemon::ReportScrapes() {
-  const uint64_t closed = exporter_ ? exporter_->closed_for_others() : 0;
-  const base::TimePoint now = engine_->clock().Now();
-  if (closed == scrapes_closed_ || (scrapes_told_ && now - *scrapes_told_ < kScrapeReportPeriod)) return;
-  spdlog::warn("metrics: {} connections that were slow to ask or to read were closed, as too many others came",
-               closed - scrapes_closed_);
-  scrapes_closed_ = closed;
-  scrapes_told_ = now;
 }
 
 // Engine thread; the lines are written by the main thread, which may wait for the reader of the log.
@@ -433,13 +436,15 @@ void Daemon::BeginStop(const std::string& reason) {
   listener_->StopAccepting(reason);
   control_->SetStopping();
   grpc_->SetServing(false);
-  stop_->Start({.drain = config_.engine.drain_timeout});
+  live_config_->Stop();
+  stop_->Start({.drain = live_config_->running().engine.drain_timeout});
 }
 
 void Daemon::EndRun(const session::StopOutcome& outcome) {
   if (!outcome.drained) {
+    const base::Duration drain_timeout = live_config_->running().engine.drain_timeout;
     spdlog::warn("transfers are still under way after {} ms (option engine.drain_timeout); stopping without them",
-                 std::chrono::duration_cast<std::chrono::milliseconds>(config_.engine.drain_timeout).count());
+                 std::chrono::duration_cast<std::chrono::milliseconds>(drain_timeout).count());
   }
   if (!outcome.engine_answered) {
     spdlog::critical("the engine thread does not answer; leaving without it");
@@ -454,12 +459,11 @@ void Daemon::Run() { io_.run(); }
 void Daemon::TearDown() {
   // Callers first: they wait for the engine thread.
   log_subscription_.reset();
-  if (exporter_) {
-    std::error_code ignored;
-    std::filesystem::remove(paths_.socket_directory + "/metrics.port", ignored);
-  }
-  exporter_.reset();
+  if (metrics_) metrics_->Close();
   grpc_.reset();
+  live_config_.reset();
+  changes_.reset();
+  metrics_.reset();
   quotas_.reset();  // It waits for the user database, if that is being asked.
   if (engine_) engine_->Stop();
   if (engine_ && !engine_->quiet()) {

@@ -17,11 +17,12 @@
 
 #include "daemon/activity_report.h"
 #include "daemon/config/config.h"
+#include "daemon/config_changes.h"
 #include "daemon/control/grpc_server.h"
 #include "daemon/daemon_paths.h"
 #include "daemon/engine_side.h"
-#include "daemon/metrics/exporter.h"
-#include "daemon/reload.h"
+#include "daemon/live_config.h"
+#include "daemon/metrics_server.h"
 #include "daemon/service_status.h"
 #include "daemon/session/control_server.h"
 #include "daemon/session/event_log_limiter.h"
@@ -48,20 +49,20 @@ class Daemon {
   Status OpenDataSocket();
   Status OpenControl();
   session::DaemonFacts Facts();
-  Status OpenMetrics();
   std::string MemoryMode() const;
   std::string StatusText() const;
   void WatchSignals();
   void AwaitSignal();
   void OnSignal(int signal);
   void Reload();
+  void TellStatus();
+  ConfigHooks MakeConfigHooks();
   void WatchStarter();
   Status WatchEvents();
   void OnEvent(const session::Event& event);
   void AnnounceReady();
   void Tick();
   void ReportActivity();
-  void ReportScrapes();
   void SampleHost();
   void FeedWatchdog();
   void OnSessionCount(size_t sessions);
@@ -71,7 +72,7 @@ class Daemon {
   void EndRun(const session::StopOutcome& outcome);
   void TearDown();
 
-  const config::Config config_;
+  const config::Config config_;  // As at the start; what may have changed since is live_config_'s.
   const DaemonPaths paths_;
   session::ServiceManager manager_;
   const ConfigSource source_;
@@ -81,9 +82,11 @@ class Daemon {
   boost::asio::io_context io_{1};
   std::unique_ptr<UserQuotas> quotas_;
   std::unique_ptr<session::Listener> listener_;
+  std::unique_ptr<ConfigChanges> changes_;
+  std::optional<LiveConfig> live_config_;
   std::unique_ptr<session::ControlServer> control_;
   std::unique_ptr<control::GrpcServer> grpc_;
-  std::unique_ptr<metrics::Exporter> exporter_;
+  std::unique_ptr<MetricsServer> metrics_;
   session::EventLogLimiter event_log_limiter_;  // The subscription's thread.
   ActivityReport activity_;                     // The engine's thread.
   std::shared_ptr<void> log_subscription_;
@@ -97,8 +100,6 @@ class Daemon {
   session::PrivateLifetime lifetime_;
   std::optional<session::OrderlyStop> stop_;
   ServiceStatus status_;
-  uint64_t scrapes_closed_ = 0;  // Of Exporter::closed_for_others, as last told.
-  std::optional<base::TimePoint> scrapes_told_;
   std::string stop_reason_;   // Before the stop starts; then the engine thread's to read.
   bool made_socket_ = false;  // This process made it, not systemd or another process.
 };

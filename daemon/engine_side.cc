@@ -124,7 +124,39 @@ Result<std::unique_ptr<storage::SsdTier>> OpenSsd(const storage::SsdTierOptions&
   }
 }
 
+// Of requests that name none.
+uint32_t RequestTimeoutMs(const config::EngineConfig& engine) {
+  return static_cast<uint32_t>(std::chrono::ceil<std::chrono::milliseconds>(engine.deadline).count());
+}
+
+tiering::EngineOptions EngineOptionsOf(const config::Config& config) {
+  tiering::EngineOptions options;
+  options.deadline_default = config.engine.deadline;
+  options.reclaim_deadline = config.jobs.reclaim_deadline;
+  options.kills_keepers = config.jobs.kills_keepers();
+  options.idle_after = config.jobs.idle_after;
+  options.tensors_per_job_max = static_cast<uint32_t>(config.jobs.max_tensors);
+  options.leases_per_session_max = static_cast<uint32_t>(config.jobs.max_leases);
+  options.metadata_bytes_per_uid_max = config.jobs.max_metadata;
+  options.write_behind_start = config.engine.write_behind;
+  options.evict_start = config.engine.evict;
+  options.prefetch_bytes_max = config.engine.prefetch_maximum;
+  return options;
+}
+
 }  // namespace
+
+tiering::QuotaLimit SsdOfOneUser(const config::JobsConfig& jobs) {
+  tiering::QuotaLimit limit;
+  if (jobs.max_ssd_per_uid != 0) limit.most = jobs.max_ssd_per_uid;
+  return limit;
+}
+
+tiering::QuotaLimit JobsOfOneUser(const config::JobsConfig& jobs) {
+  tiering::QuotaLimit limit;
+  limit.most = jobs.max_jobs_per_uid;
+  return limit;
+}
 
 EngineSide::EngineSide(const config::Config& config, EngineThreads threads)
     : threads_(std::move(threads)), spin_(SpinModeOf(config.engine.spin), session::AllowedCpus()) {}
@@ -210,9 +242,8 @@ Result<tiering::MoveMemory> EngineSide::MakeMoveMemory() {
 }
 
 Status EngineSide::MakeQuotas(const config::Config& config, const DaemonPaths& paths) {
-  session::QuotaBookOptions options{.table = config.quota, .ssd = {}, .jobs = {}, .file = {}};
-  if (config.jobs.max_ssd_per_uid != 0) options.ssd.most = config.jobs.max_ssd_per_uid;
-  options.jobs.most = config.jobs.max_jobs_per_uid;
+  session::QuotaBookOptions options{
+      .table = config.quota, .ssd = SsdOfOneUser(config.jobs), .jobs = JobsOfOneUser(config.jobs), .file = {}};
   if (paths.persistent) options.file = paths.data_directory + "/quotas";
   auto stored = options.file.empty() ? Result<session::QuotaOverrides>() : session::LoadQuotas(options.file);
   if (!stored) return std::unexpected(std::move(stored.error()));
@@ -225,20 +256,11 @@ Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& p
   if (!page) return std::unexpected(std::move(page.error()));
   page_ = std::make_unique<session::EnginePageOwner>(std::move(*page));
   const session::SessionTableOptions table = {.sessions_max = static_cast<uint32_t>(config.jobs.max_sessions),
-                                              .one_user = config.daemon.is_private};
+                                              .one_user = config.daemon.is_private,
+                                              .request_timeout_ms = RequestTimeoutMs(config.engine)};
   sessions_ = std::make_unique<session::SessionTable>(table, poller_, *arena_);
-  tiering::EngineOptions options;
-  options.deadline_default = config.engine.deadline;
-  options.reclaim_deadline = config.jobs.reclaim_deadline;
-  options.kills_keepers = config.jobs.kills_keepers();
-  options.idle_after = config.jobs.idle_after;
-  options.tensors_per_job_max = static_cast<uint32_t>(config.jobs.max_tensors);
-  options.leases_per_session_max = static_cast<uint32_t>(config.jobs.max_leases);
-  options.metadata_bytes_per_uid_max = config.jobs.max_metadata;
-  options.write_behind_start = config.engine.write_behind;
-  options.evict_start = config.engine.evict;
+  tiering::EngineOptions options = EngineOptionsOf(config);
   options.hash_seed = tokens_.Random();
-  options.prefetch_bytes_max = config.engine.prefetch_maximum;
   const auto move_memory = MakeMoveMemory();
   if (!move_memory) return std::unexpected(move_memory.error());
   engine_ = std::make_unique<tiering::Engine>(options, tiering::EnginePorts{.windows = *arena_,
@@ -263,6 +285,11 @@ Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& p
                                                                          .clock = clock_},
                                                 spin_);
   return loop_->AddWakeup(ssd_->completion_fd(), [this] { ssd_->ClearWakeup(); });
+}
+
+void EngineSide::TakeOver(const config::Config& config) {
+  engine_->SetOptions(EngineOptionsOf(config));
+  sessions_->SetTerms(static_cast<uint32_t>(config.jobs.max_sessions), RequestTimeoutMs(config.engine));
 }
 
 void EngineSide::SampleHost() {

@@ -52,6 +52,10 @@ struct FreeMemory {
   void operator()(std::byte* memory) const { std::free(memory); }
 };
 
+// What the options say of a user for whom no quota says anything.
+tiering::QuotaLimit SsdOfOneUser(const config::JobsConfig& jobs);
+tiering::QuotaLimit JobsOfOneUser(const config::JobsConfig& jobs);
+
 class EngineSide {
  public:
   // Opens the devices and their index of manifests; each refusal is one sentence that says what to do.
@@ -64,6 +68,8 @@ class EngineSide {
   // Ends and joins it.
   void Stop();
 
+  // Those of its options that change at run time. Engine thread.
+  void TakeOver(const config::Config& config);
   // Once a second, on the engine thread.
   void Refresh();
   // Every kHostSampleInterval, on the engine thread.

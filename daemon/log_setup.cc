@@ -33,6 +33,12 @@ class PriorityFlag final : public spdlog::custom_flag_formatter {
   std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<PriorityFlag>(); }
 };
 
+std::unique_ptr<spdlog::formatter> FormatterOf(const config::LogConfig& config) {
+  auto formatter = std::make_unique<spdlog::pattern_formatter>();
+  formatter->add_flag<PriorityFlag>('*').set_pattern(LogsForJournal(config) ? "%*%v" : "%Y-%m-%d %H:%M:%S.%e %l %v");
+  return formatter;
+}
+
 }  // namespace
 
 bool StandardErrorIsJournal() {
@@ -52,17 +58,16 @@ bool LogsForJournal(const config::LogConfig& config) {
 
 void SetUpLog(const config::LogConfig& config) {
   auto logger = std::make_shared<spdlog::logger>("tierd", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  const bool journal = LogsForJournal(config);
-  auto formatter = std::make_unique<spdlog::pattern_formatter>();
-  formatter->add_flag<PriorityFlag>('*').set_pattern(journal ? "%*%v" : "%Y-%m-%d %H:%M:%S.%e %l %v");
-  logger->set_formatter(std::move(formatter));
+  logger->set_formatter(FormatterOf(config));
   logger->set_level(spdlog::level::from_str(config.level));
   logger->flush_on(spdlog::level::debug);
   spdlog::set_default_logger(std::move(logger));
 }
 
-void ChangeLogLevel(const std::string& level, const std::function<void()>& say) {
-  const spdlog::level::level_enum wanted = spdlog::level::from_str(level);
+void ChangeLog(const config::LogConfig& config, const std::function<void()>& say) {
+  // The sink has a lock of its own for that; only the logger's list of sinks must not change.
+  spdlog::default_logger_raw()->set_formatter(FormatterOf(config));
+  const spdlog::level::level_enum wanted = spdlog::level::from_str(config.level);
   spdlog::set_level(std::min(spdlog::get_level(), wanted));
   say();
   spdlog::set_level(wanted);

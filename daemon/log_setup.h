@@ -19,6 +19,6 @@ bool LogsForJournal(const config::LogConfig& config);
 // Once, before threads start.
 void SetUpLog(const config::LogConfig& config);
 // Any thread. `say` writes the lines that tell of the change; they are logged at the more verbose of both levels.
-void ChangeLogLevel(const std::string& level, const std::function<void()>& say);
+void ChangeLog(const config::LogConfig& config, const std::function<void()>& say);
 
 }  // namespace tier

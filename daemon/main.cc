@@ -45,8 +45,8 @@ int ParseArguments(int argc, char** argv, Arguments* arguments) {
     return fmt::format("{}tierd: {}; tierd --help lists the options\n", tier::RefusalPrefix(), error.what());
   });
   app.footer(
-      "SIGTERM and SIGINT stop it in order. SIGHUP reads the configuration again: log.level and quotas take effect at\n"
-      "once, every other option at the next start. Manual: tierd(8).");
+      "SIGTERM and SIGINT stop it in order. SIGHUP reads the configuration again: what may change at run time takes\n"
+      "effect at once, and the log names what waits for the next start. Manual: tierd(8).");
   app.set_version_flag("--version", fmt::format("tierd {}", tier::kVersion), "Print the version and end");
   app.add_option("--config", arguments->config, "TOML configuration; without one every option has its default")
       ->type_name("FILE");

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "daemon/live_config.h"
+
 namespace tier {
 namespace {
 
@@ -12,8 +14,11 @@ struct Note {
   const char* begins;
   const char* ends;  // Empty: the next one of the kind takes its place.
 };
-constexpr std::array<Note, 4> kNotes = {
-    {{"draining", "undrained"}, {"degraded", "recovered"}, {"prefault", ""}, {"host_memory", ""}}};
+constexpr std::array<Note, 5> kNotes = {{{"draining", "undrained"},
+                                         {"degraded", "recovered"},
+                                         {"prefault", ""},
+                                         {"host_memory", ""},
+                                         {kConfigReloadFailed, kConfigReloaded}}};
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "daemon/session/control_api.h"
 
@@ -13,7 +14,8 @@ namespace tier {
 
 class ServiceStatus {
  public:
-  void SetServing(std::string text) { serving_ = std::move(text); }
+  // True: the line is another one now.
+  bool SetServing(const std::string& text) { return std::exchange(serving_, text) != text; }
   // Whether events of this kind change the line: most do not. Any thread.
   static bool IsAbout(std::string_view kind);
   // True: the line is another one now.

@@ -40,11 +40,12 @@ bool UserQuotas::LearnUser(uint32_t uid, std::function<void()> then) {
   return !waits || !asked;
 }
 
-bool UserQuotas::SetTable(const session::QuotaTable& table) {
-  if (!engine_.quotas().SetTable(table)) return false;
-  Apply();
-  WarnOfUnknown();
-  return true;
+void UserQuotas::TakeOver(const config::Config& config) {
+  session::QuotaBook& book = engine_.quotas();
+  const bool other_options = book.SetOptions(SsdOfOneUser(config.jobs), JobsOfOneUser(config.jobs));
+  const bool other_table = book.SetTable(config.quota);
+  if (other_options || other_table) Apply();
+  if (other_table) WarnOfUnknown();
 }
 
 void UserQuotas::PostToEngine(std::function<void()> closure) {

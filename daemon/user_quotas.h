@@ -21,8 +21,8 @@ class UserQuotas {
 
   // True: what quotas need of this user is known. Else `then` is called once it is, on the main thread.
   bool LearnUser(uint32_t uid, std::function<void()> then);
-  // The configuration says so now. True: it said something else before.
-  bool SetTable(const session::QuotaTable& table);
+  // The configuration says so now: quotas, jobs.max_ssd_per_uid and jobs.max_jobs_per_uid.
+  void TakeOver(const config::Config& config);
   // Logs which users and groups of the configuration the system does not know.
   void WarnOfUnknown();
 

@@ -454,6 +454,8 @@ std::string PrintDefaultConfig() {
     text += '\n';
     std::istringstream help{std::string(option.help)};
     for (std::string line; std::getline(help, line);) text += fmt::format("# {}\n", line);
+    text += option.change == Change::kAtRestart ? "# A change needs a restart.\n"
+                                                : "# A change takes effect at a reload.\n";
     text +=
         fmt::format("{} = {}\n", option.key.substr(dot == std::string_view::npos ? 0 : dot + 1), option.default_toml);
   }

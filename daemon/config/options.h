@@ -1,5 +1,5 @@
-// The table of options: each one declared once. Parsing, unknown-option errors, range checks, defaults and
-// --print-default-config all come from it.
+// The table of options: each one declared once. Parsing, unknown-option errors, range checks, defaults, what a reload
+// takes over and --print-default-config all come from it.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +31,16 @@ enum class Kind : uint8_t {
   kPaths,
 };
 
+// When a change takes effect.
+enum class Change : uint8_t {
+  kAtRunTime,  // At a reload (SIGHUP), or when `tierctl config set` says so.
+  kAtRestart,
+};
+
 struct Option {
   std::string_view key;  // "arena.maximum"; without a dot: at the top.
   Kind kind;
+  Change change;
   Field (*field)(Config&);
   std::string_view default_toml;  // As it would stand in the file.
   std::string_view help;          // One or two sentences; '\n' between lines.

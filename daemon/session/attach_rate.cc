@@ -6,8 +6,12 @@
 
 namespace tier::session {
 
-AttachRate::AttachRate(uint32_t per_second) : interval_(base::Duration(std::chrono::seconds(1)) / per_second) {
-  TIER_CHECK(per_second > 0 && interval_ > base::Duration{0}, "{} per second", per_second);
+AttachRate::AttachRate(uint32_t per_second) { SetRate(per_second); }
+
+void AttachRate::SetRate(uint32_t per_second) {
+  TIER_CHECK(per_second > 0, "{} per second", per_second);
+  interval_ = base::Duration(std::chrono::seconds(1)) / per_second;
+  TIER_CHECK(interval_ > base::Duration{0}, "{} per second", per_second);
 }
 
 std::optional<base::Duration> AttachRate::Take(uint32_t uid, base::TimePoint now) {

@@ -22,6 +22,8 @@ class AttachRate {
  public:
   // REQUIRES: per_second > 0.
   explicit AttachRate(uint32_t per_second);
+  // From now on. REQUIRES: per_second > 0. Turns that were taken are paid for as they were promised.
+  void SetRate(uint32_t per_second);
   // Takes the user's next turn, and returns how long it is until then; zero: now. None: kAttachWaitMax would pass, and
   // no turn is taken.
   std::optional<base::Duration> Take(uint32_t uid, base::TimePoint now);
@@ -30,7 +32,7 @@ class AttachRate {
  private:
   void Prune(base::TimePoint now);
 
-  const base::Duration interval_;
+  base::Duration interval_{};
   size_t pruned_at_ = 64;                               // Users at which those without a debt are dropped.
   std::unordered_map<uint32_t, base::TimePoint> next_;  // When all turns taken so far are paid for.
 };

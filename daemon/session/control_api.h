@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "daemon/session/quota_table.h"
+#include "daemon/session/settings.h"
 #include "daemon/tiering/api/options.h"
 #include "daemon/tiering/api/snapshot.h"
 #include "proto/handshake.h"
@@ -145,7 +146,8 @@ struct Event {
   int64_t unix_time_ms = 0;
   std::string kind;     // job_opened job_closed job_changed job_purged device_purged quota_changed session_attached
                         // session_ended pressure io_error corrupt torn drain draining undrained degraded recovered
-                        // forced_return prefault host_memory …; events_lost: some up to this number are missing here
+                        // forced_return prefault host_memory config_changed …; events_lost: some up to this number are
+                        // missing here
   std::string job;      // Name, or empty.
   std::string message;  // One sentence.
 };
@@ -186,6 +188,11 @@ class ControlApi {
   // Admins only. What is set is durable, and holds for open jobs too, when it returns. Refusals: those of QuotaBook.
   virtual Status SetQuota(const Caller& caller, const QuotaTarget& target, const QuotaFields& fields) = 0;
   virtual Status ClearQuota(const Caller& caller, const QuotaTarget& target) = 0;
+  // The options of the daemon; for an admin with what the configuration file says, which is read for that.
+  virtual Result<SettingsReport> ListOptions(const Caller& caller) = 0;
+  // Admins only. The option as it is then, in all of the daemon, until the next reload or restart. INVALID,
+  // DISCONNECTED or TIMEOUT.
+  virtual Result<OptionState> SetOption(const Caller& caller, const std::string& name, const std::string& value) = 0;
   // Blocks until every session of the job has written its dirty pieces to SSD. Job empty: of all jobs; and no new job
   // or process is taken until Undrain. Those that are there go on.
   virtual Status Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) = 0;

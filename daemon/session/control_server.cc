@@ -19,14 +19,14 @@ constexpr const char* kDrainedRefusal =
     "this node is being drained (tierctl drain): it takes no new job or process until an administrator runs tierctl "
     "undrain; jobs that run go on";
 
+}  // namespace
+
 std::unexpected<Error> NotAdmin(const char* what) {
   return Fail(Code::kDenied,
               fmt::format("only an administrator may {}: use the admin socket as root or a member of group "
                           "tierd",
                           what));
 }
-
-}  // namespace
 
 ControlServer::ControlServer(DaemonFacts facts, const ControlServerParts& parts)
     : facts_(std::move(facts)), parts_(parts), started_(parts.clock.Now()), devices_seen_(facts_.devices.size()) {}
@@ -330,7 +330,7 @@ void ControlServer::AddOtherParts(DaemonDescription* description) const {
   description->is_private = facts_.is_private;
   description->socket_directory = facts_.socket_directory;
   description->data_directory = facts_.data_directory;
-  description->metrics_address = facts_.metrics_address;
+  if (facts_.metrics_address) description->metrics_address = facts_.metrics_address();
   if (facts_.read_host) {
     const HostFigures host = facts_.read_host();
     description->host_available_bytes = host.available_bytes;

@@ -19,6 +19,7 @@
 #include "daemon/session/degraded.h"
 #include "daemon/session/pool_description.h"
 #include "daemon/session/session_table.h"
+#include "daemon/session/settings.h"
 #include "daemon/session/snapshot_rate.h"
 
 namespace tier::session {
@@ -47,7 +48,6 @@ struct DaemonFacts {
   bool is_private = false;
   std::string socket_directory;
   std::string data_directory;
-  std::string metrics_address;
   std::vector<DeviceDescription> devices;  // Without their figures.
   std::function<HostFigures()> read_host;
   // Of the windows that there are; engine thread.
@@ -56,7 +56,8 @@ struct DaemonFacts {
   std::function<std::string()> memory_mode_reason;
   std::function<PrefaultFigures()> prefault;
   std::function<HostShortage()> shortage;
-  std::function<uint64_t()> spin_pauses;  // Any thread.
+  std::function<uint64_t()> spin_pauses;         // Any thread, as the next.
+  std::function<std::string()> metrics_address;  // A reload may move it.
 };
 
 struct ControlServerParts {
@@ -66,7 +67,11 @@ struct ControlServerParts {
   EventLog& events;
   const base::Clock& clock;
   QuotaBook* quotas = nullptr;  // Null: there are none. What blocks there is called on the caller's thread.
+  SettingsAccess settings{};
 };
+
+// DENIED, for who came by another socket than that of administrators; `what`: "drain the daemon".
+std::unexpected<Error> NotAdmin(const char* what);
 
 class ControlServer final : public ControlApi {
  public:
@@ -88,6 +93,8 @@ class ControlServer final : public ControlApi {
   Result<QuotaReport> ListQuotas(const Caller& caller) override;
   Status SetQuota(const Caller& caller, const QuotaTarget& target, const QuotaFields& fields) override;
   Status ClearQuota(const Caller& caller, const QuotaTarget& target) override;
+  Result<SettingsReport> ListOptions(const Caller& caller) override;
+  Result<OptionState> SetOption(const Caller& caller, const std::string& name, const std::string& value) override;
   Status Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) override;
   Status Undrain(const Caller& caller) override;
   Status DrainDevice(const Caller& caller, uint16_t device, bool draining) override;

@@ -235,7 +235,7 @@ void Listener::OnAttached(const ConnectionPtr& connection, std::vector<proto::Fi
                                     .address_space_size = options_.address_space_size,
                                     .windows_max = options_.windows_max,
                                     .reconnect_timeout_ms = options_.reconnect_timeout_ms,
-                                    .request_timeout_ms = options_.request_timeout_ms,
+                                    .request_timeout_ms = attached->request_timeout_ms,
                                     .resumed = attached->resumed,
                                     .job_name = attached->job_name,
                                     .token = attached->token,

@@ -52,8 +52,7 @@ struct ListenerOptions {
   uint64_t address_space_size = 0;
   uint32_t windows_max = 0;
   uint32_t reconnect_timeout_ms = 0;
-  uint32_t request_timeout_ms = 0;  // Of requests that name none.
-  std::string daemon_version;       // "tierd 0.1.0".
+  std::string daemon_version;  // "tierd 0.1.0".
   std::chrono::milliseconds handshake_timeout{5000};
   PidfdSource pidfd_source = PidfdSource::kSocket;
   UnreadLimits unread;
@@ -81,6 +80,11 @@ class Listener final : public SessionNotices, private ConnectionOwner {
   ~Listener() override;
 
   void Start(proto::FileDescriptor listening);
+  // For clients that attach from now on.
+  void SetAttachRate(uint32_t attaches_per_uid_per_second) {
+    options_.attaches_per_uid_per_second = attaches_per_uid_per_second;
+    attach_rate_.SetRate(attaches_per_uid_per_second);
+  }
   // Takes no more clients; those that have not said hello yet are told DISCONNECTED and why.
   void StopAccepting(const std::string& reason);
   size_t session_count() const { return attached_.size(); }
@@ -140,7 +144,7 @@ class Listener final : public SessionNotices, private ConnectionOwner {
   void Drop(const ConnectionPtr& connection);
   void Warn(const std::string& text);
 
-  const ListenerOptions options_;
+  ListenerOptions options_;
   ListenerParts parts_;
   boost::asio::posix::stream_descriptor listening_;
   boost::asio::steady_timer accept_timer_;

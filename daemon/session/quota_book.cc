@@ -129,6 +129,14 @@ void QuotaBook::Learn(uint32_t uid) {
   TIER_CHECK(known_.size() <= kUserEntriesMax, "{} users are known", known_.size());
 }
 
+bool QuotaBook::SetOptions(const QuotaLimit& ssd, const QuotaLimit& jobs) {
+  const MutexLock lock(mutex_);
+  if (ssd_ == ssd && jobs_ == jobs) return false;
+  ssd_ = ssd;
+  jobs_ = jobs;
+  return true;
+}
+
 bool QuotaBook::SetTable(QuotaTable table) {
   const MutexLock lock(mutex_);
   if (table_ == table) return false;

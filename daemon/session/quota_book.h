@@ -42,10 +42,10 @@ class QuotaBook {
   // `stored`: what `options.file` has.
   QuotaBook(QuotaBookOptions options, QuotaOverrides stored, UserDirectory& users, const base::Clock& clock)
       : file_(std::move(options.file)),
-        ssd_(options.ssd),
-        jobs_(options.jobs),
         users_(users),
         clock_(clock),
+        ssd_(options.ssd),
+        jobs_(options.jobs),
         table_(std::move(options.table)),
         overrides_(std::move(stored)) {}
 
@@ -56,6 +56,8 @@ class QuotaBook {
   // Looks the user up where what is known is older than kUserEntryLifetime.
   void Learn(uint32_t uid) TIER_EXCLUDES(mutex_);
 
+  // What jobs.max_ssd_per_uid and jobs.max_jobs_per_uid say now. True: it is something else than before.
+  bool SetOptions(const tiering::QuotaLimit& ssd, const tiering::QuotaLimit& jobs) TIER_EXCLUDES(mutex_);
   // The configuration was read again. True: it has other quotas than before.
   bool SetTable(QuotaTable table) TIER_EXCLUDES(mutex_);
   // Fields without a value stay as they are. INVALID, NOT_FOUND (no such user or group), DENIED where the daemon keeps
@@ -85,12 +87,12 @@ class QuotaBook {
   QuotaOverrides Overrides() const TIER_EXCLUDES(mutex_);
 
   const std::string file_;
-  const tiering::QuotaLimit ssd_;
-  const tiering::QuotaLimit jobs_;
   UserDirectory& users_;
   const base::Clock& clock_;
   Mutex writing_;  // One change at a time; taken before mutex_, and held while the file is written.
   mutable Mutex mutex_;
+  tiering::QuotaLimit ssd_ TIER_GUARDED_BY(mutex_);
+  tiering::QuotaLimit jobs_ TIER_GUARDED_BY(mutex_);
   QuotaTable table_ TIER_GUARDED_BY(mutex_);
   QuotaOverrides overrides_ TIER_GUARDED_BY(mutex_);
   std::map<uint32_t, KnownUser> known_ TIER_GUARDED_BY(mutex_);

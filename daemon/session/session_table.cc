@@ -10,7 +10,9 @@
 namespace tier::session {
 
 SessionTable::SessionTable(const SessionTableOptions& options, Poller& poller, const memory::WindowSource& windows)
-    : quota_(options.sessions_max, options.one_user ? options.sessions_max : PerUidLimit(options.sessions_max)),
+    : one_user_(options.one_user),
+      request_timeout_ms_(options.request_timeout_ms),
+      quota_(options.sessions_max, OfOneUser(options.sessions_max)),
       poller_(poller),
       windows_(windows),
       watch_(poller) {}
@@ -75,8 +77,11 @@ Attached SessionTable::Add(std::unique_ptr<Entry> added, int32_t rank) {
       "session_attached", &job,
       fmt::format("session {} of uid {} attached to job '{}' (rank {})", session, entry.uid, job.name, rank));
   sessions_.emplace(session, std::move(added));
-  return Attached{
-      .job = static_cast<uint64_t>(job.id), .job_name = job.name, .token = job.token, .resumed = job.from_manifest};
+  return Attached{.job = static_cast<uint64_t>(job.id),
+                  .job_name = job.name,
+                  .token = job.token,
+                  .resumed = job.from_manifest,
+                  .request_timeout_ms = request_timeout_ms_};
 }
 
 // The job is open, or never will be.

@@ -62,12 +62,14 @@ struct Attached {
   uint64_t job = 0;
   std::string job_name;
   std::string token;
-  bool resumed = false;  // The job has what it had persisted.
+  bool resumed = false;             // The job has what it had persisted.
+  uint32_t request_timeout_ms = 0;  // Of its requests that name none, as the engine has it for this session.
 };
 
 struct SessionTableOptions {
   uint32_t sessions_max = 1024;
-  bool one_user = false;  // No other user may attach: no part of the limits is kept for others.
+  bool one_user = false;            // No other user may attach: no part of the limits is kept for others.
+  uint32_t request_timeout_ms = 0;  // EngineOptions::deadline_default. 0: clients are not told.
 };
 
 class SessionTable final : public tiering::ReplySink {
@@ -76,6 +78,11 @@ class SessionTable final : public tiering::ReplySink {
   ~SessionTable() override;
   // Before the first call of anything else: the engine is made after the sink that it answers to.
   void Connect(JobService& job_service, SessionNotices& notices);
+  // For processes that attach from now on; those that are attached stay. REQUIRES: the engine has this deadline.
+  void SetTerms(uint32_t sessions_max, uint32_t request_timeout_ms) {
+    quota_.SetMax(sessions_max, OfOneUser(sessions_max));
+    request_timeout_ms_ = request_timeout_ms;
+  }
 
   // `done` is called once: before it returns, or when the session's job has been resumed.
   using AttachDone = std::function<void(Result<Attached>)>;
@@ -137,6 +144,7 @@ class SessionTable final : public tiering::ReplySink {
     Code code = Code::kOk;
     std::string reason;
   };
+  size_t OfOneUser(uint32_t sessions_max) const { return one_user_ ? sessions_max : PerUidLimit(sessions_max); }
   Entry* Find(tiering::SessionId session);
   Status CheckRoomFor(uint32_t uid) const;
   Attached Add(std::unique_ptr<Entry> entry, int32_t rank);
@@ -147,6 +155,8 @@ class SessionTable final : public tiering::ReplySink {
   void Reclaim(Entry* entry, const std::string& reason);
   bool ApplyEndings();
 
+  const bool one_user_;
+  uint32_t request_timeout_ms_;
   UidQuota quota_;  // Of sessions_ and attaching_.
   Poller& poller_;
   const memory::WindowSource& windows_;

@@ -6,8 +6,10 @@
 
 namespace tier::session {
 
-UidQuota::UidQuota(size_t max, size_t of_one_max) : max_(max), of_one_max_(of_one_max) {
+void UidQuota::SetMax(size_t max, size_t of_one_max) {
   TIER_CHECK(0 < of_one_max && of_one_max <= max, "{} for one user of {}", of_one_max, max);
+  max_ = max;
+  of_one_max_ = of_one_max;
 }
 
 std::optional<uint32_t> UidQuota::OverQuotaUid(uint32_t uid) const {

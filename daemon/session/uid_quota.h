@@ -1,7 +1,8 @@
 // UidQuota: a number of units (sessions, handshakes) that users share. It counts how many each user holds, and limits
 // one user, so that others find room however many that user asks for.
 //
-// Invariants: taken() == the sum over users of HeldBy <= max(); HeldBy(uid) <= of_one_max(). One thread at a time.
+// Invariants: taken() == the sum over users of HeldBy; taken() <= max() and HeldBy(uid) <= of_one_max(), except for
+// what was taken before SetMax lowered them. One thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +18,9 @@ constexpr size_t PerUidLimit(size_t max) { return max - max / 8; }
 class UidQuota {
  public:
   // REQUIRES: 0 < of_one_max <= max.
-  UidQuota(size_t max, size_t of_one_max);
+  UidQuota(size_t max, size_t of_one_max) { SetMax(max, of_one_max); }
+  // REQUIRES: the same. What is taken stays so, also beyond it.
+  void SetMax(size_t max, size_t of_one_max);
 
   // The user because of whom `uid` cannot have one more: `uid` itself at its own limit; where all are taken, the user
   // that holds most. None: there is room.
@@ -31,8 +34,8 @@ class UidQuota {
   size_t of_one_max() const { return of_one_max_; }
 
  private:
-  const size_t max_;
-  const size_t of_one_max_;
+  size_t max_ = 0;
+  size_t of_one_max_ = 0;
   size_t taken_ = 0;
   std::map<uint32_t, size_t> held_;  // Users that hold some, at most max_.
 };

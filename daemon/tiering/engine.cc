@@ -19,6 +19,7 @@
 #include "daemon/tiering/inspection/pool.h"
 #include "daemon/tiering/jobs/forced_return.h"
 #include "daemon/tiering/jobs/kept_windows.h"
+#include "daemon/tiering/jobs/options_change.h"
 #include "daemon/tiering/jobs/teardown.h"
 #include "daemon/tiering/leases/abandon.h"
 #include "daemon/tiering/memory/emptying.h"
@@ -337,7 +338,7 @@ Status Engine::OpenSession(SessionId id, JobId job_id) {
              "session {} opened twice", static_cast<uint64_t>(id));
   TIER_CHECK(!job->replay.under_way(), "session {} comes before job {} is resumed", static_cast<uint64_t>(id),
              job->key);
-  SessionState* const opened = tables.sessions.Open(id, *job);
+  SessionState* const opened = tables.sessions.Open(id, *job, tables.options.deadline_default);
   if (opened == nullptr) {
     return Fail(Code::kNoMemory,
                 fmt::format("{} sessions are attached, at most {}", tables.sessions.size(), kSessionsMax));
@@ -485,6 +486,7 @@ Status Engine::PurgeDevice(const std::string& uuid, Purged done) {
   return StartPurge(state_->tables, uuid, std::move(done));
 }
 
+void Engine::SetOptions(const EngineOptions& options) { ChangeOptions(state_->tables, options); }
 EngineSnapshot Engine::Snapshot() const { return TakeSnapshot(state_->tables); }
 uint64_t Engine::HeldMetadata() const { return tiering::HeldMetadata(state_->tables); }
 JobCounters Engine::Counters(JobId job) const { return CountersOf(state_->tables, job); }

@@ -34,6 +34,7 @@ class Engine final : public EnginePort {
   Status SetJob(JobId job, const TermsChange& change) override;
   void SetQuota(uint32_t uid, const UserQuota& quota) override;
   uint64_t StorageOf(uint32_t uid) const override;
+  void SetOptions(const EngineOptions& options) override;
   void CloseJob(JobId job, const std::string& reason, bool purge) override;
   Status OpenSession(SessionId session, JobId job) override;
   void SetNode(SessionId session, int node) override;

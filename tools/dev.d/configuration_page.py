@@ -17,8 +17,14 @@ HEAD = """# Configuration
 Every option of `/etc/tierd/tierd.toml`, or of the file that `tierd --config FILE` names, with its default. An option
 may also be set on the command line: `tierd --set arena.maximum=64GiB`. Sizes are written like `"64GiB"` or
 `"1.5TB"`, and a number without a unit is bytes; shares like `"25%"`; times like `"250ms"`, `"60s"`, `"2min"`.
-`tierd --check-config --config FILE` finds mistakes before a restart does. After SIGHUP (`systemctl reload tierd`)
-the log says which changed options need a restart.
+`tierd --check-config --config FILE` finds mistakes before a restart does.
+
+A reload (SIGHUP, `systemctl reload tierd`) reads the file again. Each option below says whether its change takes
+effect then, in all of the daemon and for all jobs, or waits for a restart; the log and an event name those that wait.
+A file with a mistake, or with a metrics address that is taken, changes nothing: log, event and `systemctl status tierd`
+say why. What jobs have beyond a lowered limit stays. `tierctl config set OPTION VALUE` changes one option of the
+running daemon and not the file; the next reload or restart puts back what the file says. `tierctl config diff`
+shows where the daemon, the file and the defaults differ.
 """
 
 

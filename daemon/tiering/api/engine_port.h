@@ -30,6 +30,9 @@ class EnginePort {
   virtual void SetQuota(uint32_t uid, const UserQuota& quota) = 0;
   // Bytes that a user's quota of SSD counts: what its jobs have or are guaranteed, and what manifests keep.
   virtual uint64_t StorageOf(uint32_t uid) const = 0;
+  // Takes over those of them that may change at run time. What jobs and sessions have beyond a lowered limit stays;
+  // another deadline_default is for sessions that are opened from then on.
+  virtual void SetOptions(const EngineOptions& options) = 0;
   // Ends its sessions (REVOKED) and frees everything. A named job's manifest stays unless `purge`. A job ends by this
   // call and by EndSession alone.
   virtual void CloseJob(JobId job, const std::string& reason, bool purge) = 0;

@@ -48,6 +48,7 @@ struct WorkUnits {
   }
 };
 
+// Engine::SetOptions takes some of them over while the engine runs (jobs/options_change.h).
 struct EngineOptions {
   base::Duration deadline_default = std::chrono::seconds(60);
   // How long a job is owed memory within its promise before it is taken from others (jobs/forced_return.h).

@@ -132,7 +132,7 @@ void SetUnread(Tables& tables, SessionState& session, uint64_t bytes) {
   const MetadataAccount& account = *session.job->metadata;
   const bool more = bytes > session.unread.bytes();
   session.job->metadata->Recharge(&session.unread, bytes);
-  if (!more || account.HasRoomInReserve(0)) return;
+  if (!more || !account.IsOver()) return;
   SessionState* silent = &session;
   tables.sessions.ForEach([&](SessionState& other) {
     if (other.job->metadata == &account && other.unread.bytes() > silent->unread.bytes()) silent = &other;

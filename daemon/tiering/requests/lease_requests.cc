@@ -115,6 +115,7 @@ bool CheckLimits(Tables& tables, SessionState& session, const Request& request) 
   uint64_t pieces = 0;
   for (const WaitItem& item : tables.scratch.items) pieces += item.piece_count;
   const uint64_t leases = session.record.lease_count + tables.scratch.items.size();
+  const uint32_t most = tables.options.leases_per_session_max;
   if (pieces > proto::kSpansPerCompletionMax) {
     Refuse(tables, session, request, 0,
            {Code::kInvalid,
@@ -123,14 +124,13 @@ bool CheckLimits(Tables& tables, SessionState& session, const Request& request) 
             {.requested = pieces, .limit = proto::kSpansPerCompletionMax}});
     return false;
   }
-  if (leases > tables.options.leases_per_session_max) {
+  if (leases > most) {
     Refuse(tables, session, request, 0,
            {Code::kNoMemory,
-            fmt::format("the session would hold {} leases, at most {}: release some", leases,
-                        tables.options.leases_per_session_max),
+            fmt::format("the session would hold {} leases, at most {}: release some", leases, most),
             {.requested = tables.scratch.items.size(),
-             .available = tables.options.leases_per_session_max - session.record.lease_count,
-             .limit = tables.options.leases_per_session_max}});
+             .available = most - std::min(most, session.record.lease_count),  // It may have been lowered.
+             .limit = most}});
     return false;
   }
   if (std::optional<Refusal> refusal = tables.metadata.Check(session, MetadataAsked(tables, session, request), false)) {

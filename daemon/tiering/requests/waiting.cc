@@ -2,6 +2,7 @@
 #include "daemon/tiering/requests/waiting.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "daemon/tiering/durability/manifest_capture.h"
 #include "daemon/tiering/pieces/catalog.h"
@@ -150,6 +151,13 @@ uint64_t ItemAtDeadline(const Waiter& waiter) {
   return std::holds_alternative<ScanWait>(waiter.kind) ? 0 : waiter.flush().written.item;
 }
 
+// As its client was told when it attached: the engine's default may have changed since.
+uint32_t TimeoutOf(const SessionState& session, uint32_t asked_ms) {
+  const bool by_default = asked_ms == proto::kTimeoutDefault && session.deadline_default != base::Duration::zero();
+  if (!by_default) return std::min(asked_ms, proto::kTimeoutMaxMs);
+  return static_cast<uint32_t>(std::chrono::ceil<std::chrono::milliseconds>(session.deadline_default).count());
+}
+
 }  // namespace
 
 uint32_t CostOf(const Tables& tables, const Ask& ask) {
@@ -172,7 +180,7 @@ void Enqueue(Tables& tables, const Ask& ask, Enqueued request) {
               .sequence = ask.sequence,
               .op = ask.op,
               .flags = ask.flags,
-              .timeout_ms = std::min(request.timeout_ms, proto::kTimeoutMaxMs),
+              .timeout_ms = TimeoutOf(*ask.session, request.timeout_ms),
               .requested_bytes = request.requested_bytes,
               .items = {ask.items.begin(), ask.items.end()},
               .kind = std::move(request.kind)};

@@ -47,6 +47,11 @@ std::optional<Refusal> MetadataBudget::Check(const SessionState& session, uint64
   return account.RefusalOf(bytes);
 }
 
+void MetadataBudget::SetLimit(uint64_t of_one_uid_max) {
+  of_one_uid_max_ = of_one_uid_max;
+  for (auto& [uid, user] : users_) user.account.SetLimit(of_one_uid_max);
+}
+
 MetadataAccount& MetadataBudget::Open(uint32_t uid) {
   User& user = users_.try_emplace(uid, MetadataAccount(uid, of_one_uid_max_)).first->second;
   ++user.opened;

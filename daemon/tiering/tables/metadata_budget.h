@@ -92,6 +92,13 @@ class MetadataAccount {
 
   bool HasRoom(uint64_t bytes) const { return charged_ + bytes <= limit_; }
   bool HasRoomInReserve(uint64_t bytes) const { return charged_ + bytes <= limit_ + limit_ / 16; }
+  // It has more than it may keep. What it had when the limit was lowered it may.
+  bool IsOver() const { return !HasRoomInReserve(0) && charged_ > allowed_ + limit_ / 16; }
+  // What is charged stays, also beyond it.
+  void SetLimit(uint64_t limit) {
+    limit_ = limit;
+    allowed_ = charged_;
+  }
   uint32_t uid() const { return uid_; }
   uint64_t limit() const { return limit_; }
   uint64_t charged() const { return charged_; }
@@ -102,7 +109,8 @@ class MetadataAccount {
 
  private:
   const uint32_t uid_;
-  const uint64_t limit_;
+  uint64_t limit_;
+  uint64_t allowed_ = 0;  // Charged when the limit was set last.
   uint64_t charged_ = 0;
   MetadataSums of_kind_{};
 };
@@ -113,6 +121,7 @@ class MetadataBudget {
   MetadataBudget(const MetadataBudget&) = delete;
   MetadataBudget& operator=(const MetadataBudget&) = delete;
 
+  void SetLimit(uint64_t of_one_uid_max);
   // The user's account. It stays where it is until it was closed as often as opened.
   MetadataAccount& Open(uint32_t uid);
   MetadataAccount& At(uint32_t uid) { return users_.at(uid).account; }  // REQUIRES: open.
@@ -131,7 +140,7 @@ class MetadataBudget {
     MetadataAccount account;
     uint32_t opened = 0;
   };
-  const uint64_t of_one_uid_max_;
+  uint64_t of_one_uid_max_;
   std::unordered_map<uint32_t, User> users_;
   uint64_t refusals_ = 0;
 };

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "daemon/base/time.h"
 #include "daemon/memory/window_source.h"
 #include "daemon/tiering/api/request.h"
 #include "daemon/tiering/tables/metadata_charge.h"
@@ -31,6 +32,8 @@ class SessionState {
   const uint16_t index;
   JobState* const job;
   int numa_node = memory::kAnyNode;  // That memory for its client should come from.
+  // Of its requests that name none: what its client was told, which calls a later answer overdue. 0: the engine's.
+  base::Duration deadline_default{};
 
   SessionRequests requests;
   SessionWindows windows;

@@ -6,7 +6,7 @@
 
 namespace tier::tiering {
 
-SessionState* SessionTable::Open(SessionId id, JobState& job) {
+SessionState* SessionTable::Open(SessionId id, JobState& job, base::Duration deadline_default) {
   if (records_.used() == kSessionsMax) return nullptr;
   const uint16_t index = records_.Allocate();
   if (index >= slots_.size()) slots_.resize(size_t{index} + 1);
@@ -15,6 +15,7 @@ SessionState* SessionTable::Open(SessionId id, JobState& job) {
   record = {.id = id, .job = job.index};
   slots_[index] = std::make_unique<SessionState>(index, record, job, job.listings);
   SessionState* const session = slots_[index].get();
+  session->deadline_default = deadline_default;
   by_id_.emplace(id, session);
   return session;
 }

@@ -18,7 +18,7 @@ namespace tier::tiering {
 class SessionTable {
  public:
   // Null: there are kSessionsMax already. REQUIRES: no session of that id.
-  SessionState* Open(SessionId id, JobState& job);
+  SessionState* Open(SessionId id, JobState& job, base::Duration deadline_default = {});
   SessionState* Find(SessionId id) const;
   SessionState& At(uint16_t index) const;
   SessionRecord& Edit(const SessionState& session) { return records_.Edit(session.index); }

@@ -56,7 +56,7 @@ struct Tables {
         updates(tensors, jobs, engine_options.hash_seed),
         waits(pieces, tensors, engine_options.work.wake) {}
 
-  const EngineOptions options;
+  EngineOptions options;  // Changed by jobs/options_change alone.
   EnginePorts ports;
   Turn turn;
   WorkBudget work;

@@ -20,6 +20,7 @@ using session::testing::MakeHello;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 constexpr int kNoticeMs = 60'000;
 constexpr const char* kReloading = "RELOADING=1\n";
@@ -60,11 +61,12 @@ class Signals : public ::testing::Test {
 };
 
 TEST_F(Signals, HangupReadsTheLogLevelAgainAndNamesWhatNeedsARestart) {
-  WriteConfig("[log]\nlevel = \"error\"\n[jobs]\nmax_sessions = 7\n[ssd]\nfile_size = \"3GiB\"\n");
+  WriteConfig("[log]\nlevel = \"error\"\n[ssd]\nqueue_depth = 7\nfile_size = \"3GiB\"\n[jobs]\nmax_sessions = 7\n");
   ASSERT_NO_FATAL_FAILURE(Reload());
   EXPECT_THAT(daemon_->Output(), HasSubstr("log.level is \"error\""));
-  EXPECT_THAT(daemon_->Output(), HasSubstr("only after a restart: jobs.max_sessions\n"))
+  EXPECT_THAT(daemon_->Output(), HasSubstr("only after a restart: ssd.queue_depth\n"))
       << "and not ssd.file_size: the command line says that";
+  EXPECT_THAT(daemon_->Output(), HasSubstr("jobs.max_sessions (1024 to 7), log.level (\"info\" to \"error\")"));
   const size_t said = daemon_->Output().size();
   WriteConfig("[log]\nlevel = \"error\"\n");
   ASSERT_NO_FATAL_FAILURE(Reload());
@@ -81,6 +83,13 @@ TEST_F(Signals, HangupWithABrokenConfigurationChangesNothing) {
   ASSERT_NO_FATAL_FAILURE(Reload());
   EXPECT_THAT(daemon_->Output(), AllOf(HasSubstr(path_ + ":2: option log.level"), HasSubstr("stay as they are")));
   EXPECT_TRUE(IsServed(*client_));
+  EXPECT_THAT(daemon_->NextNotice(kNoticeMs).value_or("none"),
+              AllOf(StartsWith("STATUS=serving at"), HasSubstr("the reload failed: "),
+                    HasSubstr(path_ + ":2: option log.level")));
+  WriteConfig("");
+  ASSERT_NO_FATAL_FAILURE(Reload());
+  EXPECT_THAT(daemon_->NextNotice(kNoticeMs).value_or("none"),
+              AllOf(StartsWith("STATUS=serving at"), Not(HasSubstr("reload"))));
   EXPECT_EQ(daemon_->Stop(), 0) << daemon_->Output();
   EXPECT_THAT(daemon_->Output(), HasSubstr("stopping")) << "the level is still info";
 }

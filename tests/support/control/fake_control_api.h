@@ -116,6 +116,19 @@ class FakeControlApi final : public session::ControlApi {
     quotas_cleared.push_back(target);
     return {};
   }
+  Result<session::SettingsReport> ListOptions(const session::Caller& caller) override {
+    const std::lock_guard lock(mutex_);
+    callers.push_back(caller);
+    if (refusal.code != Code::kOk) return std::unexpected(refusal);
+    return settings;
+  }
+  Result<session::OptionState> SetOption(const session::Caller& caller, const std::string& name,
+                                         const std::string& value) override {
+    const std::lock_guard lock(mutex_);
+    callers.push_back(caller);
+    if (refusal.code != Code::kOk) return std::unexpected(refusal);
+    return session::OptionState{.name = name, .running = value, .by_default = {}, .in_file = {}, .help = {}};
+  }
   Status Drain(const session::Caller& caller, const std::string& job, std::chrono::milliseconds timeout) override {
     if (on_drain) on_drain();
     const std::lock_guard lock(mutex_);
@@ -193,6 +206,7 @@ class FakeControlApi final : public session::ControlApi {
   int undrained = 0;
   std::vector<std::string> purged;       // Devices.
   std::vector<std::string> purged_jobs;  // The answer.
+  session::SettingsReport settings;
   session::QuotaReport quota_report;
   std::vector<std::pair<session::QuotaTarget, session::QuotaFields>> quotas_set;
   std::vector<session::QuotaTarget> quotas_cleared;

@@ -57,8 +57,9 @@ class FakeEngine final : public tiering::EnginePort {
   std::map<uint64_t, tiering::JobOptions> jobs;
   std::map<uint32_t, tiering::UserQuota> quotas;  // As SetQuota said last, by uid.
   std::map<uint32_t, uint64_t> storage;           // StorageOf, by uid.
-  std::map<uint64_t, uint64_t> sessions;          // To their jobs.
-  std::map<uint64_t, int> nodes;                  // Of sessions.
+  std::vector<tiering::EngineOptions> options_set;
+  std::map<uint64_t, uint64_t> sessions;  // To their jobs.
+  std::map<uint64_t, int> nodes;          // Of sessions.
   std::vector<SubmittedRequest> submitted;
   std::vector<std::string> log;  // "end 3: reason" and so on.
   std::vector<std::pair<uint64_t, uint32_t>> windows_returned;
@@ -91,6 +92,7 @@ class FakeEngine final : public tiering::EnginePort {
     return {};
   }
   void SetQuota(uint32_t uid, const tiering::UserQuota& quota) override { quotas[uid] = quota; }
+  void SetOptions(const tiering::EngineOptions& options) override { options_set.push_back(options); }
   uint64_t StorageOf(uint32_t uid) const override {
     const auto found = storage.find(uid);
     return found == storage.end() ? 0 : found->second;

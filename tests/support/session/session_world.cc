@@ -62,7 +62,8 @@ SessionWorld::SessionWorld(const SessionWorldOptions& options)
                                                                        .sessions = *table_,
                                                                        .events = events,
                                                                        .clock = clock_,
-                                                                       .quotas = options.quotas});
+                                                                       .quotas = options.quotas,
+                                                                       .settings = options.settings});
   proto::FileDescriptor listening = ListenAt(socket_path_, 0666).value();
   if (!options.descriptors_refused) AllowDescriptors(listening.get());
   listener_->Start(std::move(listening));

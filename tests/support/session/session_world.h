@@ -56,6 +56,7 @@ struct SessionWorldOptions {
   const base::Clock* clock = nullptr;                  // Instead of the machine's.
   QuotaBook* quotas = nullptr;
   std::function<bool(uint32_t, std::function<void()>)> learn_user;  // As ListenerOptions has it.
+  SettingsAccess settings{};
 };
 
 class SessionWorld {

@@ -32,6 +32,17 @@ TEST(ServiceStatus, ALaterNoteOfAKindTakesThePlaceOfTheEarlier) {
   EXPECT_EQ(status.Line(), "serving; all is there");
 }
 
+TEST(ServiceStatus, ShowsThatTheConfigurationWasNotReloaded) {
+  ServiceStatus status;
+  EXPECT_TRUE(status.SetServing("serving"));
+  EXPECT_FALSE(status.SetServing("serving")) << "nothing is new";
+  EXPECT_TRUE(status.OnEvent(Of("config_reload_failed", "the reload failed: tierd.toml:2: …")));
+  EXPECT_EQ(status.Line(), "serving; the reload failed: tierd.toml:2: …");
+  EXPECT_FALSE(status.OnEvent(Of("config_changed", "uid 0 set log.level")));
+  EXPECT_TRUE(status.OnEvent(Of("config_reloaded", "tierd.toml was read again")));
+  EXPECT_EQ(status.Line(), "serving");
+}
+
 TEST(ServiceStatus, IsAboutWhatChangesTheLineAndNothingElse) {
   for (const char* kind :
        {"draining", "undrained", "degraded", "recovered", "prefault", "host_memory", "pinned", "unpinned"})

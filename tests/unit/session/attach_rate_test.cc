@@ -61,6 +61,15 @@ TEST(AttachRate, SlowRateIsPossible) {
   EXPECT_EQ(rate.Take(1000, kStart), seconds(1));
 }
 
+TEST(AttachRate, AnotherRateHoldsFromThenOn) {
+  AttachRate rate(1);
+  for (uint32_t i = 0; i < kAttachBurst; ++i) (void)rate.Take(1000, kStart);
+  ASSERT_EQ(rate.Take(1000, kStart), seconds(1));
+  rate.SetRate(1000);
+  for (uint32_t i = 0; i < kAttachBurst; ++i) EXPECT_EQ(rate.Take(1001, kStart), milliseconds(0));
+  EXPECT_EQ(rate.Take(1001, kStart), milliseconds(1));
+}
+
 TEST(AttachRate, UsersWithoutADebtAreDropped) {
   AttachRate rate(50);
   for (uint32_t uid = 0; uid < 10'000; ++uid) (void)rate.Take(uid, kStart + uid * milliseconds(20));

@@ -36,6 +36,14 @@ TEST(EventLogLimiter, PressureIsToldOnceAMinuteWithWhatWasLeftOut) {
   EXPECT_TRUE(limiter.Pass(Of("session_attached"), kStart)) << "other events have a limit of their own";
 }
 
+TEST(EventLogLimiter, AReloadLogsItself) {
+  EventLogLimiter limiter;
+  EXPECT_FALSE(limiter.Pass(Of("config_reloaded"), kStart));
+  EXPECT_FALSE(limiter.Pass(Of("config_reload_failed"), kStart));
+  EXPECT_TRUE(limiter.Pass(Of("config_changed"), kStart))
+      << "that an administrator set an option is not logged otherwise";
+}
+
 TEST(EventLogLimiter, FaultsAreToldWhateverClientsDo) {
   EventLogLimiter limiter;
   while (limiter.Pass(Of("session_attached"), kStart)) continue;

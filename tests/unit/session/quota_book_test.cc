@@ -81,6 +81,16 @@ TEST_F(QuotaBookTest, WithoutQuotasTheOptionsHoldAndNobodyIsLookedUp) {
   EXPECT_EQ(users_.asked, 0) << "numbers need no name";
 }
 
+TEST_F(QuotaBookTest, TheOptionsMayChange) {
+  Make({});
+  EXPECT_FALSE(book_->SetOptions({.most = kGiB}, {.most = 64})) << "they say the same";
+  EXPECT_TRUE(book_->SetOptions({.most = 2 * kGiB}, {.most = 65}));
+  EXPECT_EQ(Of(1001).bytes.ssd.most, 2 * kGiB);
+  EXPECT_EQ(Of(1001).jobs.most, 65u);
+  EXPECT_TRUE(book_->SetOptions({}, {.most = 65}));
+  EXPECT_EQ(Of(1001).bytes.ssd.most, kUnlimited);
+}
+
 TEST_F(QuotaBookTest, EachFieldIsDecidedByItself) {
   Make({.by_default = {.ram = 1, .ssd = 2, .guarantee = 3},
         .users = {{"alice", {.ram = 10}}},

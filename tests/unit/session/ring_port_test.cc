@@ -368,6 +368,7 @@ TEST_F(RingPortTest, SteadyStateAllocatesNothing) {
     Status SetJob(tiering::JobId, const tiering::TermsChange&) override { return {}; }
     void SetQuota(uint32_t, const tiering::UserQuota&) override {}
     uint64_t StorageOf(uint32_t) const override { return 0; }
+    void SetOptions(const tiering::EngineOptions&) override {}
     void CloseJob(tiering::JobId, const std::string&, bool) override {}
     Status OpenSession(tiering::SessionId, tiering::JobId) override { return {}; }
     void SetNode(tiering::SessionId, int) override {}

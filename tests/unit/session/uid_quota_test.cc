@@ -38,6 +38,21 @@ TEST(UidQuota, OneUserMayHaveAllWhereNobodyElseComes) {
   EXPECT_EQ(quota.OverQuotaUid(0), 0u);
 }
 
+TEST(UidQuota, ALoweredLimitLeavesWhatIsTaken) {
+  UidQuota quota(8, 6);
+  for (int i = 0; i < 6; ++i) quota.Take(1000);
+  quota.SetMax(4, 3);
+  EXPECT_EQ(quota.HeldBy(1000), 6u);
+  EXPECT_EQ(quota.OverQuotaUid(1000), 1000u);
+  EXPECT_EQ(quota.OverQuotaUid(1001), 1000u) << "all are taken, and more";
+  for (int i = 0; i < 4; ++i) quota.Give(1000);
+  EXPECT_EQ(quota.OverQuotaUid(1001), std::nullopt);
+  quota.Take(1000);
+  EXPECT_EQ(quota.OverQuotaUid(1000), 1000u);
+  quota.SetMax(16, 14);
+  EXPECT_EQ(quota.OverQuotaUid(1000), std::nullopt);
+}
+
 TEST(UidQuota, BooksBalanceAfterAnyHistory) {
   constexpr uint32_t kSeed = 20261121;
   std::mt19937 random(kSeed);

@@ -73,6 +73,28 @@ TEST(MetadataBudget, WhatIsNotGivenBackIsFound) {
   EXPECT_DEATH(budget.Close(account), "leaves 10 bytes behind");
 }
 
+TEST(MetadataBudget, ALoweredLimitTakesNothing) {
+  MetadataBudget budget(1 << 20);
+  MetadataAccount& account = budget.Open(7);
+  account.Charge(MetadataKind::kAnswers, 1000);
+  budget.SetLimit(160);
+  EXPECT_EQ(budget.figures().limit, 160u);
+  EXPECT_FALSE(account.HasRoom(1));
+  EXPECT_FALSE(account.IsOver()) << "it had them before";
+  account.Charge(MetadataKind::kAnswers, 11);
+  EXPECT_TRUE(account.IsOver()) << "those are new";
+  account.Release(MetadataKind::kAnswers, 1000);
+  EXPECT_FALSE(account.IsOver());
+  EXPECT_TRUE(account.HasRoom(149));
+  EXPECT_EQ(budget.Open(8).limit(), 160u);
+  budget.SetLimit(1 << 20);
+  EXPECT_TRUE(account.HasRoom(1000));
+  account.Charge(MetadataKind::kLeases, (1 << 20) + (1 << 16));
+  EXPECT_TRUE(account.IsOver());
+  account.Release(MetadataKind::kLeases, (1 << 20) + (1 << 16));
+  account.Release(MetadataKind::kAnswers, 11);
+}
+
 TEST(MetadataBudget, SumsHoldThroughRandomHistories) {
   std::mt19937_64 random(7);
   MetadataBudget budget(1 << 20);

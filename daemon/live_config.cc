@@ -1,0 +1,155 @@
+#include "daemon/live_config.h"
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <spdlog/spdlog.h>
+
+#include "daemon/config/option_values.h"
+#include "daemon/config/options.h"
+#include "daemon/log_setup.h"
+
+namespace tier {
+namespace {
+
+constexpr auto kSetTimeout = std::chrono::seconds(10);
+
+// One option by what is typed for it, and nothing else.
+Result<config::Config> WithOption(config::Config config, const session::SettingChange& change,
+                                  const std::string& file) {
+  const config::Option* const option = config::FindOption(change.name);
+  if (option == nullptr) {
+    return Fail(Code::kInvalid, change.name.starts_with("quota")
+                                    ? fmt::format("'{}' is no option: quotas are set by tierctl quota set", change.name)
+                                    : fmt::format("unknown option '{}'; the nearest is '{}'", change.name,
+                                                  config::NearestOption(change.name)->key));
+  }
+  if (option->change == config::Change::kAtRestart) {
+    return Fail(Code::kInvalid, fmt::format("option {} changes only at a restart: write it into {} and restart tierd",
+                                            change.name, file.empty() ? "a configuration file" : file));
+  }
+  if (Status set = config::ApplyOverride(change.name + "=" + change.value, &config); !set)
+    return std::unexpected(std::move(set.error()));
+  if (Status checked = config::CheckConfig(config); !checked) return std::unexpected(std::move(checked.error()));
+  return config;
+}
+
+// "engine.deadline (\"60s\" to \"10s\"), log.level (…)".
+std::string Changes(const config::Config& before, const config::Config& after) {
+  std::vector<std::string> changes;
+  for (const std::string_view key : config::ChangedOptions(before, after)) {
+    const config::Option& option = *config::FindOption(key);
+    changes.push_back(
+        fmt::format("{} ({} to {})", key, config::ValueText(option, before), config::ValueText(option, after)));
+  }
+  return fmt::format("{}", fmt::join(changes, ", "));
+}
+
+}  // namespace
+
+config::Config LiveConfig::running() const {
+  const MutexLock lock(mutex_);
+  return running_;
+}
+
+void LiveConfig::Commit(const config::Config& next) {
+  const MutexLock lock(mutex_);
+  running_ = next;
+}
+
+void LiveConfig::Reload() {
+  if (source_.file.empty()) {
+    spdlog::info("reload: tierd was started without a configuration file; nothing to read again");
+    return;
+  }
+  const config::Config before = running();
+  const auto read = source_.read();
+  const Status possible = read ? hooks_.prepare(config::WithRunTimeOptions(before, *read)) : Status();
+  if (!read || !possible) {
+    const std::string why = (read ? possible.error() : read.error()).message + "; all settings stay as they are";
+    spdlog::error("reload: {}", why);
+    hooks_.tell(kConfigReloadFailed, "the reload failed: " + why);
+    return;
+  }
+  const config::Config next = config::WithRunTimeOptions(before, *read);
+  const std::string changes = Changes(before, next);
+  const bool other_quotas = next.quota != before.quota;
+  const std::string what = changes + (!other_quotas ? "" : changes.empty() ? "quotas" : ", quotas");
+  const auto waiting = config::WaitingForRestart(before, *read);
+  Commit(next);
+  {
+    const MutexLock lock(mutex_);
+    set_at_run_time_.clear();
+  }
+  hooks_.apply(next, [] {});
+  ChangeLog(next.log, [&] {
+    spdlog::info("reload: {} was read again; log.level is \"{}\"", source_.file, next.log.level);
+    if (!changes.empty()) spdlog::info("reload: these options changed: {}", changes);
+    if (other_quotas) spdlog::info("reload: the quotas of {} hold from now on", source_.file);
+    if (waiting.empty()) return;
+    spdlog::warn("reload: these options changed and take effect only after a restart: {}", fmt::join(waiting, ", "));
+  });
+  hooks_.tell(
+      kConfigReloaded,
+      fmt::format("{} was read again; {}{}", source_.file, what.empty() ? "nothing changed" : "changed: " + what,
+                  waiting.empty() ? "" : fmt::format("; only a restart changes {}", fmt::join(waiting, ", "))));
+}
+
+Status LiveConfig::Set(const session::SettingChange& change) {
+  // Shared: the answer may come when the caller no longer waits for it.
+  const auto answer = std::make_shared<std::promise<Status>>();
+  auto future = answer->get_future();
+  hooks_.post(
+      [this, change, answer] { Change(change, [answer](const Status& status) { answer->set_value(status); }); });
+  if (future.wait_for(kSetTimeout) != std::future_status::ready) {
+    return Fail(Code::kTimeout, fmt::format("tierd did not answer within {} s; tierctl config get {} says what holds",
+                                            kSetTimeout.count(), change.name));
+  }
+  return future.get();
+}
+
+void LiveConfig::Change(const session::SettingChange& change, const Done& done) {
+  if (stopping_) return done(Fail(Code::kDisconnected, "tierd is being stopped"));
+  const config::Config before = running();
+  const auto next = WithOption(before, change, source_.file);
+  if (!next) return done(std::unexpected(next.error()));
+  if (Status possible = hooks_.prepare(*next); !possible) return done(possible);
+  const config::Option& option = *config::FindOption(change.name);
+  Commit(*next);
+  {
+    const MutexLock lock(mutex_);
+    set_at_run_time_.insert(option.key);
+  }
+  ChangeLog(next->log, [] {});
+  hooks_.tell(kConfigChanged,
+              fmt::format("uid {} set {} to {}, until the next reload or restart; it was {}", change.uid, option.key,
+                          config::ValueText(option, *next), config::ValueText(option, before)));
+  hooks_.apply(*next, [done] { done({}); });  // Last: its end answers who asked.
+}
+
+session::SettingsReport LiveConfig::List(bool with_file) const {
+  session::SettingsReport report{.file = source_.file, .file_error = {}, .options = {}};
+  const auto in_file = with_file ? source_.read() : Fail(Code::kDenied, "");
+  if (with_file && !in_file) report.file_error = in_file.error().message;
+  const config::Config defaults = config::DefaultConfig();
+  const MutexLock lock(mutex_);
+  for (const config::Option& option : config::Options()) {
+    session::OptionState state{.name = std::string(option.key),
+                               .running = config::ValueText(option, running_),
+                               .by_default = config::ValueText(option, defaults),
+                               .in_file = std::nullopt,
+                               .changes_at_run_time = option.change == config::Change::kAtRunTime,
+                               .set_at_run_time = set_at_run_time_.contains(option.key),
+                               .help = std::string(option.help)};
+    if (in_file) state.in_file = config::ValueText(option, *in_file);
+    report.options.push_back(std::move(state));
+  }
+  return report;
+}
+
+}  // namespace tier

@@ -1,0 +1,73 @@
+// LiveConfig: the configuration that the daemon runs with: the one that it was started with, and what has changed since
+// of those options that change at run time: by a reload (SIGHUP), or one by one (tierctl config set) until the next
+// reload.
+//
+// The idea: a change is made in two steps. `prepare` refuses what this machine cannot do, and changes nothing; `apply`
+// makes it. So a file that is wrong, or an address that is taken, changes nothing.
+//
+// Changes are made on the main thread; Set and List may be called from any other thread. Invariant: running() differs
+// from the configuration at the start only in options of Change::kAtRunTime, and in quotas.
+#pragma once
+
+#include <functional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "daemon/config/config.h"
+#include "daemon/session/settings.h"
+#include "proto/mutex.h"
+
+namespace tier {
+
+// Where the configuration came from, to read it again.
+struct ConfigSource {
+  std::string file;                              // Empty: none was named.
+  std::function<Result<config::Config>()> read;  // The file as it is now, under the same command line. Any thread.
+};
+
+struct ConfigHooks {
+  // Main thread, as the next. Fails: it cannot be, and nothing has changed.
+  std::function<Status(const config::Config& next)> prepare;
+  // REQUIRES: prepared. `done` is called once all parts of the daemon have it, on any thread.
+  std::function<void(const config::Config& next, std::function<void()> done)> apply;
+  std::function<void(const char* kind, const std::string& message)> tell;  // An event of the daemon.
+  std::function<void(std::function<void()>)> post;                         // Runs it on the main thread. Any thread.
+};
+
+inline constexpr char kConfigReloaded[] = "config_reloaded";
+inline constexpr char kConfigReloadFailed[] = "config_reload_failed";
+inline constexpr char kConfigChanged[] = "config_changed";
+
+class LiveConfig {
+ public:
+  LiveConfig(const config::Config& started_with, ConfigSource source, ConfigHooks hooks)
+      : source_(std::move(source)), hooks_(std::move(hooks)), running_(started_with) {}
+
+  // Reads the file again, and takes over what may change; the log and an event say what waits for a restart. A file
+  // that cannot be read, is wrong, or asks for what cannot be, changes nothing: log and event say why. Main thread.
+  void Reload();
+  // No change is made from now on. Main thread.
+  void Stop() { stopping_ = true; }
+
+  config::Config running() const TIER_EXCLUDES(mutex_);
+  session::SettingsReport List(bool with_file) const TIER_EXCLUDES(mutex_);
+  // INVALID: no such option, one that waits for a restart, or no such value. DISCONNECTED: the daemon stops. TIMEOUT:
+  // the main thread or the engine did not answer.
+  Status Set(const session::SettingChange& change) TIER_EXCLUDES(mutex_);
+
+ private:
+  using Done = std::function<void(const Status&)>;
+  void Change(const session::SettingChange& change, const Done& done);
+  void Commit(const config::Config& next) TIER_EXCLUDES(mutex_);
+
+  const ConfigSource source_;
+  const ConfigHooks hooks_;
+  bool stopping_ = false;  // The main thread's.
+  mutable Mutex mutex_;
+  config::Config running_ TIER_GUARDED_BY(mutex_);
+  std::set<std::string_view> set_at_run_time_ TIER_GUARDED_BY(mutex_);  // Keys of the table of options.
+};
+
+}  // namespace tier

@@ -1,0 +1,176 @@
+// What a reload and a change of one option make of the running configuration; the parts of the daemon are hooks.
+#include "daemon/live_config.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/config/option_values.h"
+
+namespace tier {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::Pair;
+
+constexpr char kStart[] = "[engine]\ndeadline = \"30s\"\n[ssd]\nqueue_depth = 8\n";
+
+class LiveConfigTest : public ::testing::Test {
+ protected:
+  config::Config Parse() { return config::ParseConfig(file_, "tierd.toml").value(); }
+  session::OptionState Of(const std::string& name, bool with_file = true) {
+    for (const session::OptionState& option : live_.List(with_file).options) {
+      if (option.name == name) return option;
+    }
+    ADD_FAILURE() << "no option " << name;
+    return {};
+  }
+  Status Set(const std::string& name, const std::string& value) {
+    return live_.Set({.uid = 7, .name = name, .value = value});
+  }
+  std::string Refused(const std::string& name, const std::string& value) {
+    const config::Config before = live_.running();
+    const Status set = Set(name, value);
+    EXPECT_FALSE(set) << name << " " << value;
+    EXPECT_EQ(live_.running(), before);
+    EXPECT_THAT(events_, IsEmpty());
+    if (set) return {};
+    EXPECT_EQ(set.error().code, Code::kInvalid) << set.error().message;
+    return set.error().message;
+  }
+
+  std::string file_ = kStart;
+  Error impossible_{Code::kOk, {}};  // What `prepare` says.
+  std::vector<config::Config> applied_;
+  std::vector<std::pair<std::string, std::string>> events_;
+  LiveConfig live_{
+      config::ParseConfig(kStart, "tierd.toml").value(),
+      {.file = "tierd.toml", .read = [this] { return config::ParseConfig(file_, "tierd.toml"); }},
+      {.prepare =
+           [this](const config::Config&) {
+             return impossible_.code == Code::kOk ? Status() : std::unexpected(impossible_);
+           },
+       .apply =
+           [this](const config::Config& next, const std::function<void()>& done) {
+             applied_.push_back(next);
+             done();
+           },
+       .tell = [this](const char* kind, const std::string& message) { events_.emplace_back(kind, message); },
+       .post = [](const std::function<void()>& run) { run(); }}};
+};
+
+TEST_F(LiveConfigTest, AReloadTakesOverWhatMayChangeAndNamesTheRest) {
+  file_ = "[engine]\ndeadline = \"5s\"\n[ssd]\nqueue_depth = 16\n";
+  live_.Reload();
+  ASSERT_EQ(applied_.size(), 1u);
+  EXPECT_EQ(applied_[0].engine.deadline, std::chrono::seconds(5));
+  EXPECT_EQ(applied_[0].ssd.queue_depth, 8u) << "that waits for a restart";
+  EXPECT_EQ(live_.running(), applied_[0]);
+  EXPECT_THAT(events_, ElementsAre(Pair(kConfigReloaded, AllOf(HasSubstr("engine.deadline (\"30s\" to \"5s\")"),
+                                                               HasSubstr("only a restart changes ssd.queue_depth")))));
+}
+
+TEST_F(LiveConfigTest, AFileWithAMistakeChangesNothing) {
+  file_ = "[engine]\ndeadline = \"5s\"\nevict = 3\n";
+  const config::Config before = live_.running();
+  live_.Reload();
+  EXPECT_THAT(applied_, IsEmpty());
+  EXPECT_EQ(live_.running(), before);
+  EXPECT_THAT(events_, ElementsAre(Pair(kConfigReloadFailed, AllOf(HasSubstr("tierd.toml:3: option engine.evict"),
+                                                                   HasSubstr("all settings stay as they are")))));
+}
+
+TEST_F(LiveConfigTest, WhatTheMachineRefusesChangesNothing) {
+  file_ = "[engine]\ndeadline = \"5s\"\n[metrics]\nlisten = \"127.0.0.1:1\"\n";
+  impossible_ = {Code::kInvalid, "cannot serve metrics on 127.0.0.1:1"};
+  const config::Config before = live_.running();
+  live_.Reload();
+  EXPECT_THAT(applied_, IsEmpty());
+  EXPECT_EQ(live_.running(), before);
+  EXPECT_THAT(events_, ElementsAre(Pair(kConfigReloadFailed, HasSubstr("cannot serve metrics on 127.0.0.1:1"))));
+  const Status set = Set("metrics.listen", "127.0.0.1:1");
+  ASSERT_FALSE(set);
+  EXPECT_EQ(set.error().message, impossible_.message);
+  EXPECT_EQ(live_.running(), before);
+}
+
+TEST_F(LiveConfigTest, AnOptionIsSetUntilTheNextReload) {
+  ASSERT_TRUE(Set("engine.deadline", "5s"));
+  EXPECT_EQ(live_.running().engine.deadline, std::chrono::seconds(5));
+  EXPECT_THAT(events_, ElementsAre(Pair(kConfigChanged,
+                                        "uid 7 set engine.deadline to \"5s\", until the next reload or "
+                                        "restart; it was \"30s\"")));
+  session::OptionState option = Of("engine.deadline");
+  EXPECT_EQ(option.running, "\"5s\"");
+  EXPECT_EQ(option.in_file, "\"30s\"");
+  EXPECT_EQ(option.by_default, "\"60s\"");
+  EXPECT_TRUE(option.changes_at_run_time);
+  EXPECT_TRUE(option.set_at_run_time);
+  live_.Reload();
+  option = Of("engine.deadline");
+  EXPECT_EQ(option.running, "\"30s\"");
+  EXPECT_FALSE(option.set_at_run_time);
+  EXPECT_EQ(applied_.size(), 2u);
+}
+
+TEST_F(LiveConfigTest, WhatIsWrongIsRefusedAndChangesNothing) {
+  EXPECT_THAT(Refused("engine.deadlin", "5s"), HasSubstr("unknown option 'engine.deadlin'; the nearest is 'engine.de"));
+  EXPECT_THAT(Refused("engine.deadline", "5"), HasSubstr("option engine.deadline"));
+  EXPECT_THAT(Refused("ssd.queue_depth", "16"),
+              HasSubstr("ssd.queue_depth changes only at a restart: write it into tierd.toml and restart tierd"));
+  EXPECT_THAT(Refused("engine.write_behind", "95%"), HasSubstr("must not be above engine.evict"));
+  EXPECT_THAT(Refused("quota.default.jobs", "3"), HasSubstr("tierctl quota set"));
+  EXPECT_THAT(Refused("ssd.queue_depth=16\nx", ""), HasSubstr("unknown option"));
+  EXPECT_THAT(Refused("jobs.max_leases", "5\nmax_tensors = 1"), HasSubstr("max_leases"));
+  EXPECT_THAT(Refused("", ""), HasSubstr("unknown option"));
+}
+
+TEST_F(LiveConfigTest, ADaemonThatStopsChangesNothing) {
+  live_.Stop();
+  const Status set = Set("engine.deadline", "5s");
+  ASSERT_FALSE(set);
+  EXPECT_EQ(set.error().code, Code::kDisconnected);
+  EXPECT_THAT(applied_, IsEmpty());
+}
+
+TEST_F(LiveConfigTest, TheFileIsReadOnlyForThoseWhoMaySeeIt) {
+  file_ = "[engine]\ndeadline = 5\n";
+  EXPECT_EQ(Of("engine.deadline", false).in_file, std::nullopt);
+  EXPECT_EQ(live_.List(false).file_error, "");
+  const session::SettingsReport report = live_.List(true);
+  EXPECT_EQ(report.file, "tierd.toml");
+  EXPECT_THAT(report.file_error, HasSubstr("tierd.toml:2: option engine.deadline"));
+  EXPECT_EQ(report.options.size(), config::Options().size());
+  EXPECT_EQ(Of("engine.deadline").in_file, std::nullopt);
+}
+
+TEST_F(LiveConfigTest, QuotasAreTakenOver) {
+  file_ = std::string(kStart) + "[quota.default]\njobs = 3\n";
+  live_.Reload();
+  EXPECT_EQ(live_.running().quota.by_default.jobs, 3u);
+  EXPECT_THAT(events_,
+              ElementsAre(Pair(kConfigReloaded, AllOf(HasSubstr("changed: quotas"), Not(HasSubstr("restart"))))));
+}
+
+TEST(LiveConfig, WithoutAFileAReloadDoesNothing) {
+  bool asked = false;
+  LiveConfig live(config::DefaultConfig(),
+                  {.file = "",
+                   .read = [&]() -> Result<config::Config> {
+                     asked = true;
+                     return config::DefaultConfig();
+                   }},
+                  {});
+  live.Reload();
+  EXPECT_FALSE(asked);
+}
+
+}  // namespace
+}  // namespace tier
