@@ -7,6 +7,7 @@
 
 #include "daemon/control/convert.h"
 #include "daemon/control/convert_quotas.h"
+#include "daemon/control/convert_settings.h"
 #include "daemon/control/page_token.h"
 #include "daemon/control/watch_reactor.h"
 
@@ -166,6 +167,22 @@ grpc::Status ControlService::ClearQuota(grpc::ServerContext* context, const v1::
   const auto target = QuotaTargetOf(request->level(), request->name());
   if (!target) return ToStatus(target.error(), context);
   return StatusOf(api_.ClearQuota(CallerOf(*context), *target), context);
+}
+
+grpc::Status ControlService::ListOptions(grpc::ServerContext* context, const v1::ListOptionsRequest*,
+                                         v1::ListOptionsResponse* response) {
+  const auto report = api_.ListOptions(CallerOf(*context));
+  if (!report) return ToStatus(report.error(), context);
+  ToMessage(*report, response);
+  return grpc::Status::OK;
+}
+
+grpc::Status ControlService::SetOption(grpc::ServerContext* context, const v1::SetOptionRequest* request,
+                                       v1::SetOptionResponse* response) {
+  const auto option = api_.SetOption(CallerOf(*context), request->name(), request->value());
+  if (!option) return ToStatus(option.error(), context);
+  ToMessage(*option, response->mutable_option());
+  return grpc::Status::OK;
 }
 
 grpc::Status ControlService::Drain(grpc::ServerContext* context, const v1::DrainRequest* request, v1::DrainResponse*) {

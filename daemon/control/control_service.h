@@ -46,6 +46,10 @@ class ControlService final : public v1::ControlService::WithCallbackMethod_Watch
                         v1::SetQuotaResponse* response) override;
   grpc::Status ClearQuota(grpc::ServerContext* context, const v1::ClearQuotaRequest* request,
                           v1::ClearQuotaResponse* response) override;
+  grpc::Status ListOptions(grpc::ServerContext* context, const v1::ListOptionsRequest* request,
+                           v1::ListOptionsResponse* response) override;
+  grpc::Status SetOption(grpc::ServerContext* context, const v1::SetOptionRequest* request,
+                         v1::SetOptionResponse* response) override;
   grpc::Status Drain(grpc::ServerContext* context, const v1::DrainRequest* request,
                      v1::DrainResponse* response) override;
   grpc::Status Undrain(grpc::ServerContext* context, const v1::UndrainRequest* request,

@@ -32,6 +32,7 @@ HOSTILE = {
 VERBS = (
     ["status"], ["job", "list"], ["job", "names"], ["job", "show", "hostile"], ["tensor", "list", "hostile"],
     ["device", "list"], ["pool", "map"], ["top", "--once", "--interval", "0.1"], ["events"], ["doctor"],
+    ["config", "get"], ["config", "diff"],
 )  # fmt: skip
 
 
@@ -187,7 +188,7 @@ def all_verbs() -> list[str]:
 @pytest.mark.parametrize("verb", all_verbs())
 def test_the_help_of_each_verb_has_examples_that_are_right(verb: str) -> None:
     text = subprocess.run([PROGRAM, "help", *verb.split()], capture_output=True, text=True, check=True).stdout
-    if verb in ("job", "tensor", "device", "pool", "quota"):
+    if verb in ("job", "tensor", "device", "pool", "quota", "config"):
         assert "Subcommands" in text
         return
     examples = re.findall(r"^  tierctl (.*)$", text[text.index("Example") :], re.M)

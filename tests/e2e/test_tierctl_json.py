@@ -81,6 +81,10 @@ def busy() -> Iterator[dict[str, Any]]:
             ask("quota show", "quota")
             ask("quota list", "quota", "list")
             ask("quota clear", "quota", "clear", "default")
+            ask("config set OPTION VALUE", "config", "set", "engine.deadline", "50s")
+            ask("config get", "config", "get")
+            ask("config get OPTION", "config", "get", "engine.deadline")
+            ask("config diff", "config", "diff")
             ask("drain JOB", "drain", "train")
             followed = subprocess.Popen(
                 [str(PROGRAM), "--socket", str(running.directory), "--json", "events", "--follow", "--since", "1"],
@@ -114,6 +118,8 @@ def test_every_part_was_really_there(busy: dict[str, Any]) -> None:
     assert busy["job list"]["jobs"] and busy["job list"]["stored_manifests"] and busy["events"]["events"]
     assert busy["tensor list JOB"]["tensors"] and busy["pool map"]["owners"] and busy["pool map"]["windows"]
     assert busy["job list --lost"]["stored_manifests"] and busy["device purge UUID"]["jobs"]
+    (deadline,) = busy["config get OPTION"]["options"]
+    assert deadline["value"] == '"50s"' and deadline in busy["config diff"]["options"]
     assert (
         busy["device list with one missing"]["missing"]
         and len(busy["device list"]["devices"]) == 2

@@ -13,6 +13,7 @@
 #include <CLI/CLI.hpp>
 
 #include "tools/tierctl/completion.h"
+#include "tools/tierctl/config_verbs.h"
 #include "tools/tierctl/daemon_verbs.h"
 #include "tools/tierctl/device_verbs.h"
 #include "tools/tierctl/doctor.h"
@@ -43,6 +44,8 @@ struct Arguments {
   std::string ssd_guarantee;
   std::string ssd_limit;
   QuotaWords quota;
+  std::string option;
+  std::string value;
   uint32_t device = 0;
   uint32_t max = 1000;
   uint32_t timeout_s = 60;
@@ -87,6 +90,7 @@ class CommandLine {
     AddDeviceVerbs();
     AddPoolVerbs();
     AddQuotaVerbs();
+    AddConfigVerbs();
   }
 
   int Run(std::vector<std::string> arguments) {
@@ -313,6 +317,26 @@ class CommandLine {
     Examples(set, {"quota set default --ram 64GiB --jobs 8", "quota set group students --guarantee 0",
                    "quota set user alice --ram unlimited"});
     Examples(clear, {"quota clear user alice", "quota clear default"});
+  }
+
+  void AddConfigVerbs() {
+    CLI::App* noun = Noun("config", "The options that the daemon runs with");
+    CLI::App* get = Verb(noun, "get", "All options, or the value of one, as they hold now",
+                         [this] { return GetConfig(args_.daemon, args_.option); });
+    get->add_option("option", args_.option, "Name of the option, such as engine.deadline");
+    CLI::App* diff = Verb(noun, "diff", "Options that are not as in the configuration file, or not at their defaults",
+                          [this] { return DiffConfig(args_.daemon); });
+    CLI::App* set = Verb(noun, "set", "Change an option of the running daemon, and not the file (administrators)",
+                         [this] { return SetConfig(args_.daemon, args_.option, args_.value); });
+    set->add_option("option", args_.option, "One of those that change at run time (config get)")->required();
+    set->add_option("value", args_.value, "As behind --set on the command line of tierd")->required();
+    Examples(get, {"config get", "config get engine.deadline"});
+    Examples(diff, {"config diff", "config diff --json | jq '.options[] | select(.set_at_run_time)'"},
+             "What the file says is shown to administrators alone. A file with a mistake is told, and ends the verb\n"
+             "with status 1.\n\n");
+    Examples(set, {"config set log.level debug", "config set engine.deadline 10s"},
+             "It holds until the next reload or restart, which put back what the file says: write it there to keep\n"
+             "it.\n\n");
   }
 
   int WithChange(const std::function<int(const JobChange&)>& body) {

@@ -1,0 +1,231 @@
+"""The configuration of a running daemon: reloads under load, options that are set at run time, files with mistakes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import launcher
+import pytest
+
+import tierd
+
+# Of every option that changes at run time two values, neither of which refuses what the load asks for.
+LEFT: dict[str, dict[str, Any]] = {
+    "engine": {
+        "deadline": "50s", "write_behind": "10%", "evict": "50%", "prefetch_maximum": "4MiB", "drain_timeout": "9s",
+    },
+    "jobs": {
+        "max_sessions": 8, "max_jobs_per_uid": 8, "max_attaches_per_second": 10, "max_tensors": 100, "max_leases": 50,
+        "max_metadata": "2MiB", "max_ssd_per_uid": "200MiB", "reclaim_deadline": "5s", "idle_after": "1s",
+    },
+    "log": {"level": "debug", "format": "journal"},
+}  # fmt: skip
+RIGHT: dict[str, dict[str, Any]] = {
+    "engine": {"deadline": "40s", "write_behind": "80%", "evict": "95%", "prefetch_maximum": 0, "drain_timeout": "8s"},
+    "jobs": {
+        "max_sessions": 100, "max_jobs_per_uid": 16, "max_attaches_per_second": 90, "max_tensors": 1000,
+        "max_leases": 500, "max_metadata": "1GiB", "max_ssd_per_uid": 0, "reclaim_deadline": "60s", "idle_after": "0s",
+    },
+    "log": {"level": "info", "format": "text"},
+}  # fmt: skip
+
+
+class Load:
+    """A process's worth of work: tensors that do not fit in RAM are put, read and compared until it is stopped."""
+
+    def __init__(self, daemon: launcher.Running, job: str) -> None:
+        self.client = tierd.connect(job=job, socket=daemon.socket)
+        self.rounds = 0
+        self.failures: list[BaseException] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                for key in range(12):
+                    self.client.put(key, bytes([key + self.rounds % 100]) * (2 << 20), replace=True)
+                for key in range(12):
+                    assert bytes(self.client.get(key)) == bytes([key + self.rounds % 100]) * (2 << 20)
+                self.rounds += 1
+        except BaseException as failure:  # What it was is told by the test.
+            self.failures.append(failure)
+
+    def end(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self.client.close()
+
+
+@contextlib.contextmanager
+def loaded(daemon: launcher.Running) -> Iterator[list[Load]]:
+    loads = [Load(daemon, job) for job in ("one", "two")]
+    try:
+        yield loads
+    finally:
+        for load in loads:
+            load.end()
+    for load in loads:
+        assert not load.failures, load.failures
+        assert load.rounds > 0
+
+
+def tierctl(daemon: launcher.Running, *words: str, socket: str = "admin.sock") -> subprocess.CompletedProcess[str]:
+    program = launcher.BUILD / "tools/tierctl/tierctl"
+    if not program.exists():
+        pytest.skip(f"needs a build: {program} is not there")
+    command = [str(program), "--socket", f"{daemon.directory}/{socket}", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def options(daemon: launcher.Running, socket: str = "admin.sock") -> dict[str, dict[str, Any]]:
+    answer = tierctl(daemon, "--json", "config", "get", socket=socket)
+    assert answer.returncode == 0, answer.stderr
+    return {option["name"]: option for option in json.loads(answer.stdout)["options"]}
+
+
+def last_event(daemon: launcher.Running, kind: str) -> dict[str, Any]:
+    events = json.loads(tierctl(daemon, "--json", "events").stdout)["events"]
+    return next((event for event in reversed(events) if event["kind"] == kind), {"sequence": 0, "message": ""})
+
+
+def reload(daemon: launcher.Running, text: str) -> str:
+    """The file is this now. What the daemon says of the reload."""
+    kinds = ("config_reloaded", "config_reload_failed")
+    before = max(last_event(daemon, kind)["sequence"] for kind in kinds)
+    (daemon.directory / "tierd.toml").write_text(text)
+    os.kill(daemon.pid, signal.SIGHUP)
+    told: list[str] = []
+
+    def has_told() -> bool:
+        told[:] = [event["message"] for kind in kinds if (event := last_event(daemon, kind))["sequence"] > before]
+        return bool(told)
+
+    launcher.wait_for("the reload", has_told)
+    return told[0]
+
+
+def text_of(base: str, changes: dict[str, dict[str, Any]]) -> str:
+    from tierd.daemon import toml
+
+    return base + toml(changes)
+
+
+@pytest.fixture
+def node(socket_folder: pathlib.Path) -> Iterator[launcher.Running]:
+    """Of 32 MiB of RAM, and an SSD tier: the load swaps."""
+    with launcher.start(socket_folder, arena="32MiB", tier="256MiB") as running:
+        yield running
+
+
+def test_reloads_under_load_end_no_job_and_fail_no_request(node: launcher.Running) -> None:
+    base = (node.directory / "tierd.toml").read_text()
+    with loaded(node) as loads:
+        for count in range(10):
+            changes = LEFT if count % 2 == 0 else RIGHT
+            told = reload(node, text_of(base, changes))
+            assert "was read again; changed: engine.deadline" in told and "restart" not in told, told
+            there = options(node)
+            for section, keys in changes.items():
+                for key in keys:
+                    assert there[f"{section}.{key}"]["value"] == there[f"{section}.{key}"]["file_value"], key
+        assert tierctl(node, "config", "get", "engine.deadline").stdout == '"40s"\n'
+        rounds = [load.rounds for load in loads]
+
+        def go_on() -> bool:
+            options(node)  # A process of its own: the loads have this one meanwhile.
+            assert not any(load.failures for load in loads), [load.failures for load in loads]
+            return all(load.rounds > was for load, was in zip(loads, rounds, strict=True))
+
+        launcher.wait_for("more work", go_on)
+        jobs = json.loads(tierctl(node, "--json", "job", "list").stdout)["jobs"]
+        assert sorted(job["name"] for job in jobs) == ["one", "two"] and all(job["session_count"] == 1 for job in jobs)
+
+
+def test_every_option_that_changes_at_run_time_is_in_the_test_above(node: launcher.Running) -> None:
+    changeable = {name for name, option in options(node).items() if option["changes_at_run_time"]}
+    tested = {f"{section}.{key}" for section, keys in LEFT.items() for key in keys}
+    assert changeable - tested == {"metrics.listen"}, "which has a test of its own"
+    assert tested <= changeable
+
+
+def test_a_broken_file_changes_nothing_and_is_told(node: launcher.Running) -> None:
+    base = (node.directory / "tierd.toml").read_text()
+    before = {name: option["value"] for name, option in options(node).items()}
+    told = reload(node, text_of(base, {"engine": {"deadline": "3s"}, "jobs": {"idle_after": 5}}))
+    assert "the reload failed" in told and "option jobs.idle_after" in told and "stay as they are" in told
+    assert {name: option["value"] for name, option in options(node).items()} == before
+    diff = tierctl(node, "config", "diff")
+    assert diff.returncode == 1 and "the file has a mistake: " in diff.stdout, diff.stdout
+    log = (node.directory / "tierd.log").read_text()
+    assert "reload: " in log and "all settings stay as they are" in log
+    assert "was read again" in reload(node, base)
+    assert tierctl(node, "config", "diff").returncode == 0
+
+
+def test_what_waits_for_a_restart_is_named(node: launcher.Running) -> None:
+    base = (node.directory / "tierd.toml").read_text()
+    told = reload(node, text_of(base, {"engine": {"spin": "never", "deadline": "3s"}}))
+    assert told.endswith("only a restart changes engine.spin"), told
+    diff = tierctl(node, "config", "diff").stdout
+    assert any(line.startswith("engine.spin ") and line.endswith("needs a restart") for line in diff.splitlines()), diff
+    assert options(node)["engine.spin"]["value"] == '"auto"'
+
+
+def test_an_option_is_set_until_the_next_reload(node: launcher.Running) -> None:
+    base = (node.directory / "tierd.toml").read_text()
+    done = tierctl(node, "config", "set", "jobs.max_tensors", "3")
+    assert done.returncode == 0 and "jobs.max_tensors is 3 until the next reload or restart" in done.stdout, done
+    with tierd.connect(job="few", socket=node.socket) as client:
+        for key in range(3):
+            client.put(key, b"x")
+        with pytest.raises(tierd.NoMemory, match="at most 3"):
+            client.put(4, b"x")
+        assert (node.directory / "tierd.toml").read_text() == base
+        diff = tierctl(node, "config", "diff").stdout
+        assert any(line.startswith("jobs.max_tensors ") and "set at run time" in line for line in diff.splitlines())
+        assert "uid" in last_event(node, "config_changed")["message"]
+        reload(node, base)
+        client.put(4, b"x")
+    assert "jobs.max_tensors" not in tierctl(node, "config", "diff").stdout
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "code", "sentence"),
+    [("ssd.queue_depth", "8", 2, "changes only at a restart"), ("engine.deadlin", "8s", 2, "the nearest is"),
+     ("engine.deadline", "8", 2, "option engine.deadline"), ("engine.evict", "1%", 2, "engine.write_behind")],
+)  # fmt: skip
+def test_a_wrong_one_is_refused(node: launcher.Running, option: str, value: str, code: int, sentence: str) -> None:
+    done = tierctl(node, "config", "set", option, value)
+    assert done.returncode == code and sentence in done.stderr, done
+
+
+def test_others_than_administrators_see_values_and_set_none(node: launcher.Running) -> None:
+    assert options(node, socket="control.sock")["engine.deadline"]["value"] == '"60s"'
+    assert "file_value" not in options(node, socket="control.sock")["engine.deadline"]
+    refused = tierctl(node, "config", "set", "log.level", "debug", socket="control.sock")
+    assert refused.returncode == 5 and "only an administrator may set an option" in refused.stderr
+
+
+def test_metrics_move_with_a_reload_and_stay_where_the_new_address_is_taken(node: launcher.Running) -> None:
+    assert launcher.metrics(node)["tierd_draining"] == 0
+    done = tierctl(node, "config", "set", "metrics.listen", "")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(tierctl(node, "--json", "status").stdout)["metrics_address"] == ""
+    assert not (node.directory / "metrics.port").exists()
+    base = (node.directory / "tierd.toml").read_text()
+    assert "metrics.listen" in reload(node, base)
+    address = json.loads(tierctl(node, "--json", "status").stdout)["metrics_address"]
+    assert address.endswith(":" + (node.directory / "metrics.port").read_text().strip())
+    refused = tierctl(node, "config", "set", "metrics.listen", address)
+    assert refused.returncode != 0 and "set metrics.listen to a free address" in refused.stderr
+    assert json.loads(tierctl(node, "--json", "status").stdout)["metrics_address"] == address

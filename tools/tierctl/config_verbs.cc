@@ -1,0 +1,118 @@
+#include "tools/tierctl/config_verbs.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include <fmt/format.h>
+
+#include "tools/tierctl/ask.h"
+#include "tools/tierctl/connection.h"
+#include "tools/tierctl/message_json.h"
+#include "tools/tierctl/printable.h"
+
+namespace tier::tierctl {
+namespace {
+
+using Stub = v1::ControlService::Stub;
+
+bool IsOtherThanFile(const v1::DaemonOption& option) {
+  return option.has_file_value() && option.file_value() != option.value();
+}
+
+// Why it is not as in the file.
+std::string NoteOn(const v1::DaemonOption& option) {
+  if (option.set_at_run_time()) return "set at run time";
+  if (!IsOtherThanFile(option)) return "";
+  return option.changes_at_run_time() ? "needs a reload" : "needs a restart";
+}
+
+std::string FileText(const v1::DaemonOption& option) { return option.has_file_value() ? option.file_value() : "-"; }
+
+}  // namespace
+
+v1::ListOptionsResponse DifferencesIn(const v1::ListOptionsResponse& answer) {
+  v1::ListOptionsResponse differences = answer;
+  differences.clear_options();
+  for (const v1::DaemonOption& option : answer.options()) {
+    const bool differs = option.value() != option.default_value() || IsOtherThanFile(option);
+    if (differs || option.set_at_run_time()) *differences.add_options() = option;
+  }
+  return differences;
+}
+
+std::string RenderOptions(const v1::ListOptionsResponse& answer, const OutputOptions& output) {
+  const auto& options = answer.options();
+  const auto when = [](const v1::DaemonOption& o) { return o.changes_at_run_time() ? "at run time" : "at a restart"; };
+  return RenderTable({MakeColumn("OPTION", options, false, [](const v1::DaemonOption& o) { return o.name(); }),
+                      MakeColumn("VALUE", options, false, [](const v1::DaemonOption& o) { return o.value(); }),
+                      MakeColumn("CHANGES", options, false, when)},
+                     output);
+}
+
+std::string RenderDifferences(const v1::ListOptionsResponse& differences, const OutputOptions& output) {
+  std::string text;
+  if (!differences.file_error().empty())
+    text = fmt::format("the file has a mistake: {}\n", Printable(differences.file_error()));
+  const auto& options = differences.options();
+  if (options.empty()) return text + "every option is at its default, and as the file says\n";
+  return text + RenderTable(
+                    {MakeColumn("OPTION", options, false, [](const v1::DaemonOption& o) { return o.name(); }),
+                     MakeColumn("RUNNING", options, false, [](const v1::DaemonOption& o) { return o.value(); }),
+                     MakeColumn("FILE", options, false, FileText),
+                     MakeColumn("DEFAULT", options, false, [](const v1::DaemonOption& o) { return o.default_value(); }),
+                     MakeColumn("NOTE", options, false, NoteOn)},
+                    output);
+}
+
+int GetConfig(const DaemonOptions& options, const std::string& name) {
+  return Ask<v1::ListOptionsResponse>(
+      options, &Stub::ListOptions, v1::ListOptionsRequest(), [&](v1::ListOptionsResponse& answer) {
+        if (name.empty()) {
+          options.output.json ? PrintJson(ToJson(answer)) : fmt::print("{}", RenderOptions(answer, options.output));
+          return kExitOk;
+        }
+        const auto found = std::find_if(answer.options().begin(), answer.options().end(),
+                                        [&name](const v1::DaemonOption& option) { return option.name() == name; });
+        if (found == answer.options().end())
+          return Explain({Code::kNotFound, fmt::format("no option '{}'; tierctl config get lists all", name)});
+        if (!options.output.json) {
+          fmt::print("{}\n", Printable(found->value()));
+          return kExitOk;
+        }
+        const v1::DaemonOption option = *found;
+        answer.clear_options();
+        *answer.add_options() = option;
+        PrintJson(ToJson(answer));
+        return kExitOk;
+      });
+}
+
+int DiffConfig(const DaemonOptions& options) {
+  return Ask<v1::ListOptionsResponse>(options, &Stub::ListOptions, v1::ListOptionsRequest(),
+                                      [&](const v1::ListOptionsResponse& answer) {
+                                        const v1::ListOptionsResponse differences = DifferencesIn(answer);
+                                        if (options.output.json) {
+                                          PrintJson(ToJson(differences));
+                                        } else {
+                                          fmt::print("{}", RenderDifferences(differences, options.output));
+                                        }
+                                        return answer.file_error().empty() ? kExitOk : kExitFailure;
+                                      });
+}
+
+int SetConfig(const DaemonOptions& options, const std::string& name, const std::string& value) {
+  v1::SetOptionRequest request;
+  request.set_name(name);
+  request.set_value(value);
+  return Ask<v1::SetOptionResponse>(options, &Stub::SetOption, request, [&](const v1::SetOptionResponse& answer) {
+    if (options.output.json) {
+      PrintJson(ToJson(answer));
+      return kExitOk;
+    }
+    fmt::print("{} is {} until the next reload or restart; the configuration file is as it was\n",
+               Printable(answer.option().name()), Printable(answer.option().value()));
+    return kExitOk;
+  });
+}
+
+}  // namespace tier::tierctl

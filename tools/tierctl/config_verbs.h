@@ -1,0 +1,23 @@
+// The verbs of the running configuration. Each asks a daemon, prints its answer and returns an exit code.
+#pragma once
+
+#include <string>
+
+#include "libclient/control/channel.h"
+#include "tools/tierctl/daemon_options.h"
+#include "tools/tierctl/output.h"
+
+namespace tier::tierctl {
+
+// All options, or the value of one, as they hold now.
+int GetConfig(const DaemonOptions& options, const std::string& name);
+// Options that are not as in the file, or not at their defaults. kExitFailure: the file has a mistake.
+int DiffConfig(const DaemonOptions& options);
+int SetConfig(const DaemonOptions& options, const std::string& name, const std::string& value);
+
+// Of these, the options that DiffConfig shows.
+v1::ListOptionsResponse DifferencesIn(const v1::ListOptionsResponse& answer);
+std::string RenderOptions(const v1::ListOptionsResponse& answer, const OutputOptions& output);
+std::string RenderDifferences(const v1::ListOptionsResponse& differences, const OutputOptions& output);
+
+}  // namespace tier::tierctl
