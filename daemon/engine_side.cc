@@ -141,6 +141,7 @@ tiering::EngineOptions EngineOptionsOf(const config::Config& config) {
   options.write_behind_start = config.engine.write_behind;
   options.evict_start = config.engine.evict;
   options.prefetch_bytes_max = config.engine.prefetch_maximum;
+  options.stall_threshold = config.jobs.stall_threshold;
   return options;
 }
 

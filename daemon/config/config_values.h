@@ -77,6 +77,7 @@ struct JobsConfig {
   base::Duration reclaim_deadline{};
   std::string on_unreturned;    // charge, kill
   base::Duration idle_after{};  // 0: never.
+  base::Duration stall_threshold{};
   bool kills_keepers() const { return on_unreturned == "kill"; }
   friend bool operator==(const JobsConfig&, const JobsConfig&) = default;
 };

@@ -140,6 +140,11 @@ constexpr auto kOptions = std::to_array<Option>({
      "A job without a session, or without requests and leases for so long, is idle: what it holds in RAM and SSD\n"
      "has as well may be lent to jobs that could use it, and comes back as soon as it asks for it. 0s: never.",
      0, 24 * kHour},
+    {"jobs.stall_threshold", Kind::kDuration, Change::kAtRunTime, TIER_FIELD(jobs.stall_threshold), "\"10ms\"",
+     "A request that waits, or waited, so long is listed by tierctl job stalls, with what it waited for; of each job "
+     "the\n"
+     "last 128 that ended.",
+     0, kHour},
     {"metrics.listen", Kind::kAddress, Change::kAtRunTime, TIER_FIELD(metrics.listen), "\"auto\"",
      "Where Prometheus scrapes /metrics, ADDRESS:PORT; port 0 takes a free one (it is written to metrics.port in\n"
      "the socket directory); empty: nowhere. auto: 127.0.0.1:9464 for the daemon of /run/tierd, a free port of\n"

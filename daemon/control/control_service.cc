@@ -8,6 +8,7 @@
 #include "daemon/control/convert.h"
 #include "daemon/control/convert_quotas.h"
 #include "daemon/control/convert_settings.h"
+#include "daemon/control/convert_stalls.h"
 #include "daemon/control/page_token.h"
 #include "daemon/control/watch_reactor.h"
 
@@ -182,6 +183,14 @@ grpc::Status ControlService::SetOption(grpc::ServerContext* context, const v1::S
   const auto option = api_.SetOption(CallerOf(*context), request->name(), request->value());
   if (!option) return ToStatus(option.error(), context);
   ToMessage(*option, response->mutable_option());
+  return grpc::Status::OK;
+}
+
+grpc::Status ControlService::ListStalls(grpc::ServerContext* context, const v1::ListStallsRequest* request,
+                                        v1::ListStallsResponse* response) {
+  const auto report = api_.ListStalls(CallerOf(*context), request->job());
+  if (!report) return ToStatus(report.error(), context);
+  ToMessage(*report, response);
   return grpc::Status::OK;
 }
 

@@ -50,6 +50,8 @@ class ControlService final : public v1::ControlService::WithCallbackMethod_Watch
                            v1::ListOptionsResponse* response) override;
   grpc::Status SetOption(grpc::ServerContext* context, const v1::SetOptionRequest* request,
                          v1::SetOptionResponse* response) override;
+  grpc::Status ListStalls(grpc::ServerContext* context, const v1::ListStallsRequest* request,
+                          v1::ListStallsResponse* response) override;
   grpc::Status Drain(grpc::ServerContext* context, const v1::DrainRequest* request,
                      v1::DrainResponse* response) override;
   grpc::Status Undrain(grpc::ServerContext* context, const v1::UndrainRequest* request,

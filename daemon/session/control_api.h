@@ -17,6 +17,7 @@
 #include "daemon/session/settings.h"
 #include "daemon/tiering/api/options.h"
 #include "daemon/tiering/api/snapshot.h"
+#include "daemon/tiering/api/stalls.h"
 #include "proto/handshake.h"
 #include "proto/result.h"
 
@@ -152,6 +153,12 @@ struct Event {
   std::string message;  // One sentence.
 };
 
+struct StallReport {
+  tiering::StallList list;
+  base::TimePoint now;  // As of then, by the engine's clock and by that of the wall.
+  int64_t now_unix_ms = 0;
+};
+
 // The node as of one moment, for who watches all of it.
 struct NodeObservation {
   DaemonDescription daemon;
@@ -188,6 +195,8 @@ class ControlApi {
   // Admins only. What is set is durable, and holds for open jobs too, when it returns. Refusals: those of QuotaBook.
   virtual Status SetQuota(const Caller& caller, const QuotaTarget& target, const QuotaFields& fields) = 0;
   virtual Status ClearQuota(const Caller& caller, const QuotaTarget& target) = 0;
+  // Requests of the job that wait, or waited, for longer than EngineOptions::stall_threshold.
+  virtual Result<StallReport> ListStalls(const Caller& caller, const std::string& job) = 0;
   // The options of the daemon; for an admin with what the configuration file says, which is read for that.
   virtual Result<SettingsReport> ListOptions(const Caller& caller) = 0;
   // Admins only. The option as it is then, in all of the daemon, until the next reload or restart. INVALID,

@@ -226,6 +226,21 @@ Result<tiering::TensorPage> ControlServer::ListTensors(const Caller& caller, con
   return listed;
 }
 
+Result<StallReport> ControlServer::ListStalls(const Caller& caller, const std::string& name) {
+  return Ask<StallReport>([this, caller, name]() -> Result<StallReport> {
+    const auto job = parts_.jobs.registry().FindFor(caller, name);
+    if (!job) return std::unexpected(job.error());
+    const base::TimePoint now = parts_.clock.Now();
+    const auto wall = std::chrono::system_clock::now().time_since_epoch();
+    tiering::StallList list = parts_.jobs.engine().Stalls((*job)->id, now);
+    TIER_CHECK(list.stalls.size() <= tiering::kStallsKept + tiering::kWaitingListedMax, "{} stalls of job '{}'",
+               list.stalls.size(), name);
+    return StallReport{.list = std::move(list),
+                       .now = now,
+                       .now_unix_ms = std::chrono::duration_cast<std::chrono::milliseconds>(wall).count()};
+  });
+}
+
 const tiering::EngineSnapshot& ControlServer::Figures() {
   const base::TimePoint now = parts_.clock.Now();
   if (snapshot_rate_.MayTake(now)) {

@@ -93,6 +93,7 @@ class ControlServer final : public ControlApi {
   Result<QuotaReport> ListQuotas(const Caller& caller) override;
   Status SetQuota(const Caller& caller, const QuotaTarget& target, const QuotaFields& fields) override;
   Status ClearQuota(const Caller& caller, const QuotaTarget& target) override;
+  Result<StallReport> ListStalls(const Caller& caller, const std::string& job) override;
   Result<SettingsReport> ListOptions(const Caller& caller) override;
   Result<OptionState> SetOption(const Caller& caller, const std::string& name, const std::string& value) override;
   Status Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) override;

@@ -33,6 +33,7 @@
 #include "daemon/tiering/pieces/recency.h"
 #include "daemon/tiering/requests/capacity.h"
 #include "daemon/tiering/requests/scattered_room.h"
+#include "daemon/tiering/requests/stalls.h"
 #include "daemon/tiering/requests/submit.h"
 #include "daemon/tiering/requests/waiting.h"
 #include "daemon/tiering/tables/storage_capacity.h"
@@ -490,6 +491,7 @@ void Engine::SetOptions(const EngineOptions& options) { ChangeOptions(state_->ta
 EngineSnapshot Engine::Snapshot() const { return TakeSnapshot(state_->tables); }
 uint64_t Engine::HeldMetadata() const { return tiering::HeldMetadata(state_->tables); }
 JobCounters Engine::Counters(JobId job) const { return CountersOf(state_->tables, job); }
+StallList Engine::Stalls(JobId id, base::TimePoint now) const { return ListStalls(state_->tables, id, now); }
 PoolView Engine::Pool() const { return ViewPool(state_->tables); }
 TensorPage Engine::Tensors(JobId job, uint32_t from, size_t max) const {
   return ListTensors(state_->tables, job, from, max);

@@ -56,6 +56,7 @@ class Engine final : public EnginePort {
   Status PurgeDevice(const std::string& uuid, Purged done) override;
   EngineSnapshot Snapshot() const override;
   JobCounters Counters(JobId job) const override;
+  StallList Stalls(JobId job, base::TimePoint now) const override;
   PoolView Pool() const override;
   TensorPage Tensors(JobId job, uint32_t from, size_t max) const override;
   std::vector<StoredManifest> StoredManifests(const std::string& prefix, size_t max) const override;

@@ -25,6 +25,7 @@ LEFT: dict[str, dict[str, Any]] = {
     "jobs": {
         "max_sessions": 8, "max_jobs_per_uid": 8, "max_attaches_per_second": 10, "max_tensors": 100, "max_leases": 50,
         "max_metadata": "2MiB", "max_ssd_per_uid": "200MiB", "reclaim_deadline": "5s", "idle_after": "1s",
+        "stall_threshold": "5ms",
     },
     "log": {"level": "debug", "format": "journal"},
 }  # fmt: skip
@@ -33,6 +34,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "jobs": {
         "max_sessions": 100, "max_jobs_per_uid": 16, "max_attaches_per_second": 90, "max_tensors": 1000,
         "max_leases": 500, "max_metadata": "1GiB", "max_ssd_per_uid": 0, "reclaim_deadline": "60s", "idle_after": "0s",
+        "stall_threshold": "1s",
     },
     "log": {"level": "info", "format": "text"},
 }  # fmt: skip

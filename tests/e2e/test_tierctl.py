@@ -32,7 +32,7 @@ HOSTILE = {
 VERBS = (
     ["status"], ["job", "list"], ["job", "names"], ["job", "show", "hostile"], ["tensor", "list", "hostile"],
     ["device", "list"], ["pool", "map"], ["top", "--once", "--interval", "0.1"], ["events"], ["doctor"],
-    ["config", "get"], ["config", "diff"],
+    ["config", "get"], ["config", "diff"], ["job", "stalls", "hostile"],
 )  # fmt: skip
 
 

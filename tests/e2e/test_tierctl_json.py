@@ -66,6 +66,7 @@ def busy() -> Iterator[dict[str, Any]]:
             ask("job names", "job", "names")
             ask("job show JOB", "job", "show", "train")
             ask("job set JOB", "job", "set", "train", "--limit", "16MiB")
+            ask("job stalls JOB", "job", "stalls", "train")
             ask("job open JOB", "job", "open", "opened")
             ask("job remove JOB", "job", "remove", "opened")
             ask("tensor list JOB", "tensor", "list", "train")

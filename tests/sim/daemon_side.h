@@ -65,6 +65,7 @@ class DaemonSide final : public EnginePort, public ReplySink, private session::S
   void SetQuota(uint32_t uid, const UserQuota& quota) override { engine_->SetQuota(uid, quota); }
   uint64_t StorageOf(uint32_t uid) const override { return engine_->StorageOf(uid); }
   void SetOptions(const EngineOptions& options) override { engine_->SetOptions(options); }
+  StallList Stalls(JobId job, base::TimePoint now) const override { return engine_->Stalls(job, now); }
   void CloseJob(JobId job, const std::string& reason, bool purge) override { engine_->CloseJob(job, reason, purge); }
   Status OpenSession(SessionId session, JobId job) override { return engine_->OpenSession(session, job); }
   void SetNode(SessionId session, int node) override { engine_->SetNode(session, node); }

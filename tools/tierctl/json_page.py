@@ -133,6 +133,7 @@ def verbs() -> dict[str, Shape]:
         "job show JOB": of["Job"],
         "job open JOB": of["Job"],
         "job set JOB": of["Job"],
+        "job stalls JOB": of["ListStallsResponse"],
         "job remove JOB": {"removed": Field("string")},
         "tensor list JOB": tensors,
         "tensor show JOB TENSOR": {"tensors": Field("array of Tensor")},

@@ -21,6 +21,7 @@
 #include "tools/tierctl/job_verbs.h"
 #include "tools/tierctl/pool_verbs.h"
 #include "tools/tierctl/quota_verbs.h"
+#include "tools/tierctl/stall_verbs.h"
 #include "tools/tierctl/top.h"
 #include "tools/tierctl/words.h"
 
@@ -61,6 +62,7 @@ struct Arguments {
   bool named = false;
   bool purge = false;
   bool lost = false;
+  bool longest = false;
 };
 
 // Its own description is left out of the help, where the option's words say it.
@@ -210,9 +212,12 @@ class CommandLine {
     });
     CLI::App* set = Verb(noun, "set", "Change guarantees or limits",
                          [this] { return WithChange([this](const JobChange& c) { return ChangeJob(c); }); });
+    CLI::App* stalls = Verb(noun, "stalls", "Requests that wait, or waited, for long: for which tensor, and for what",
+                            [this] { return ShowStalls(args_.daemon, args_.job, args_.longest); });
+    stalls->add_flag("--longest", args_.longest, "The longest first, instead of the newest");
     CLI::App* remove = Verb(noun, "remove", "End a job's sessions and free its tensors",
                             [this] { return RemoveJob(args_.daemon, args_.job, args_.purge); });
-    for (CLI::App* verb : {show, open, set, remove}) verb->add_option("job", args_.job, kJobHelp)->required();
+    for (CLI::App* verb : {show, open, set, stalls, remove}) verb->add_option("job", args_.job, kJobHelp)->required();
     for (CLI::App* verb : {open, set}) {
       verb->add_option("--guarantee", args_.guarantee, "RAM that it always gets, such as 16GiB")->type_name("SIZE");
       verb->add_option("--limit", args_.limit, "RAM that it may never exceed; 0: none")->type_name("SIZE");
@@ -230,6 +235,11 @@ class CommandLine {
     Examples(open, {"job open train --guarantee 16GiB", "job open nightly --named --limit 64GiB",
                     "job open step-4711 --uid 1001 --guarantee 64GiB"});
     Examples(set, {"job set train --limit 32GiB", "job set 1001/train --guarantee 8GiB --ssd-limit 0"});
+    Examples(
+        stalls, {"job stalls train", "job stalls 1001/train --longest"},
+        "Long is what jobs.stall_threshold says (tierctl config set jobs.stall_threshold 1s). RAM: room within the\n"
+        "job's share; SSD read, SSD write; lease: another lease, or an update that is not finished; budget: the\n"
+        "work of the engine's turns; queue: behind other requests of the job.\n\n");
     Examples(remove, {"job remove train", "job remove --purge 1001/train"});
   }
 

@@ -12,6 +12,7 @@
 #include "daemon/tiering/api/options.h"
 #include "daemon/tiering/api/request.h"
 #include "daemon/tiering/api/snapshot.h"
+#include "daemon/tiering/api/stalls.h"
 
 namespace tier::tiering {
 
@@ -89,7 +90,9 @@ class EnginePort {
 
   virtual EngineSnapshot Snapshot() const = 0;
   virtual JobCounters Counters(JobId job) const = 0;  // As in Snapshot, without the work for all other jobs.
-  virtual PoolView Pool() const = 0;                  // A look at each window and each job, as in Snapshot.
+  // Of its requests. `now`: not before the last turn.
+  virtual StallList Stalls(JobId job, base::TimePoint now) const = 0;
+  virtual PoolView Pool() const = 0;  // A look at each window and each job, as in Snapshot.
   // Some of the job's tensors, at most `max`, in no order. `from`: 0, or TensorPage::next of the page before.
   virtual TensorPage Tensors(JobId job, uint32_t from, size_t max) const = 0;
   // Manifests whose keys begin with `prefix`, in the order of the keys.

@@ -69,6 +69,8 @@ struct EngineOptions {
   uint64_t hash_seed = 0;                      // Of the tensor table. Secret: clients choose the ids.
   WorkUnits work;
   uint64_t prefetch_bytes_max = 0;  // In flight for one job; 0: a quarter of its share.
+  // A request that waited for so long is kept in the list of its job (requests/stalls.h).
+  base::Duration stall_threshold = std::chrono::milliseconds(10);
 };
 
 inline constexpr uint32_t kMoveBlocks = 8;  // Of MoveMemory that are used at most: pieces on their way at a time.

@@ -24,8 +24,8 @@ enum class StallCause : uint8_t {
 inline constexpr size_t kStallCauses = 6;
 using StallParts = std::array<base::Duration, kStallCauses>;
 
-inline constexpr size_t kStallsKept = 128;         // Of each job; then the oldest goes.
-inline constexpr size_t kWaitingListedMax = 256;   // Of each job, those that came first.
+inline constexpr size_t kStallsKept = 128;        // Of each job; then the oldest goes.
+inline constexpr size_t kWaitingListedMax = 256;  // Of each job, those that came first.
 
 struct Stall {
   SessionId session{};

@@ -16,6 +16,7 @@ void ChangeOptions(Tables& tables, const EngineOptions& options) {
   now.write_behind_start = options.write_behind_start;
   now.evict_start = options.evict_start;
   now.prefetch_bytes_max = options.prefetch_bytes_max;
+  now.stall_threshold = options.stall_threshold;
   tables.metadata.SetLimit(options.metadata_bytes_per_uid_max);
   // Write-behind, evictions and prefetches follow the new limits only where a job is looked at.
   for (JobState* job : tables.jobs.open()) tables.jobs.NeedMaintenance(*job);

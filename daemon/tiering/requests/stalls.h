@@ -1,6 +1,6 @@
 // Stalls of requests: what a request that waits is waiting for, as its places in the WaitTable tell, and which of them
-// waited long enough to be kept. Time passes from turn to turn: what begins and ends within one took none. Engine thread
-// only.
+// waited long enough to be kept. Time passes from turn to turn: what begins and ends within one took none. Engine
+// thread only.
 #pragma once
 
 #include "daemon/tiering/tables/tables.h"

@@ -15,6 +15,7 @@
 #include "daemon/tiering/requests/releases.h"
 #include "daemon/tiering/requests/replace.h"
 #include "daemon/tiering/requests/scans.h"
+#include "daemon/tiering/requests/stalls.h"
 
 namespace tier::tiering {
 namespace {
@@ -53,6 +54,7 @@ void CountRanges(Tables& tables, const Waiter& waiter) {
 void GrantWaiter(Tables& tables, Waiter& waiter) {
   CountRanges(tables, waiter);
   CountWait(tables, waiter);
+  RecordStall(tables, waiter, Code::kOk);
   const Ask ask = AskOf(tables, waiter);
   if (ask.op == Op::kFree) {
     AnswerValue(tables, *ask.session, ask.sequence, ask.op, DetachAll(tables, ask.items));
@@ -76,6 +78,7 @@ void Drop(Tables& tables, Waiter& waiter) {
 }
 
 void FinishWaiter(Tables& tables, Waiter& waiter, uint64_t value) {
+  RecordStall(tables, waiter, Code::kOk);
   AnswerValue(tables, tables.AskerOf(waiter), waiter.sequence, waiter.op, value);
   Remove(tables, waiter);
 }
@@ -85,6 +88,7 @@ void RefuseWaiter(Tables& tables, Waiter& waiter, Refusal refusal, uint64_t item
   if (session.ending()) return Drop(tables, waiter);
   const Answered to{waiter.sequence, waiter.op, item};
   CountWait(tables, waiter);
+  RecordStall(tables, waiter, refusal.code);
   // It is removed next. NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
   const std::vector<WaitItem> items = waiter.items;
   Remove(tables, waiter);
@@ -94,7 +98,7 @@ void RefuseWaiter(Tables& tables, Waiter& waiter, Refusal refusal, uint64_t item
 
 // As the unit that worked on it reports.
 void End(Tables& tables, Waiter& waiter, Outcome outcome) {
-  if (outcome.progress == Progress::kWaits) return;
+  if (outcome.progress == Progress::kWaits) return NoteWait(tables, waiter);
   if (tables.AskerOf(waiter).ending()) return Drop(tables, waiter);
   switch (outcome.progress) {
     case Progress::kWaits: return;
@@ -197,6 +201,7 @@ void Enqueue(Tables& tables, const Ask& ask, Enqueued request) {
   ask.session->requests.StartWait(std::holds_alternative<ReleaseWait>(waiter.kind));
   if (!tables.work.TrySpend(waiter.work_cost)) {
     tables.WaitForNextTurn(waiter);
+    NoteWait(tables, waiter);
   } else if (request.known) {
     End(tables, waiter, AdvanceLease(tables, waiter, &*request.known));
   } else {
@@ -230,9 +235,10 @@ void RunWaiters(Tables& tables, JobState& job) {
   for (uint32_t round = 0; round < kRoundsMax; ++round) {
     uint64_t given = 0;
     while (const uint64_t number = tables.waits.NextReady(job)) {
-      const Waiter& next = *tables.waits.Find(number);
+      Waiter& next = *tables.waits.Find(number);
       const uint32_t paid = PaysAtOnce(next) ? kWaiterCost : 0;
       if (!tables.work.TrySpend(CostOfLook(next) + paid)) {
+        NoteNoWork(tables, next);
         tables.waits.GiveAgain(job);
         tables.turn.NoteProgress();
         return;

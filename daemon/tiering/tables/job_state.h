@@ -22,6 +22,7 @@
 #include "daemon/tiering/tables/metadata_charge.h"
 #include "daemon/tiering/tables/policy.h"
 #include "daemon/tiering/tables/session_state.h"
+#include "daemon/tiering/tables/stall_clock.h"
 #include "daemon/tiering/tables/waiter.h"
 
 namespace tier::tiering {
@@ -88,6 +89,7 @@ struct JobState {
   PrefetchQueue prefetches;
   PrefetchAge prefetch_age;
   Claims claims;
+  JobStalls stalls;
 
   uint64_t used_pages() const { return pool.used_pages() - moves.extra_pages(); }  // By its pieces.
 };

@@ -57,15 +57,43 @@ Waiter* WaitTable::Find(uint64_t number) {
   return found == entries_.end() ? nullptr : &found->second.waiter;
 }
 
+const Waiter* WaitTable::Find(uint64_t number) const {
+  const auto found = entries_.find(number);
+  return found == entries_.end() ? nullptr : &found->second.waiter;
+}
+
 WaitTable::Entry& WaitTable::EntryOf(uint64_t number) {
   const auto found = entries_.find(number);
   TIER_CHECK(found != entries_.end(), "no request {} waits", number);
   return found->second;
 }
 
-std::vector<uint64_t> WaitTable::ListJob(const JobState& job) const {
-  const Queue& queue = QueueOf(job);
-  return {queue.all.begin(), queue.all.end()};
+std::vector<uint64_t> WaitTable::ListJob(const JobState& job, size_t max) const {
+  const std::set<uint64_t>& all = QueueOf(job).all;
+  return {all.begin(), max >= all.size() ? all.end() : std::next(all.begin(), static_cast<ptrdiff_t>(max))};
+}
+
+WaitTable::Standing WaitTable::StandingOf(uint64_t number) const {
+  const Entry& entry = entries_.at(number);
+  TIER_CHECK(!entry.running, "request {} is running", number);
+  Standing standing;
+  if (!entry.places.empty()) {
+    const Place place = entry.places.front();
+    standing.tensor = place.tensor;
+    if (place.piece != kWhole) standing.piece = place.piece;
+  }
+  if (entry.ready) {
+    standing.lack = Lack::kWork;
+  } else if (entry.reads_left != 0) {
+    standing.lack = Lack::kReads;
+  } else if (entry.room) {
+    standing.lack = entry.lacking_pages != 0 ? Lack::kRoom : entry.closes_at != kNever ? Lack::kLeases : Lack::kTurn;
+  } else if (entry.write || entry.store) {
+    standing.lack = Lack::kWrite;
+  } else if (!entry.places.empty()) {
+    standing.lack = Lack::kPlace;
+  }
+  return standing;
 }
 
 std::vector<uint64_t> WaitTable::ListSession(uint16_t session_index) const {

@@ -51,10 +51,11 @@ class WaitTable {
   void Remove(uint64_t number);          // REQUIRES: there.
   static void Recharge(Waiter& waiter);  // Its items have changed.
   Waiter* Find(uint64_t number);
+  const Waiter* Find(uint64_t number) const;
   size_t size() const { return entries_.size(); }
   bool empty(const JobState& job) const { return QueueOf(job).all.empty(); }
-  // Numbers in the order of arrival.
-  std::vector<uint64_t> ListJob(const JobState& job) const;
+  // Numbers in the order of arrival, at most `max`.
+  std::vector<uint64_t> ListJob(const JobState& job, size_t max = SIZE_MAX) const;
   std::vector<uint64_t> ListSession(uint16_t session_index) const;
   uint64_t FirstOfSession(uint16_t session_index) const;  // 0: there is none.
 
@@ -97,6 +98,15 @@ class WaitTable {
     std::optional<base::TimePoint> closes_at;
   };
   void WaitForRoom(uint64_t number, const RoomWait& wait);
+
+  // What a waiter lacks, as far as its places tell: by the first of them. REQUIRES: it is not running.
+  enum class Lack : uint8_t { kTurn, kRoom, kLeases, kReads, kWrite, kWork, kPlace };
+  struct Standing {
+    Lack lack = Lack::kTurn;
+    TensorIndex tensor = kNoTensor;  // kNoTensor: it stands at none.
+    std::optional<uint32_t> piece;   // None: it stands at the tensor as a whole.
+  };
+  Standing StandingOf(uint64_t number) const;
 
   // Room. A waiter that came before `number` waits for room.
   bool RoomTakenBefore(const JobState& job, uint64_t number) const;

@@ -20,6 +20,7 @@
 #include "daemon/tiering/api/request.h"
 #include "daemon/tiering/tables/metadata_charge.h"
 #include "daemon/tiering/tables/outcome.h"
+#include "daemon/tiering/tables/stall_clock.h"
 #include "daemon/tiering/tables/tensor_range.h"
 
 namespace tier::tiering {
@@ -140,6 +141,7 @@ struct Waiter {
   base::TimePoint arrived;
   base::TimePoint deadline;
   bool timed = false;  // arrived and deadline are set: by the first turn after it came.
+  StallClock stall;    // requests/stalls.h
   std::vector<WaitItem> items;
   WaitKind kind;
 

@@ -116,6 +116,13 @@ class FakeControlApi final : public session::ControlApi {
     quotas_cleared.push_back(target);
     return {};
   }
+  Result<session::StallReport> ListStalls(const session::Caller& caller, const std::string& job) override {
+    const std::lock_guard lock(mutex_);
+    callers.push_back(caller);
+    if (std::ranges::none_of(jobs, [&](const auto& each) { return each.name == job; }))
+      return Fail(Code::kNotFound, "no job " + job);
+    return stalls;
+  }
   Result<session::SettingsReport> ListOptions(const session::Caller& caller) override {
     const std::lock_guard lock(mutex_);
     callers.push_back(caller);
@@ -207,6 +214,7 @@ class FakeControlApi final : public session::ControlApi {
   std::vector<std::string> purged;       // Devices.
   std::vector<std::string> purged_jobs;  // The answer.
   session::SettingsReport settings;
+  session::StallReport stalls;
   session::QuotaReport quota_report;
   std::vector<std::pair<session::QuotaTarget, session::QuotaFields>> quotas_set;
   std::vector<session::QuotaTarget> quotas_cleared;

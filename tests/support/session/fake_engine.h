@@ -58,6 +58,7 @@ class FakeEngine final : public tiering::EnginePort {
   std::map<uint32_t, tiering::UserQuota> quotas;  // As SetQuota said last, by uid.
   std::map<uint32_t, uint64_t> storage;           // StorageOf, by uid.
   std::vector<tiering::EngineOptions> options_set;
+  tiering::StallList stalls;              // Of every job.
   std::map<uint64_t, uint64_t> sessions;  // To their jobs.
   std::map<uint64_t, int> nodes;          // Of sessions.
   std::vector<SubmittedRequest> submitted;
@@ -93,6 +94,7 @@ class FakeEngine final : public tiering::EnginePort {
   }
   void SetQuota(uint32_t uid, const tiering::UserQuota& quota) override { quotas[uid] = quota; }
   void SetOptions(const tiering::EngineOptions& options) override { options_set.push_back(options); }
+  tiering::StallList Stalls(tiering::JobId, base::TimePoint) const override { return stalls; }
   uint64_t StorageOf(uint32_t uid) const override {
     const auto found = storage.find(uid);
     return found == storage.end() ? 0 : found->second;

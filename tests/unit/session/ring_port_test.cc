@@ -369,6 +369,7 @@ TEST_F(RingPortTest, SteadyStateAllocatesNothing) {
     void SetQuota(uint32_t, const tiering::UserQuota&) override {}
     uint64_t StorageOf(uint32_t) const override { return 0; }
     void SetOptions(const tiering::EngineOptions&) override {}
+    tiering::StallList Stalls(tiering::JobId, base::TimePoint) const override { return {}; }
     void CloseJob(tiering::JobId, const std::string&, bool) override {}
     Status OpenSession(tiering::SessionId, tiering::JobId) override { return {}; }
     void SetNode(tiering::SessionId, int) override {}
