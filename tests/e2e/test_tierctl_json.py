@@ -60,6 +60,7 @@ def busy() -> Iterator[dict[str, Any]]:
             ask("status", "status")
             ask("doctor", "doctor")
             ask("version", "version")
+            ask("report", "report", "-o", disk / "report.tar.gz")
             ask("top --once", "top", "--once", "--interval", "0.1")
             ask("events", "events")
             ask("job list", "job", "list")

@@ -276,18 +276,6 @@ bool UnderSystemd(const Machine& machine) {
           exists("/etc/systemd/system/tierd.service"));
 }
 
-Json ToJson(const std::vector<Finding>& findings) {
-  Json document = Json::array();
-  for (const Finding& f : findings) {
-    document.push_back({{"check", f.check},
-                        {"verdict", kVerdictWords[static_cast<int>(f.verdict)]},
-                        {"found", f.found},
-                        {"remedy", f.remedy},
-                        {"advice", f.advice}});
-  }
-  return document;
-}
-
 void PrintFindings(const std::vector<Finding>& findings, const OutputOptions& output) {
   for (const Finding& f : findings) {
     const std::string word = fmt::format("{:<8}", kVerdictWords[static_cast<int>(f.verdict)]);
@@ -378,7 +366,19 @@ int ExitCodeOf(const std::vector<Finding>& findings) {
   return worst == Verdict::kDegraded ? kExitDegraded : kExitOk;
 }
 
-int Doctor(const DaemonOptions& options) {
+Json ToJson(const std::vector<Finding>& findings) {
+  Json document = Json::array();
+  for (const Finding& f : findings) {
+    document.push_back({{"check", f.check},
+                        {"verdict", kVerdictWords[static_cast<int>(f.verdict)]},
+                        {"found", f.found},
+                        {"remedy", f.remedy},
+                        {"advice", f.advice}});
+  }
+  return document;
+}
+
+std::vector<Finding> Diagnose(const DaemonOptions& options) {
   const Machine machine = ThisMachine();
   std::vector<Finding> findings = Examine(machine);
   v1::GetStatusResponse answered;
@@ -390,6 +390,11 @@ int Doctor(const DaemonOptions& options) {
   } else {
     findings.push_back(WithoutDaemon(machine, answer.error(), SocketIsNamed(options)));
   }
+  return findings;
+}
+
+int Doctor(const DaemonOptions& options) {
+  const std::vector<Finding> findings = Diagnose(options);
   options.output.json ? PrintJson({{"findings", ToJson(findings)}}) : PrintFindings(findings, options.output);
   return ExitCodeOf(findings);
 }

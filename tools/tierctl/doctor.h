@@ -15,10 +15,7 @@
 #include "daemon/storage/sizing.h"
 #include "proto/result.h"
 #include "tools/tierctl/daemon_options.h"
-
-namespace tier::v1 {
-class NodeStatus;
-}
+#include "tools/tierctl/message_json.h"
 
 namespace tier::tierctl {
 
@@ -58,6 +55,9 @@ Finding WithoutDaemon(const Machine& machine, const Error& error, bool named);
 std::vector<Finding> WithDaemon(std::vector<Finding> findings, const v1::NodeStatus& status, const std::string& socket);
 // 0 with notes, 6 degraded, 1 bad.
 int ExitCodeOf(const std::vector<Finding>& findings);
+// All of that for this machine and the daemon that answers, if one does.
+std::vector<Finding> Diagnose(const DaemonOptions& options);
+Json ToJson(const std::vector<Finding>& findings);
 int Doctor(const DaemonOptions& options);
 
 }  // namespace tier::tierctl

@@ -54,6 +54,10 @@ int ShowRecent(const DaemonOptions& options, uint64_t since) {
 
 }  // namespace
 
+Error ReadRecent(const DaemonOptions& options, uint64_t since, const std::function<void(const v1::Event&)>& show) {
+  return ReadStream(options, {.since = since, .recent_only = true}, show);
+}
+
 std::string EventText(const v1::Event& event, const OutputOptions& output) {
   const auto seconds = static_cast<std::time_t>(event.event_time().seconds());
   std::tm local{};

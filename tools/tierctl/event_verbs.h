@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -18,6 +19,9 @@ struct EventsOptions {
 // The recent ones; or with `follow` what comes from now on, or behind `since`. Then, where the daemon goes away, it
 // waits for the next one and goes on behind the last event, until it is interrupted.
 int ShowEvents(const DaemonOptions& options, const EventsOptions& events);
+
+// Hands on those that the daemon has kept behind `since`. How that ended: OK, or why it broke off.
+Error ReadRecent(const DaemonOptions& options, uint64_t since, const std::function<void(const v1::Event&)>& show);
 
 // "2026-11-24 12:00:01  job_opened  job 'train' of uid 1000 opened", in the local time.
 std::string EventText(const v1::Event& event, const OutputOptions& output);

@@ -100,7 +100,8 @@ def verbs() -> dict[str, Shape]:
         "path": Field("string"), "uuid": Field("string"), "size_bytes": Field("number"),
         "capacity_bytes": Field("number"), "commit": Field("number"), "block_device": Field("true or false"),
     }  # fmt: skip
-    PARTS.update(TopJob=top_job, TopDevice=top_device, Finding=finding)
+    missing_file = {"file": Field("string"), "reason": Field("string")}
+    PARTS.update(TopJob=top_job, TopDevice=top_device, Finding=finding, MissingFile=missing_file)
     jobs = {key: field for key, field in of["ListJobsResponse"].items() if key != "next_page_token"}
     tensors = {
         "tensors": Field("array of Tensor"),
@@ -110,6 +111,10 @@ def verbs() -> dict[str, Shape]:
     return {
         "status": of["NodeStatus"] | degraded,
         "doctor": {"findings": Field("array of Finding")},
+        "report": {
+            "report": Field("string", "the file"), "files": Field("array of string", "in it"),
+            "missing": Field("array of MissingFile"),
+        },
         "version": {"tierctl": Field("string"), "tierd": Field("string or null", "null: it does not answer")},
         "drain": {"drained": Field("string", 'the job; "": the daemon')},
         "drain JOB": {"drained": Field("string", 'the job; "": the daemon')},

@@ -21,6 +21,7 @@
 #include "tools/tierctl/job_verbs.h"
 #include "tools/tierctl/pool_verbs.h"
 #include "tools/tierctl/quota_verbs.h"
+#include "tools/tierctl/report.h"
 #include "tools/tierctl/stall_verbs.h"
 #include "tools/tierctl/top.h"
 #include "tools/tierctl/words.h"
@@ -40,6 +41,7 @@ struct Arguments {
   std::string uuid;
   std::string shell;
   std::string svg;
+  std::string report;
   std::string guarantee;
   std::string limit;
   std::string ssd_guarantee;
@@ -144,6 +146,14 @@ class CommandLine {
     Examples(Verb(&app_, "doctor", "What this machine lacks, and the line to paste that grants it",
                   [this] { return Doctor(args_.daemon); }),
              {"doctor"});
+    CLI::App* report =
+        Verb(&app_, "report", "Write a file for who is to help: daemon, machine and log, without secrets",
+             [this] { return WriteReport(args_.daemon, args_.report); });
+    report->add_option("--output,-o", args_.report, "The file (default: tierd-report-HOST-TIME.tar.gz here)")
+        ->type_name("FILE");
+    Examples(report, {"report", "report -o /tmp/report.tar.gz"},
+             "It has no job token and no byte of a tensor, but names of jobs and tensors, uids and paths. As root it\n"
+             "has more. Without a daemon it has less: README.txt in it says what is missing, and why.\n\n");
     Examples(
         Verb(&app_, "version", "Versions of tierctl and of the daemon", [this] { return ShowVersion(args_.daemon); }),
         {"version"});

@@ -1,0 +1,104 @@
+"""`tierctl report`: the bundle has what helps, none of the tokens that exist, and no byte of a tensor."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import stat
+import subprocess
+import tarfile
+
+import launcher
+import pytest
+
+import tierd
+
+PROGRAM = launcher.BUILD / "tools/tierctl/tierctl"
+FILES = {
+    "README.txt", "version.json", "status.json", "devices.json", "config-running.json", "config-file.toml", "jobs.json",
+    "stalls.json", "pool.json", "quotas.json", "events.json", "metrics.txt", "doctor.json", "kernel/version",
+    "kernel/meminfo", "kernel/settings", "kernel/mounts", "kernel/limits", "kernel/cgroup",
+}  # fmt: skip
+MAY_LACK = {"log.txt", "kernel/pressure-memory", "kernel/pressure-io"}
+SECRET = b"these bytes are of a tensor and of nobody else"
+
+
+def report(socket: pathlib.Path, path: pathlib.Path) -> subprocess.CompletedProcess[str]:
+    if not PROGRAM.exists():
+        pytest.skip(f"needs a build: {PROGRAM} is not there")
+    command = [str(PROGRAM), "--socket", str(socket), "report", "-o", str(path)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def unpacked(path: pathlib.Path) -> dict[str, bytes]:
+    """The files of the bundle by their names in its one folder."""
+    found = {}
+    with tarfile.open(path, "r:gz") as bundle:
+        for member in bundle.getmembers():
+            assert member.uid == member.gid == 0 and member.name.startswith("tierd-report-"), member
+            if not member.isfile():
+                assert member.isdir(), member
+                continue
+            file = bundle.extractfile(member)
+            assert file
+            found[member.name.split("/", 1)[1]] = file.read()
+    return found
+
+
+def test_a_bundle_has_what_helps_and_no_secret(own_daemon: launcher.Running, tmp_path: pathlib.Path) -> None:
+    config = own_daemon.directory / "tierd.toml"
+    planted = os.urandom(32).hex()
+    with (
+        tierd.connect(job="one", socket=own_daemon.socket) as one,
+        tierd.connect(job="two", socket=own_daemon.socket, named=True) as two,
+    ):
+        one.put("weights", SECRET * 1000)
+        two.put("other", SECRET)
+        tokens = [one.session.token, two.session.token, planted]
+        config.write_text(f'{config.read_text()}\n# password = "hunter2"\n# was {planted}\n')
+        path = tmp_path / "report.tar.gz"
+        done = report(own_daemon.directory, path)
+        assert done.returncode == 0 and str(path) in done.stdout, done
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    files = unpacked(path)
+    assert files.keys() - MAY_LACK == FILES, files.keys() ^ FILES
+    whole = b"\n".join(files.values())
+    for token in tokens:
+        assert token and token.encode() not in whole and token.upper().encode() not in whole
+    assert b"hunter2" not in whole and SECRET not in whole
+
+    status, jobs = json.loads(files["status.json"]), json.loads(files["jobs.json"])
+    assert status["status"]["pid"] == own_daemon.pid and status["status"]["devices"]
+    assert {job["name"] for job in jobs["jobs"]} == {"one", "two"} and "token" not in jobs["jobs"][0]
+    options = json.loads(files["config-running.json"])
+    assert options["file"] == str(config) and len(options["options"]) > 30
+    assert b"[arena]" in files["config-file.toml"] and b"<masked>" in files["config-file.toml"]
+    assert any(event["kind"] == "job_opened" for event in json.loads(files["events.json"])["events"])
+    assert b"tierd_arena_bytes" in files["metrics.txt"] and json.loads(files["pool.json"])["owners"]
+    assert json.loads(files["doctor.json"])["findings"] and len(json.loads(files["stalls.json"])) == 3
+    assert b"MemTotal" in files["kernel/meminfo"] and b"Max locked memory" in files["kernel/limits"]
+    assert str(status["status"]["devices"][0]["path"]).encode() in files["kernel/mounts"]
+    assert files["README.txt"].count(b" bytes)") == len(files) - 1
+
+
+def test_a_file_that_is_there_is_not_replaced(own_daemon: launcher.Running, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "report.tar.gz"
+    path.write_text("mine")
+    done = report(own_daemon.directory, path)
+    assert done.returncode == 5 and "ALREADY_EXISTS" in done.stderr, done
+    assert path.read_text() == "mine"
+    missing = report(own_daemon.directory, tmp_path / "no/such/folder.tar.gz")
+    assert missing.returncode != 0 and "cannot write" in missing.stderr
+
+
+def test_without_a_daemon_it_says_what_is_missing(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "report.tar.gz"
+    done = report(tmp_path, path)
+    assert done.returncode == 0 and "missing: status.json: " in done.stdout, done
+    files = unpacked(path)
+    assert {"README.txt", "version.json", "doctor.json", "kernel/meminfo", "kernel/settings"} <= files.keys()
+    readme = files["README.txt"].decode()
+    for name in ("status.json", "jobs.json", "events.json", "metrics.txt", "kernel/cgroup"):
+        assert name not in files and f"  {name}: " in readme
+    assert json.loads(files["version.json"])["tierd"] is None

@@ -1,0 +1,190 @@
+// See report_text.h.
+#include "tools/tierctl/report_text.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+#include <fmt/format.h>
+
+namespace tier::tierctl {
+namespace {
+
+constexpr size_t kTokenDigits = 64;
+constexpr std::array<std::string_view, 7> kSecretNames = {"token",      "secret",  "password",   "passwd",
+                                                          "credential", "api_key", "private_key"};
+// What tierctl doctor reads, and what else decides how much memory and how many files a daemon gets.
+constexpr std::array<const char*, 14> kSettings = {"/proc/sys/vm/nr_hugepages",
+                                                   "/proc/sys/vm/overcommit_memory",
+                                                   "/proc/sys/vm/max_map_count",
+                                                   "/proc/sys/vm/swappiness",
+                                                   "/proc/sys/vm/zone_reclaim_mode",
+                                                   "/proc/sys/kernel/io_uring_disabled",
+                                                   "/proc/sys/kernel/numa_balancing",
+                                                   "/proc/sys/kernel/threads-max",
+                                                   "/proc/sys/fs/file-max",
+                                                   "/proc/sys/fs/nr_open",
+                                                   "/sys/kernel/mm/transparent_hugepage/enabled",
+                                                   "/sys/kernel/mm/transparent_hugepage/shmem_enabled",
+                                                   "/sys/kernel/mm/transparent_hugepage/defrag",
+                                                   "/sys/devices/system/node/online"};
+constexpr std::array<const char*, 8> kGroupFiles = {"memory.max",    "memory.high", "memory.low", "memory.current",
+                                                    "memory.events", "cpu.max",     "io.max",     "pids.max"};
+
+Result<std::string> ReadText(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  if (file) text << file.rdbuf();
+  if (!file) return Fail(Code::kNotFound, fmt::format("cannot read {}: {}", path, std::strerror(errno)));
+  return text.str();
+}
+
+void AddFile(const std::string& root, const std::string& path, const std::string& name, Bundle* bundle) {
+  const auto text = ReadText(root + path);
+  text ? bundle->Add(name, *text) : bundle->Miss(name, text.error().message);
+}
+
+// "/a/b" is below "/a" and "/".
+bool IsBelow(std::string_view path, std::string_view folder) {
+  if (folder == "/") return true;
+  return path.starts_with(folder) && (path.size() == folder.size() || path[folder.size()] == '/');
+}
+
+// Of each path the line of its file system: the longest mount point above it, and of these the last one.
+std::string MountsOf(const std::string& table, const std::vector<std::string>& paths) {
+  std::string mounts;
+  for (const std::string& path : paths) {
+    std::string best;
+    size_t longest = 0;
+    std::istringstream lines(table);
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream words(line);
+      std::string id, parent, device, source_root, point;
+      if (!(words >> id >> parent >> device >> source_root >> point)) continue;
+      if (!IsBelow(path, point) || point.size() < longest) continue;
+      longest = point.size();
+      best = line;
+    }
+    mounts += fmt::format("{}\n  {}\n", path, best.empty() ? "no mount" : best);
+  }
+  return mounts;
+}
+
+// The limits of the daemon's control group and of those above it. Of version 2, which systemd uses.
+Result<std::string> GroupLimits(const std::string& root, int64_t pid) {
+  const auto groups = ReadText(fmt::format("{}/proc/{}/cgroup", root, pid));
+  if (!groups) return std::unexpected(groups.error());
+  std::string text = *groups;
+  std::istringstream lines(*groups);
+  std::string group;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("0::")) group = line.substr(3);
+  }
+  for (std::string at = group; !at.empty() && at != "/"; at.erase(at.rfind('/'))) {
+    text += fmt::format("\n{}\n", at);
+    for (const char* const file : kGroupFiles) {
+      const auto value = ReadText(fmt::format("{}/sys/fs/cgroup{}/{}", root, at, file));
+      if (!value) continue;
+      std::istringstream values(*value);
+      for (std::string each; std::getline(values, each);) text += fmt::format("  {} {}\n", file, each);
+    }
+  }
+  return text;
+}
+
+bool IsNameCharacter(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-'; }
+
+// Where the value of a secret begins in the line; none: it has no secret.
+std::optional<size_t> SecretIn(std::string_view line) {
+  std::string lower(line);
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (size_t equals = lower.find('='); equals != std::string::npos; equals = lower.find('=', equals + 1)) {
+    size_t end = equals;
+    while (end > 0 && (lower[end - 1] == ' ' || lower[end - 1] == '"')) --end;
+    size_t begin = end;
+    while (begin > 0 && IsNameCharacter(lower[begin - 1])) --begin;
+    const std::string_view name = std::string_view(lower).substr(begin, end - begin);
+    if (std::ranges::any_of(kSecretNames, [&](std::string_view secret) { return name.find(secret) != name.npos; }))
+      return equals + 1;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string WithoutTokens(std::string_view text) {
+  std::string masked;
+  for (size_t at = 0; at < text.size();) {
+    size_t end = at;
+    while (end < text.size() && std::isxdigit(static_cast<unsigned char>(text[end])) != 0) ++end;
+    if (end == at) {
+      masked += text[at++];
+      continue;
+    }
+    end - at >= kTokenDigits ? masked.append(kMask) : masked.append(text.substr(at, end - at));
+    at = end;
+  }
+  return masked;
+}
+
+std::string Masked(std::string_view text) {
+  std::string masked;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    const std::string_view line = text.substr(at, end - at);
+    const auto secret = SecretIn(line);
+    masked += WithoutTokens(line.substr(0, secret.value_or(line.size())));
+    if (secret) masked += std::string(" ") + kMask;
+    if (end < text.size()) masked += '\n';
+    at = end + 1;
+  }
+  return masked;
+}
+
+void Bundle::Add(const std::string& name, std::string_view text) {
+  files.emplace_back(name, name.ends_with(".json") ? WithoutTokens(text) : Masked(text));
+}
+void Bundle::Miss(const std::string& name, std::string_view why) { missing.emplace_back(name, Masked(why)); }
+
+void AddKernelFacts(const std::string& root, int64_t pid, const std::vector<std::string>& paths, Bundle* bundle) {
+  AddFile(root, "/proc/version", "kernel/version", bundle);
+  AddFile(root, "/proc/meminfo", "kernel/meminfo", bundle);
+  AddFile(root, "/proc/pressure/memory", "kernel/pressure-memory", bundle);
+  AddFile(root, "/proc/pressure/io", "kernel/pressure-io", bundle);
+  std::string settings;
+  for (const char* const path : kSettings) {
+    const auto value = ReadText(root + path);
+    settings += fmt::format("{} {}\n", path, value ? value->substr(0, value->find('\n')) : "-");
+  }
+  bundle->Add("kernel/settings", settings);
+  const auto table = ReadText(root + "/proc/self/mountinfo");
+  table ? bundle->Add("kernel/mounts", MountsOf(*table, paths)) : bundle->Miss("kernel/mounts", table.error().message);
+  if (pid == 0) {
+    for (const char* const name : {"kernel/limits", "kernel/cgroup"}) bundle->Miss(name, "no daemon answers");
+    return;
+  }
+  AddFile(root, fmt::format("/proc/{}/limits", pid), "kernel/limits", bundle);
+  const auto limits = GroupLimits(root, pid);
+  limits ? bundle->Add("kernel/cgroup", *limits) : bundle->Miss("kernel/cgroup", limits.error().message);
+}
+
+std::string ReadmeOf(const Bundle& bundle, std::string_view made_at) {
+  std::string text = fmt::format(
+      "A report on tierd, made by tierctl {} at {}.\n\n"
+      "It has no job token and no byte of a tensor. It has names of jobs and tensors, uids, paths and the log.\n"
+      "{} stands where a secret was, or what looked like one.\n\nFiles:\n",
+      TIER_VERSION, made_at, kMask);
+  for (const auto& [name, content] : bundle.files) text += fmt::format("  {} ({} bytes)\n", name, content.size());
+  if (bundle.missing.empty()) return text + "\nNothing is missing.\n";
+  text += "\nMissing:\n";
+  for (const auto& [name, why] : bundle.missing) text += fmt::format("  {}: {}\n", name, why);
+  return text;
+}
+
+}  // namespace tier::tierctl

@@ -1,0 +1,36 @@
+// What stands in a support bundle: files of text without secrets, and a list of what is not there. Pure functions, and
+// readings of the kernel's files under a root that tests replace.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "libclient/control/channel.h"
+
+namespace tier::tierctl {
+
+struct Bundle {
+  std::vector<std::pair<std::string, std::string>> files;    // Name and text.
+  std::vector<std::pair<std::string, std::string>> missing;  // Name, and why it is not there.
+
+  // Without secrets: Masked, or of a document of JSON, which stays one, WithoutTokens.
+  void Add(const std::string& name, std::string_view text);
+  void Miss(const std::string& name, std::string_view why);
+};
+
+inline constexpr char kMask[] = "<masked>";
+// Job tokens, which are 64 hexadecimal digits, and longer runs of such digits are masked wherever they stand.
+std::string WithoutTokens(std::string_view text);
+// The same; and what stands behind NAME=, up to the end of its line, where the name has token, secret, password,
+// credential or a key for an interface in it.
+std::string Masked(std::string_view text);
+
+// What the kernel says of memory, limits and mounts. `pid`: the daemon's; 0: there is none, and its limits are left
+// out. `paths`: of its devices and data.
+void AddKernelFacts(const std::string& root, int64_t pid, const std::vector<std::string>& paths, Bundle* bundle);
+// The first words of who opens the bundle: what is there, and what is not, with the reasons.
+std::string ReadmeOf(const Bundle& bundle, std::string_view made_at);
+
+}  // namespace tier::tierctl
