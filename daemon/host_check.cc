@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "daemon/storage/file_system.h"
+#include "daemon/storage/known_devices.h"
 
 namespace tier {
 namespace {
@@ -25,15 +26,31 @@ Status CheckDirectory(const char* option, const std::string& directory) {
 
 }  // namespace
 
-Status CheckHostPaths(const config::Config& config, const DaemonPaths& paths) {
-  if (auto ok = CheckDirectory("daemon.socket_directory", paths.socket_directory); !ok) return ok;
-  if (auto ok = CheckDirectory("daemon.data_directory", paths.data_directory); !ok) return ok;
+Result<std::vector<std::string>> CheckHostPaths(const config::Config& config, const DaemonPaths& paths) {
+  if (auto ok = CheckDirectory("daemon.socket_directory", paths.socket_directory); !ok)
+    return std::unexpected(std::move(ok.error()));
+  if (auto ok = CheckDirectory("daemon.data_directory", paths.data_directory); !ok)
+    return std::unexpected(std::move(ok.error()));
+  storage::KnownDevices known(paths.persistent ? storage::IndexPath(paths.data_directory) : std::string());
+  std::vector<std::string> lost;
   for (const std::string& device : config.ssd.devices) {
     if (device == "none") continue;
-    if (auto ok = storage::CheckDevicePath(device, config.ssd.any_file_system); !ok)
-      return Fail(ok.error().code, "ssd.devices: " + ok.error().message);
+    const auto ok = storage::CheckDevicePath(device, config.ssd.any_file_system);
+    if (ok) continue;
+    if (known.IsLost(device, ok.error())) {
+      lost.push_back(
+          fmt::format("ssd.devices: {}: {}; tierd had a device there, starts without it, and lists it as missing: "
+                      "what jobs persisted on it is lost until it is back (tierctl device list)",
+                      device, ok.error().message));
+      continue;
+    }
+    const std::string unknown =
+        known.failure() ? fmt::format("; whether tierd had a device there, and so starts without it, is not known: {}",
+                                      known.failure()->message)
+                        : std::string();
+    return Fail(ok.error().code, "ssd.devices: " + ok.error().message + unknown);
   }
-  return {};
+  return lost;
 }
 
 }  // namespace tier

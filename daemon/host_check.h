@@ -1,6 +1,9 @@
 // What --check-config finds out about this host: whether the paths that the configuration names can be what they are to
-// be. Nothing is opened, made or written, so a daemon may run meanwhile. Thread-safe.
+// be. Nothing is made or written, so a daemon may run meanwhile. Thread-safe.
 #pragma once
+
+#include <string>
+#include <vector>
 
 #include "daemon/config/config.h"
 #include "daemon/daemon_paths.h"
@@ -14,7 +17,9 @@ inline constexpr char kNotChecked[] =
     "devices "
     "and the metrics address are free";
 
-// The first path that cannot serve, with the option that names it and the reason.
-Status CheckHostPaths(const config::Config& config, const DaemonPaths& paths);
+// The first path that cannot serve, with the option that names it and the reason. A device that tierd can start
+// without, as the index of its last run tells, is no mistake: a sentence says what becomes of it. To find out, the
+// index is opened where a device is not there and no daemon runs.
+Result<std::vector<std::string>> CheckHostPaths(const config::Config& config, const DaemonPaths& paths);
 
 }  // namespace tier

@@ -98,7 +98,9 @@ int RefuseStart(const tier::Error& error, const tier::config::Config& config, co
 }
 
 int CheckOnly(const std::string& file, const tier::config::Config& config, const tier::DaemonPaths& paths) {
-  if (const auto ok = tier::CheckHostPaths(config, paths); !ok) return RefuseStart(ok.error(), config, file);
+  const auto lost = tier::CheckHostPaths(config, paths);
+  if (!lost) return RefuseStart(lost.error(), config, file);
+  for (const std::string& each : *lost) fmt::print("{}\n", each);
   fmt::print("{}: no mistake found\n{}\n", file.empty() ? "the options" : file, tier::kNotChecked);
   return 0;
 }

@@ -17,7 +17,7 @@ constexpr std::string_view kKeyDevices = "devices";     // Uuids, by number; a z
 constexpr std::string_view kKeyPaths = "device_paths";  // Absent in an index of an earlier tierd, as the next.
 constexpr std::string_view kKeyAbsentPaths = "absent_paths";
 
-constexpr size_t kStoredUuidsMax = DeviceNumbers::kStoredMax;  // Of devices one less, and the zero one.
+constexpr size_t kStoredUuidsMax = kIndexDevicesMax + 1;  // With the zero one.
 
 // Empty: the key is absent.
 Result<std::vector<std::byte>> GetIfAny(const IndexFile& index, std::string_view key) {
@@ -160,34 +160,38 @@ uint16_t IndexDevices::NumberOf(const ManifestDevice& device) {
   return number;
 }
 
-Result<std::vector<std::string>> IndexDevices::KnownPaths(const IndexFile& index) {
-  auto devices = Read(index);
-  if (!devices) return std::unexpected(std::move(devices.error()));
+Result<std::vector<std::string>> IndexDevices::KnownPaths(const IndexFile& index) const {
   const auto absent = GetIfAny(index, kKeyAbsentPaths);
   if (!absent) return std::unexpected(absent.error());
-  std::vector<std::string> paths = std::move(devices->paths_);
+  std::vector<std::string> paths = paths_;
   std::ranges::move(SplitPaths(*absent), std::back_inserter(paths));
   std::erase(paths, std::string());
   return paths;
 }
 
-Result<std::vector<ManifestDevice>> IndexDevices::Needed(const IndexFile& index) {
-  const auto devices = Read(index);
-  if (!devices) return std::unexpected(devices.error());
+std::vector<ManifestDevice> IndexDevices::Known() const {
+  TIER_CHECK(paths_.size() == uuids_.size() && uuids_.size() <= kIndexDevicesMax, "{} paths of {} devices",
+             paths_.size(), uuids_.size());
+  std::vector<ManifestDevice> known;
+  for (size_t number = 0; number < uuids_.size(); ++number) {
+    if (uuids_[number] != Uuid{}) known.push_back({.path = paths_[number], .uuid = uuids_[number]});
+  }
+  return known;
+}
+
+Result<std::vector<ManifestDevice>> IndexDevices::Needed(const IndexFile& index) const {
   const auto jobs = Jobs(index);
   if (!jobs) return std::unexpected(jobs.error());
-  TIER_CHECK(devices->paths_.size() == devices->uuids_.size(), "{} paths of {} devices", devices->paths_.size(),
-             devices->uuids_.size());
+  TIER_CHECK(paths_.size() == uuids_.size(), "{} paths of {} devices", paths_.size(), uuids_.size());
   Numbers named;
   for (const std::string& job : *jobs) {
     const auto numbers = NumbersNamedBy(index, job);
     numbers ? named |= *numbers : named.set();
   }
   std::vector<ManifestDevice> needed;
-  for (uint16_t number = 0; number < devices->uuids_.size(); ++number) {
-    const bool known = devices->uuids_[number] != Uuid{} && !devices->paths_[number].empty();
-    if (known && named.test(number))
-      needed.push_back({.path = devices->paths_[number], .uuid = devices->uuids_[number]});
+  for (uint16_t number = 0; number < uuids_.size(); ++number) {
+    if (uuids_[number] != Uuid{} && named.test(number))
+      needed.push_back({.path = paths_[number], .uuid = uuids_[number]});
   }
   return needed;
 }

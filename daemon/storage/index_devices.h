@@ -39,6 +39,9 @@ struct AbsentPath {
   std::string reason;
 };
 
+// Of devices that one index can know, the missing ones among them.
+inline constexpr size_t kIndexDevicesMax = DeviceNumbers::kStoredMax - 1;
+
 inline constexpr std::string_view kKeyIndexUuid = "uuid";  // In IndexTable::kBinding: of the index itself.
 
 // Devices of which quarantined places are written down. Those that were taken out count too, for they may come back.
@@ -48,10 +51,11 @@ class IndexDevices {
  public:
   // CORRUPT: it is no table.
   static Result<IndexDevices> Read(const IndexFile& index);
-  // Paths that may have lost their devices: of the table, and those that the last start did without.
-  static Result<std::vector<std::string>> KnownPaths(const IndexFile& index);
-  // The devices that lists of extents name, or may name, as far as their paths are known.
-  static Result<std::vector<ManifestDevice>> Needed(const IndexFile& index);
+  // Before Match. Paths that may have lost their devices: of the table, and those that the last start did without.
+  Result<std::vector<std::string>> KnownPaths(const IndexFile& index) const;
+  // Before Match. The devices that lists of extents name, or may name. Path empty: unknown.
+  Result<std::vector<ManifestDevice>> Needed(const IndexFile& index) const;
+  std::vector<ManifestDevice> Known() const;  // Before Match: of the table.
   // Gives each device its number. INVALID: with those that are missing there are too many. IO_ERROR, CORRUPT: the index
   // cannot be read.
   Status Match(const IndexFile& index, std::span<const ManifestDevice> devices, std::span<const AbsentPath> absent);

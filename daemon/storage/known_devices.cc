@@ -23,33 +23,87 @@ bool IsGone(int error) {
 
 }  // namespace
 
-KnownDevices KnownDevices::Read(const std::string& index_path) {
-  KnownDevices known;
+std::string IndexPath(const std::string& data_dir) { return data_dir + "/index.mdb"; }
+
+KnownDevices::~KnownDevices() = default;
+
+const KnownDevices::Table* KnownDevices::Read() {
+  if (opened_) return table_ ? &*table_ : nullptr;
+  opened_ = true;
   struct stat about{};
-  if (::stat(index_path.c_str(), &about) != 0 || about.st_size == 0) return known;
-  const auto index = IndexFile::Open({.path = index_path, .map_size = kManifestMapSizeDefault});
-  if (!index) return known;
-  const auto uuid = (*index)->Get(IndexTable::kBinding, kKeyIndexUuid);
-  auto paths = IndexDevices::KnownPaths(**index);
-  auto needed = IndexDevices::Needed(**index);
-  if (!uuid || uuid->size() != sizeof(Uuid) || !paths || !needed) return known;
-  std::memcpy(known.index_.data(), uuid->data(), uuid->size());
-  known.paths_ = *std::move(paths);
-  known.needed_ = *std::move(needed);
-  return known;
+  if (index_path_.empty() || ::stat(index_path_.c_str(), &about) != 0 || about.st_size == 0) return nullptr;
+  auto index = IndexFile::Open({.path = index_path_, .map_size = kManifestMapSizeDefault});
+  if (!index) return Failed(index.error(), nullptr);
+  file_ = std::move(*index);
+  const auto uuid = file_->Get(IndexTable::kBinding, kKeyIndexUuid);
+  if (!uuid && uuid.error().code == Code::kNotFound) return nullptr;  // It was made and never bound.
+  if (!uuid) return Failed(uuid.error(), nullptr);
+  auto devices = IndexDevices::Read(*file_);
+  if (!devices) return Failed(devices.error(), nullptr);
+  auto paths = devices->KnownPaths(*file_);
+  if (!paths) return Failed(paths.error(), nullptr);
+  if (uuid->size() != sizeof(Uuid)) return nullptr;  // Its own opening says what is wrong with it.
+  table_.emplace(Table{.index = {}, .paths = *std::move(paths), .devices = *std::move(devices)});
+  std::memcpy(table_->index.data(), uuid->data(), uuid->size());
+  return &*table_;
 }
 
-bool KnownDevices::Knows(const std::string& path) const { return std::ranges::find(paths_, path) != paths_.end(); }
+const std::vector<ManifestDevice>& KnownDevices::Needed() {
+  if (needed_) return *needed_;
+  needed_.emplace();
+  const Table* const table = Read();
+  if (table == nullptr) return *needed_;
+  TIER_CHECK(file_ != nullptr, "a table of {} paths without its index", table->paths.size());
+  auto needed = table->devices.Needed(*file_);
+  if (needed) {
+    needed_ = *std::move(needed);
+  } else {
+    failure_ = needed.error();
+    needed_ = table->devices.Known();  // Each of them may be.
+  }
+  return *needed_;
+}
 
-bool KnownDevices::IsNeeded(const std::string& path) const {
-  return std::ranges::find(needed_, path, &ManifestDevice::path) != needed_.end();
+bool KnownDevices::Knows(const std::string& path) {
+  const Table* const table = Read();
+  return table != nullptr && std::ranges::find(table->paths, path) != table->paths.end();
+}
+
+bool KnownDevices::IsNeeded(const std::string& path) {
+  TIER_CHECK(!path.empty(), "a device without a path ({})", index_path_);
+  return std::ranges::find(Needed(), path, &ManifestDevice::path) != Needed().end();
+}
+
+std::string KnownDevices::NoRoomFor(const Uuid& uuid, std::span<const Uuid> opened,
+                                    std::span<const std::string> configured) {
+  const Table* const table = Read();
+  if (table == nullptr) return {};
+  const std::vector<ManifestDevice> known = table->devices.Known();
+  // Lists are not read while there are numbers for all in any case.
+  if (known.size() + opened.size() + 1 <= kIndexDevicesMax) return {};
+  const auto has = [](const auto& all, const auto& each) { return std::ranges::find(all, each) != all.end(); };
+  const auto is_known = [&](const Uuid& each) {
+    return std::ranges::find(known, each, &ManifestDevice::uuid) != known.end();
+  };
+  if (is_known(uuid)) return {};
+  const auto kept = std::ranges::count_if(known, [&](const ManifestDevice& device) {
+    return has(opened, device.uuid) || has(configured, device.path) ||
+           std::ranges::find(Needed(), device.uuid, &ManifestDevice::uuid) != Needed().end();
+  });
+  const auto fresh = std::ranges::count_if(opened, [&](const Uuid& each) { return !is_known(each); });
+  if (static_cast<size_t>(kept + fresh) < kIndexDevicesMax) return {};
+  return fmt::format(
+      "the index {} knows {} devices, the most that it can, and this one is new to it; give up missing "
+      "ones (tierctl device purge UUID), then restart tierd",
+      index_path_, kIndexDevicesMax);
 }
 
 Status KnownDevices::CheckMade(const std::string& path, std::span<const Uuid> opened,
-                               std::span<const std::string> configured) const {
+                               std::span<const std::string> configured) {
   TIER_CHECK(!path.empty() && !opened.empty(), "a device was made at '{}', and {} are open", path, opened.size());
   if (Knows(path)) return {};
-  for (const ManifestDevice& device : needed_) {
+  for (const ManifestDevice& device : Needed()) {
+    if (device.path.empty()) continue;  // It cannot be named again.
     if (std::ranges::find(opened, device.uuid) != opened.end()) continue;
     if (std::ranges::find(configured, device.path) != configured.end()) continue;
     return Fail(Code::kInvalid,
@@ -61,7 +115,7 @@ Status KnownDevices::CheckMade(const std::string& path, std::span<const Uuid> op
   return {};
 }
 
-bool KnownDevices::IsLost(const std::string& path, const Error& why) const {
+bool KnownDevices::IsLost(const std::string& path, const Error& why) {
   TIER_CHECK(why.code != Code::kOk, "{} was refused without a reason", path);
   if (!Knows(path)) return false;
   struct stat about{};
@@ -80,10 +134,12 @@ bool KnownDevices::IsLost(const std::string& path, const Error& why) const {
   return found == Code::kInvalid || found == Code::kCorrupt || (found == Code::kNotFound && IsNeeded(path));
 }
 
-bool KnownDevices::IsOfAnother(const std::string& path, const proto::Superblock& superblock) const {
+bool KnownDevices::IsOfAnother(const std::string& path, const proto::Superblock& superblock) {
   Uuid bound{};
   std::copy_n(superblock.index_uuid, bound.size(), bound.begin());
-  return bound != Uuid{} && index_ != Uuid{} && bound != index_ && Knows(path);
+  if (bound == Uuid{} || !Knows(path)) return false;
+  const Uuid& own = Read()->index;
+  return own != Uuid{} && bound != own;
 }
 
 }  // namespace tier::storage

@@ -3,43 +3,73 @@
 // now. Then the tier starts on the others, and touches nothing at that path: where jobs persisted tensors on that
 // SSD, it makes no other device there either, for what is blank may be only a label that is gone, and what is absent a
 // file system that is not mounted. A path that the index never knew is a
-// mistake in the configuration, and refuses the start. Thread-compatible.
+// mistake in the configuration, and refuses the start.
+//
+// The index is read when a question asks for it, and each part of it once: a start on whole devices reads its uuid, and
+// no list of extents. It is open, and so locked, while this lives. Thread-compatible.
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "daemon/storage/file_system.h"
 #include "daemon/storage/index_devices.h"
+#include "daemon/storage/index_file.h"
 #include "daemon/storage/superblock.h"
 #include "proto/result.h"
 
 namespace tier::storage {
 
+// Where the index of a data directory lies.
+std::string IndexPath(const std::string& data_dir);
+
 class KnownDevices {
  public:
-  // None are known where there is no index, or where it cannot be read: its own opening says why.
-  static KnownDevices Read(const std::string& index_path);
+  // Empty: there is no index, and nothing is known.
+  explicit KnownDevices(std::string index_path) : index_path_(std::move(index_path)) {}
+  ~KnownDevices();
 
   // `why`: the refusal of the device. True: the path had a device of this index, and the refusal says that it is not
   // there any more. A device that is in use, of a later format, forbidden to this user or of another size is there.
-  bool IsLost(const std::string& path, const Error& why) const;
+  bool IsLost(const std::string& path, const Error& why);
   // What jobs persisted lies on the device that was at the path: no other one is made in its place.
-  bool IsNeeded(const std::string& path) const;
+  bool IsNeeded(const std::string& path);
   // A device was made at a path that the index never knew, while one that jobs need is neither among those that were
   // opened nor configured where it was: a misspelled path, most likely. INVALID with both.
-  Status CheckMade(const std::string& path, std::span<const Uuid> opened,
-                   std::span<const std::string> configured) const;
+  Status CheckMade(const std::string& path, std::span<const Uuid> opened, std::span<const std::string> configured);
   // The path had a device of this index, and this superblock is of a device of another index.
-  bool IsOfAnother(const std::string& path, const proto::Superblock& superblock) const;
+  bool IsOfAnother(const std::string& path, const proto::Superblock& superblock);
+  // Why the index has no number for one more device that is new to it, beside the `opened` ones, those that will be at
+  // the `configured` paths, and those that jobs need. Empty: it has one, or knows this device.
+  std::string NoRoomFor(const Uuid& uuid, std::span<const Uuid> opened, std::span<const std::string> configured);
+  // Why what the index knows could not be read, where a question asked for it. None: it could, or there is none.
+  const std::optional<Error>& failure() const { return failure_; }
 
  private:
-  bool Knows(const std::string& path) const;
+  struct Table {
+    Uuid index{};
+    std::vector<std::string> paths;  // Where its devices were, and where the last run missed some.
+    IndexDevices devices;
+  };
+  // Null: there is no index, or it cannot be read.
+  const Table* Read();
+  const std::vector<ManifestDevice>& Needed();
+  bool Knows(const std::string& path);
+  template <typename T>
+  T Failed(const Error& error, T nothing) {
+    failure_ = error;
+    return nothing;
+  }
 
-  Uuid index_{};                    // Zero: there is no index.
-  std::vector<std::string> paths_;  // Where its devices were, and where the last run missed some.
-  std::vector<ManifestDevice> needed_;
+  const std::string index_path_;
+  bool opened_ = false;  // Or tried.
+  std::unique_ptr<IndexFile> file_;
+  std::optional<Table> table_;
+  std::optional<std::vector<ManifestDevice>> needed_;
+  std::optional<Error> failure_;
 };
 
 }  // namespace tier::storage

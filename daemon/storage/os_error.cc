@@ -22,6 +22,8 @@ Code CodeOfErrno(int error) {
     case EEXIST:
     case EBUSY:
     case EWOULDBLOCK: return Code::kAlreadyExists;
+    case EMFILE:  // Of this process, as the next is of the system: it says nothing of the file.
+    case ENFILE:
     case ENOMEM: return Code::kNoMemory;
     case EINVAL:
     case ENOTDIR:

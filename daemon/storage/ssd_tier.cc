@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <optional>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -103,8 +105,6 @@ Result<DeviceFile> OpenFile(const SsdTierOptions& options, const SsdDeviceOption
                            .may_make = may_make});
 }
 
-std::string IndexPath(const std::string& data_dir) { return data_dir + "/index.mdb"; }
-
 std::string ForeignReason(const DeviceFile& file) {
   Uuid index{};
   std::copy_n(file.superblock().index_uuid, index.size(), index.begin());
@@ -115,7 +115,26 @@ std::string ForeignReason(const DeviceFile& file) {
       file.path());
 }
 
+// Of the refusal of a device that was not to be made: nothing may be there, or what has no label.
+bool MayLack(Code why) { return why == Code::kNotFound || why == Code::kCorrupt; }
+
+std::vector<std::string> PathsOf(const SsdTierOptions& options) {
+  std::vector<std::string> paths;
+  for (const SsdDeviceOptions& device : options.devices) paths.push_back(device.path);
+  return paths;
+}
+
+// An index that cannot be read may be why the device is not known to be lost: it comes first.
+Error RefusalOf(const Error& device, const std::optional<Error>& index) {
+  if (!index) return device;
+  TIER_CHECK(index->code != Code::kOk, "an index failed without a reason, beside: {}", device.message);
+  return {index->code, fmt::format("{}; and so it is not known whether tierd can do without a device: {}",
+                                   index->message, device.message)};
+}
+
 }  // namespace
+
+void PauseBeforeRetry() { std::this_thread::sleep_for(kOpenRetryPause); }
 
 struct SsdTier::State {
   // Destroyed from the bottom up: transfers before the devices they go to.
@@ -134,7 +153,10 @@ struct SsdTier::State {
 
   Status CheckOpened(const SsdTierOptions& options, const DeviceFile& file) const;
   Status OpenDevices(const SsdTierOptions& options);
-  Status CheckMade(const SsdTierOptions& options, const KnownDevices& known) const;
+  std::vector<Uuid> OpenedUuids() const;
+  Result<DeviceFile> OpenOrMake(const SsdTierOptions& options, const SsdDeviceOptions& device,
+                                KnownDevices* known) const;
+  Status CheckMade(const SsdTierOptions& options, KnownDevices* known) const;
   // I/O of every device, by io_uring or, where it is not to be had for one, of all by threads.
   Result<std::vector<IoThreadParts>> OpenIo(const SsdTierOptions& options);
   Result<std::vector<IoThreadParts>> OpenRings(const SsdTierOptions& options) const;
@@ -168,36 +190,62 @@ Status SsdTier::State::CheckOpened(const SsdTierOptions& options, const DeviceFi
   return {};
 }
 
-Status SsdTier::State::CheckMade(const SsdTierOptions& options, const KnownDevices& known) const {
-  std::vector<std::string> configured;
-  for (const SsdDeviceOptions& device : options.devices) configured.push_back(device.path);
+std::vector<Uuid> SsdTier::State::OpenedUuids() const {
   std::vector<Uuid> opened;
   for (const DeviceFile& file : files) opened.push_back(UuidOf(file.superblock()));
+  return opened;
+}
+
+Status SsdTier::State::CheckMade(const SsdTierOptions& options, KnownDevices* known) const {
   for (const DeviceFile& file : files) {
     if (!file.created()) continue;
-    if (Status made = known.CheckMade(file.path(), opened, configured); !made) return made;
+    if (Status made = known->CheckMade(file.path(), OpenedUuids(), PathsOf(options)); !made) return made;
   }
   return {};
 }
 
+// The device, as it is. What is not there is made only where no job needs what was there, and the index has a number.
+Result<DeviceFile> SsdTier::State::OpenOrMake(const SsdTierOptions& options, const SsdDeviceOptions& device,
+                                              KnownDevices* known) const {
+  for (uint32_t retries = 0;; ++retries) {
+    Result<DeviceFile> file = OpenFile(options, device, false);
+    if (!file && file.error().code == Code::kIoError && retries < options.open_retries) {
+      options.pause_before_retry();
+      continue;
+    }
+    if (file || !MayLack(file.error().code) || known->IsNeeded(device.path)) return file;
+    if (!known->NoRoomFor({}, OpenedUuids(), PathsOf(options)).empty()) return file;
+    return OpenFile(options, device, true);
+  }
+}
+
 Status SsdTier::State::OpenDevices(const SsdTierOptions& options) {
-  const KnownDevices known =
-      options.data_dir.empty() ? KnownDevices() : KnownDevices::Read(IndexPath(options.data_dir));
+  KnownDevices known(options.data_dir.empty() ? std::string() : IndexPath(options.data_dir));
   files.reserve(options.devices.size());
   for (const SsdDeviceOptions& device : options.devices) {
-    const bool needed = known.IsNeeded(device.path);
-    Result<DeviceFile> file = OpenFile(options, device, !needed);
-    if (!file && !needed && IsDispensable(device, file.error().code)) {
+    Result<DeviceFile> file = OpenOrMake(options, device, &known);
+    if (!file && IsDispensable(device, file.error().code) && !known.IsNeeded(device.path)) {
       shortage = file.error().message;
       continue;
+    }
+    if (!file && MayLack(file.error().code) && !known.IsNeeded(device.path)) {
+      if (std::string full = known.NoRoomFor({}, OpenedUuids(), PathsOf(options)); !full.empty()) {
+        absent.push_back({.path = device.path, .reason = std::move(full)});
+        continue;
+      }
     }
     if (!file && known.IsLost(device.path, file.error())) {
       absent.push_back({.path = device.path, .reason = file.error().message});
       continue;
     }
-    if (!file) return std::unexpected(file.error());
+    if (!file) return std::unexpected(RefusalOf(file.error(), known.failure()));
     if (known.IsOfAnother(device.path, file->superblock())) {
       absent.push_back({.path = device.path, .reason = ForeignReason(*file)});
+      continue;
+    }
+    if (std::string full = known.NoRoomFor(UuidOf(file->superblock()), OpenedUuids(), PathsOf(options));
+        !full.empty()) {
+      absent.push_back({.path = device.path, .reason = std::move(full)});
       continue;
     }
     if (Status checked = CheckOpened(options, *file); !checked) return checked;
@@ -208,7 +256,7 @@ Status SsdTier::State::OpenDevices(const SsdTierOptions& options) {
     extents.AddDevice(file->block_count());
     files.push_back(std::move(*file));
   }
-  if (Status made = CheckMade(options, known); !made) return made;
+  if (Status made = CheckMade(options, &known); !made) return made;
   if (files.empty() && shortage.empty() && !absent.empty()) shortage = absent.front().reason;
   return {};
 }

@@ -6,6 +6,7 @@
 // request has landed. REQUIRES at destruction: no transfer in flight.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -47,6 +48,9 @@ struct SsdDeviceOptions {
   Need need = Need::kRequired;
 };
 
+inline constexpr auto kOpenRetryPause = std::chrono::milliseconds(250);
+void PauseBeforeRetry();  // Sleeps for kOpenRetryPause.
+
 struct SsdTierOptions {
   std::vector<SsdDeviceOptions> devices;  // None: a tier without room; every Allocate answers NO_SPACE.
   std::string no_device_reason;           // Why there is none; empty: it was configured so.
@@ -60,6 +64,10 @@ struct SsdTierOptions {
   uint64_t window_bytes_max = 0;        // Of all windows together: what is to be pinned for each device.
   bool allow_any_file_system = false;   // Tests: take tmpfs, overlayfs, FUSE and network file systems too.
   std::function<Result<FileSystemSpace>(const std::string&)> space = SpaceOf;  // Tests: how full the disk is.
+  // A device that does not answer (IO_ERROR) may do so soon, as after a reset at the start of the machine: it is opened
+  // again before it counts as lost, with a pause before each time.
+  uint32_t open_retries = 20;
+  std::function<void()> pause_before_retry = PauseBeforeRetry;
 };
 
 struct SsdDeviceDescription {
@@ -80,6 +88,7 @@ class SsdTier {
   // INVALID: foreign content (left untouched; says what to type), a file system that cannot serve, impossible sizes, a
   // device bound to an index while there is no data_dir.
   // ALREADY_EXISTS: a device in use by another process. NO_SPACE: no room for the file, with figures. DENIED: rights.
+  // NO_MEMORY, IO_ERROR: the index cannot be read, and a device neither.
   // Of devices that are not required, some or all of these are the ssd_mode_reason() instead.
   static Result<std::unique_ptr<SsdTier>> Open(const SsdTierOptions& options, base::Workers& workers);
   ~SsdTier();

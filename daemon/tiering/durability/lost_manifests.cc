@@ -55,6 +55,24 @@ bool SetIfLost(Tables& tables, const std::string& key) {
   return true;
 }
 
+Status RefuseLost(const Tables& tables, const std::string& key) {
+  if (tables.manifests.FindLost(key) != nullptr) {
+    const Error* const broken = tables.manifests.FindBroken(key);
+    TIER_CHECK(broken != nullptr, "job {} is lost without a reason", key);
+    return std::unexpected(*broken);
+  }
+  const auto unknown = tables.manifests.extents_unknown().find(key);
+  if (unknown == tables.manifests.extents_unknown().end()) return {};
+  const auto& missing = tables.ports.manifests->missing_devices();
+  const auto device = std::ranges::find_if(missing, [](const auto& each) { return !each.uuid.empty(); });
+  if (device == missing.end()) return {};
+  return Fail(Code::kIoError,
+              fmt::format("what job {} persisted may lie on device {}, which is missing: {}; where it lies cannot be "
+                          "read ({}); bring the device back and restart tierd, or give up what the job persisted: "
+                          "tierctl job remove --purge {}",
+                          key, device->Name(), device->reason, unknown->second.message, key));
+}
+
 Status StartPurge(Tables& tables, const std::string& uuid, EnginePort::Purged done) {
   TIER_CHECK(done != nullptr, "a purge of device {} that is not answered", uuid);
   // First: what was missing may be purged already, where that is not known.

@@ -12,6 +12,9 @@ namespace tier::tiering {
 
 // At start. Whether the list of extents of this stored manifest names a missing device: then it is set lost.
 bool SetIfLost(Tables& tables, const std::string& key);
+// A named job of this key may not be opened: what it persisted is lost, or may be, as its list of extents cannot be
+// read and some device is missing. IO_ERROR with what brings it back.
+Status RefuseLost(const Tables& tables, const std::string& key);
 // As EnginePort::PurgeDevice.
 Status StartPurge(Tables& tables, const std::string& uuid, EnginePort::Purged done);
 // Whether the result answers a purge. If so, what it says is done.

@@ -356,8 +356,8 @@ Status AdoptManifest(Tables& tables, JobState& job, bool resume) {
     }
   }
   // Nothing that it persists may replace what is whole again when the device is back.
-  if (job.record.named && tables.manifests.FindLost(key) != nullptr) {
-    return std::unexpected(*tables.manifests.FindBroken(key));
+  if (job.record.named && tables.ports.manifests != nullptr) {
+    if (Status whole = RefuseLost(tables, key); !whole) return whole;
   }
   // An ephemeral job has nothing to do with what an earlier run of its name persisted: it stays inactive.
   if (job.record.named) {

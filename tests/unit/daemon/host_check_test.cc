@@ -10,10 +10,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "daemon/base/workers.h"
+#include "daemon/storage/index_file.h"
+#include "daemon/storage/known_devices.h"
+#include "daemon/storage/ssd_tier.h"
+
 namespace tier {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class HostCheck : public ::testing::Test {
@@ -28,7 +34,7 @@ class HostCheck : public ::testing::Test {
   ~HostCheck() override { std::filesystem::remove_all(directory_); }
   std::string Mistake(const std::string& device = {}) {
     if (!device.empty()) config_.ssd.devices = {device};
-    const Status checked = CheckHostPaths(config_, paths_);
+    const auto checked = CheckHostPaths(config_, paths_);
     return checked ? std::string() : checked.error().message;
   }
 
@@ -71,6 +77,39 @@ TEST_F(HostCheck, ADirectoryWithAFileInTheWayIsNamed) {
   paths_.socket_directory = directory_;
   paths_.data_directory = directory_ + "/file/below";
   EXPECT_THAT(Mistake(), AllOf(HasSubstr("daemon.data_directory"), HasSubstr("/file is in the way")));
+}
+
+// A device of which the index knows is gone with its directory, as with a file system that is not mounted.
+class HostCheckOfALostDevice : public HostCheck {
+ protected:
+  HostCheckOfALostDevice() {
+    paths_.data_directory = directory_;
+    std::filesystem::create_directory(directory_ + "/mount");
+    const auto workers = base::Workers::Start(1, "test").value();
+    storage::SsdTierOptions options{.devices = {{.path = device_, .size = 64 * kMiB}},
+                                    .windows_max = 64,
+                                    .data_dir = directory_,
+                                    .allow_any_file_system = true};
+    EXPECT_TRUE(storage::SsdTier::Open(options, *workers));
+    std::filesystem::remove_all(directory_ + "/mount");
+    config_.ssd.devices = {device_};
+  }
+  const std::string device_ = directory_ + "/mount/tier.ssd";
+};
+
+TEST_F(HostCheckOfALostDevice, SaysThatTheDaemonStartsWithoutIt) {
+  const auto lost = CheckHostPaths(config_, paths_);
+  ASSERT_TRUE(lost) << lost.error().message;
+  EXPECT_THAT(*lost, ElementsAre(AllOf(HasSubstr(device_), HasSubstr("starts without it"))));
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/mount"));
+  EXPECT_THAT(Mistake(directory_ + "/muont/tier.ssd"), HasSubstr("ssd.devices: ")) << "a misspelled path is a mistake";
+}
+
+TEST_F(HostCheckOfALostDevice, SaysThatItIsNotKnownWhileADaemonHoldsTheIndex) {
+  const auto held = storage::IndexFile::Open({.path = storage::IndexPath(directory_), .map_size = 256 * kMiB});
+  ASSERT_TRUE(held);
+  EXPECT_THAT(Mistake(),
+              AllOf(HasSubstr(device_.substr(0, device_.rfind('/'))), HasSubstr("is not known"), HasSubstr("in use")));
 }
 
 }  // namespace

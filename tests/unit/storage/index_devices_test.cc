@@ -68,7 +68,7 @@ TEST_F(IndexDevicesTest, SaysWhyADeviceIsMissing) {
 TEST_F(IndexDevicesTest, AnAbsentPathIsKnownUntilAStartDoesNotNameIt) {
   const auto known = [this] {
     const auto index = IndexFile::Open({.path = path_, .map_size = 4 * kMiB});
-    return IndexDevices::KnownPaths(**index).value();
+    return IndexDevices::Read(**index)->KnownPaths(**index).value();
   };
   (void)OpenWith({&a_, &b_});
   EXPECT_THAT(known(), ElementsAre("/dev/a", "/dev/b"));

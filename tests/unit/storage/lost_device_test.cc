@@ -1,6 +1,11 @@
 // What a start does when the SSD behind a configured path is lost: gone, foreign, wiped, or another tierd's by now. It
 // starts on what is there, says what is missing, writes over nothing, and has everything again when the SSD is back.
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -14,6 +19,8 @@
 #include "daemon/storage/device_file.h"
 #include "daemon/storage/extent_list.h"
 #include "daemon/storage/index_file.h"
+#include "daemon/storage/known_devices.h"
+#include "daemon/storage/lmdb_manifest_store.h"
 #include "tests/support/storage/ssd_tier_fixture.h"
 
 namespace tier::storage {
@@ -290,6 +297,123 @@ TEST_F(LostDeviceTest, AForbiddenDeviceRefusesTheStart) {
   (void)FirstStart(Persisted::kThere);
   std::filesystem::permissions(lost_, std::filesystem::perms::none);
   EXPECT_EQ(Refusal(Pair()), Code::kDenied);
+}
+
+// A program that runs cannot be opened for writing. That error says nothing of what is there, as one of a device in a
+// reset does not.
+class DeviceThatDoesNotAnswer : public LostDeviceTest {
+ protected:
+  ~DeviceThatDoesNotAnswer() override { End(); }
+  // It does not answer until the `answers`-th pause. 0: never.
+  SsdTierOptions Unanswering(uint32_t answers) {
+    (void)FirstStart(Persisted::kThere);
+    std::filesystem::rename(lost_, kept_);
+    std::filesystem::copy_file("/bin/sleep", lost_);
+    std::string name = "sleep";
+    std::string time = "1000";
+    char* arguments[] = {name.data(), time.data(), nullptr};
+    EXPECT_EQ(::posix_spawn(&program_, lost_.c_str(), nullptr, nullptr, arguments, environ), 0);
+    SsdTierOptions options = Pair();
+    options.pause_before_retry = [this, answers] {
+      if (++pauses_ != answers) return;
+      End();
+      std::filesystem::rename(kept_, lost_);
+    };
+    return options;
+  }
+  void End() {
+    if (program_ == 0) return;
+    (void)::kill(program_, SIGKILL);
+    (void)::waitpid(std::exchange(program_, 0), nullptr, 0);
+  }
+  uint32_t pauses_ = 0;
+  pid_t program_ = 0;
+};
+
+TEST_F(DeviceThatDoesNotAnswer, IsNotLostWhereItAnswersSoon) {
+  const SsdTierOptions options = Unanswering(3);
+  const auto tier = Open(options);
+  ASSERT_NE(tier, nullptr);
+  EXPECT_EQ(pauses_, 3u);
+  EXPECT_EQ(tier->device_count(), 2);
+  EXPECT_THAT(tier->missing_devices(), IsEmpty());
+}
+
+TEST_F(DeviceThatDoesNotAnswer, IsLostAfterAllRetries) {
+  const SsdTierOptions options = Unanswering(0);
+  const auto tier = Open(options);
+  ASSERT_NE(tier, nullptr);
+  EXPECT_EQ(pauses_, options.open_retries);
+  ASSERT_THAT(tier->missing_devices(), SizeIs(1));
+  EXPECT_EQ(tier->missing_devices()[0].path, lost_);
+}
+
+// The reason for which the device is not known to be lost comes first.
+TEST_F(LostDeviceTest, AnIndexThatCannotBeReadIsNamedBeforeTheDevice) {
+  (void)FirstStart(Persisted::kThere);
+  Lose(Loss::kForeign);
+  std::ofstream(directory_.File("index.mdb"), std::ios::trunc) << std::string(8192, 'x');
+  const auto refused = SsdTier::Open(Pair(), *workers_);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, AllOf(HasSubstr("index.mdb"), HasSubstr("do without a device: " + lost_)));
+  EXPECT_LT(refused.error().message.find("index.mdb"), refused.error().message.find(lost_));
+}
+
+TEST_F(LostDeviceTest, AnIndexInUseIsWaitedForAsADeviceInUse) {
+  (void)FirstStart(Persisted::kThere);
+  Lose(Loss::kForeign);
+  const auto held = IndexFile::Open({.path = directory_.File("index.mdb"), .map_size = kManifestMapSizeDefault});
+  ASSERT_TRUE(held);
+  EXPECT_EQ(Refusal(Pair()), Code::kAlreadyExists);
+}
+
+TEST_F(LostDeviceTest, TheIndexIsOpenedWhenAQuestionAsksForItAndNotBefore) {
+  (void)FirstStart(Persisted::kThere);
+  const std::string index = directory_.File("index.mdb");
+  KnownDevices known(index);
+  {
+    EXPECT_TRUE(IndexFile::Open({.path = index, .map_size = kManifestMapSizeDefault}));
+  }
+  proto::Superblock unbound = DeviceFile::ReadSuperblock(lost_).value();
+  std::ranges::fill(unbound.index_uuid, uint8_t{0});
+  EXPECT_FALSE(known.IsOfAnother(lost_, unbound)) << "a device of no index";
+  {
+    EXPECT_TRUE(IndexFile::Open({.path = index, .map_size = kManifestMapSizeDefault}));
+  }
+  EXPECT_TRUE(known.IsNeeded(lost_));
+  EXPECT_FALSE(IndexFile::Open({.path = index, .map_size = kManifestMapSizeDefault})) << "it is open now";
+  EXPECT_FALSE(known.failure());
+}
+
+// A number is below 63: each device that jobs need keeps one.
+TEST_F(LostDeviceTest, ADeviceForWhichTheIndexHasNoNumberIsDoneWithout) {
+  constexpr size_t kNeeded = kIndexDevicesMax;
+  {
+    ManifestStoreOptions options{.path = directory_.File("index.mdb")};
+    for (size_t i = 0; i < kNeeded; ++i) {
+      ManifestDevice& device = options.devices.emplace_back();
+      device.path = "/dev/lost" + std::to_string(i);
+      device.uuid[0] = static_cast<uint8_t>(i + 1);
+    }
+    options.flush_devices = [] { return Status(); };
+    options.on_commit = [](const Uuid&, uint64_t) { return Status(); };
+    const auto store = LmdbManifestStore::Open(std::move(options));
+    ASSERT_TRUE(store) << store.error().message;
+    ExtentListWriter list(kNeeded, (*store)->device_numbers());
+    for (uint16_t i = 0; i < kNeeded; ++i) list.Add({.run = {.block = 1, .page = 0, .pages = 1}, .device = i});
+    (*store)->StartPut(1, "1000/lost", std::vector<std::byte>(16), std::move(list).Take());
+  }
+  SsdTierOptions options = Options();
+  options.data_dir = directory_.path();
+  for (int start = 0; start < 2; ++start) {
+    const auto tier = Open(options);
+    ASSERT_NE(tier, nullptr);
+    EXPECT_EQ(tier->device_count(), 0);
+    const auto missing = tier->missing_devices();
+    ASSERT_THAT(missing, SizeIs(kNeeded + 1));
+    EXPECT_THAT(missing.back().reason, AllOf(HasSubstr("the most that it can"), HasSubstr("tierctl device purge")));
+    EXPECT_FALSE(std::filesystem::exists(options.devices[0].path)) << "nothing is made that cannot be used";
+  }
 }
 
 }  // namespace

@@ -113,6 +113,36 @@ TEST_F(LostManifest, IsListedAndEveryNamedJobOfItsKeyIsRefused) {
   EXPECT_EQ(missing[0].lost_job_count, 1u);
 }
 
+// Its extents may lie on the device that is missing: nothing of it is replaced, whatever the job asks for.
+TEST_F(LostManifest, AJobWhoseListCannotBeReadIsRefusedWhileADeviceIsMissing) {
+  (*world_.manifests.shared_contents())[kNamed.key][70] ^= std::byte{1};
+  (*world_.manifests.shared_extents())[kNamed.key][30] ^= std::byte{1};
+  JobOptions replacing = kNamed;
+  replacing.replace_existing = true;
+  {
+    World next(WithoutTheSecond());
+    for (const JobOptions& options : {kNamed, replacing}) {
+      const auto refused = next.engine->OpenJob(JobId{77}, options);
+      ASSERT_FALSE(refused);
+      EXPECT_EQ(refused.error().code, Code::kIoError);
+      EXPECT_THAT(refused.error().message,
+                  AllOf(HasSubstr(std::string("may lie on device ") + kUuid), HasSubstr("it is gone"),
+                        HasSubstr("tierctl job remove --purge 1000/training")));
+      next.Turns(5);
+    }
+    ASSERT_TRUE(next.engine->DeleteStoredManifest(kNamed.key)) << "the way out that the refusal names";
+    next.Turns(10);
+    EXPECT_TRUE(next.engine->OpenJob(JobId{78}, kNamed));
+  }
+}
+
+TEST_F(LostManifest, WithEveryDeviceThereAnUnreadableListRefusesNoNewJob) {
+  (*world_.manifests.shared_contents())[kNamed.key][70] ^= std::byte{1};
+  (*world_.manifests.shared_extents())[kNamed.key][30] ^= std::byte{1};
+  World next(WithBoth());
+  EXPECT_TRUE(next.engine->OpenJob(JobId{77}, kNamed));
+}
+
 TEST_F(LostManifest, AnEphemeralJobOfItsNameLivesAndCannotReplaceIt) {
   World next(WithoutTheSecond());
   const SessionId session = next.Open({.key = kNamed.key});
