@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <utility>
 
@@ -75,7 +76,12 @@ std::string SsdModeName(storage::SsdMode mode) {
 
 Daemon::Daemon(const config::Config& config, const DaemonPaths& paths, session::ServiceManager manager,
                ConfigSource source)
-    : config_(config), paths_(paths), manager_(std::move(manager)), source_(std::move(source)), epoch_(MakeEpoch()) {
+    : config_(config),
+      paths_(paths),
+      manager_(std::move(manager)),
+      source_(std::move(source)),
+      epoch_(MakeEpoch()),
+      smart_(config.daemon.is_private ? std::string() : config.ssd.smart_file) {
   // From here on these are collected; they are looked at once the daemon serves.
   for (const int signal : {SIGHUP, SIGUSR1, SIGUSR2}) signals_.add(signal);
 }
@@ -188,6 +194,8 @@ session::DaemonFacts Daemon::Facts() {
   facts.huge_page_mode = [this] { return engine_->HugePageMode(); };
   facts.prefault = [this] { return engine_->Prefault(); };
   facts.shortage = [this] { return engine_->Shortage(); };
+  facts.smart = [this](const std::string& path) { return smart_.Of(path, std::time(nullptr)); };
+  facts.drive_writes_per_day = [this](uint16_t device) { return engine_->DriveWritesPerDay(device); };
   facts.spin_pauses = [this] { return engine_->loop().spin_pauses(); };
   facts.memory_mode = [this] { return MemoryMode(); };
   facts.memory_mode_reason = [this] { return engine_->ssd().unpinned_reason(); };
@@ -367,6 +375,7 @@ void Daemon::Tick() {
       ReportActivity();
     });
     metrics_->ReportScrapes(engine_->clock().Now());
+    if (const auto unusable = smart_.Tick()) spdlog::warn("{}", *unusable);
     Tick();
   });
 }

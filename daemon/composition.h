@@ -31,6 +31,7 @@
 #include "daemon/session/orderly_stop.h"
 #include "daemon/session/private_lifetime.h"
 #include "daemon/session/service_manager.h"
+#include "daemon/smart_watch.h"
 #include "daemon/user_quotas.h"
 
 namespace tier {
@@ -88,7 +89,8 @@ class Daemon {
   std::unique_ptr<control::GrpcServer> grpc_;
   std::unique_ptr<MetricsServer> metrics_;
   session::EventLogLimiter event_log_limiter_;  // The subscription's thread.
-  ActivityReport activity_;                     // The engine's thread.
+  SmartWatch smart_;
+  ActivityReport activity_;  // The engine's thread.
   std::shared_ptr<void> log_subscription_;
 
   boost::asio::signal_set signals_{io_};

@@ -226,7 +226,16 @@ Status EngineSide::OpenStorage(const config::Config& config, const DaemonPaths& 
   if (!ssd) return std::unexpected(std::move(ssd.error()));
   ssd_ = std::move(*ssd);
   pinned_ = ssd_->pinned();
+  drive_writes_.resize(ssd_->device_count());
   return {};
+}
+
+uint64_t EngineSide::WriteBudgetPerDay(const config::Config& config) const {
+  uint64_t capacity = 0;
+  for (uint16_t device = 0; device < ssd_->device_count(); ++device) capacity += ssd_->device(device).capacity;
+  const double bytes = config.ssd.drive_writes_per_day * static_cast<double>(capacity);
+  // A budget that rounds to nothing is still one.
+  return bytes <= 0 ? 0 : std::max<uint64_t>(static_cast<uint64_t>(std::min(bytes, 0x1p60)), 1);
 }
 
 // An arena with as many windows as the devices know leaves it no index: then there is none.
@@ -262,6 +271,7 @@ Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& p
   sessions_ = std::make_unique<session::SessionTable>(table, poller_, *arena_);
   tiering::EngineOptions options = EngineOptionsOf(config);
   options.hash_seed = tokens_.Random();
+  options.write_budget_per_day = WriteBudgetPerDay(config);
   const auto move_memory = MakeMoveMemory();
   if (!move_memory) return std::unexpected(move_memory.error());
   engine_ = std::make_unique<tiering::Engine>(options, tiering::EnginePorts{.windows = *arena_,
@@ -310,6 +320,8 @@ void EngineSide::SampleHost() {
 void EngineSide::Refresh() {
   arena_->SetMetadata(engine_->HeldMetadata());
   arena_->StartRefresh();
+  for (uint16_t device = 0; device < drive_writes_.size(); ++device)
+    drive_writes_[device].Note(ssd_->transfers().traffic(device).written_bytes, clock_.Now());
   if (!prefault_report_.ended()) {
     const session::PrefaultFigures prefault = Prefault();
     if (auto due = prefault_report_.Note(prefault.done_bytes, prefault.target_bytes)) {
@@ -351,6 +363,10 @@ session::HostShortage EngineSide::Shortage() const {
           .count = arena_->pressure().count(),
           .given_back_bytes = arena_->given_back_bytes(),
           .daemon_own_bytes = arena_->host().own_bytes};
+}
+
+double EngineSide::DriveWritesPerDay(uint16_t device) const {
+  return drive_writes_.at(device).PerDay(ssd_->device(device).capacity);
 }
 
 std::string EngineSide::HugePageMode() const {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "daemon/base/clock.h"
 #include "daemon/base/mailbox.h"
@@ -24,6 +25,7 @@
 #include "daemon/session/job_registry.h"
 #include "daemon/session/job_service.h"
 #include "daemon/session/session_table.h"
+#include "daemon/storage/drive_writes.h"
 #include "daemon/storage/ssd_tier.h"
 #include "daemon/tiering/api/engine_port.h"
 #include "daemon/tiering/engine.h"
@@ -77,6 +79,7 @@ class EngineSide {
   std::string HugePageMode() const;  // Engine thread, as the next.
   session::PrefaultFigures Prefault() const;
   session::HostShortage Shortage() const;
+  double DriveWritesPerDay(uint16_t device) const;
   // Nothing is in flight on any device; only then may this be destroyed. Engine thread, or after Stop.
   bool quiet() const { return ssd_->transfers().inflight() == 0 && !ssd_->transfers().probing(); }
 
@@ -98,6 +101,7 @@ class EngineSide {
   Status OpenMemory(const config::Config& config);
   Status OpenStorage(const config::Config& config, const DaemonPaths& paths, bool wait_for_devices);
   Result<tiering::MoveMemory> MakeMoveMemory();
+  uint64_t WriteBudgetPerDay(const config::Config& config) const;  // Bytes. 0: no budget.
   Status MakeQuotas(const config::Config& config, const DaemonPaths& paths);
   Status MakeEngine(const config::Config& config, const DaemonPaths& paths, uint64_t epoch);
 
@@ -110,6 +114,7 @@ class EngineSide {
   std::unique_ptr<memory::PageCopier> copier_;
   std::unique_ptr<std::byte, FreeMemory> move_memory_;  // Untouched before a device is drained; never pinned.
   std::unique_ptr<storage::SsdTier> ssd_;
+  std::vector<storage::DriveWrites> drive_writes_;  // By device. Engine thread.
   session::EventLog events_{session::EventLog::SequenceOfNow()};
   std::string quarantine_failure_;
   std::string superblock_failure_;  // As last told. Engine thread, as the next.

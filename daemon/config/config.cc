@@ -131,6 +131,17 @@ Status SetShare(const Option& option, const toml::node& node, double* field) {
   return {};
 }
 
+Status SetNumber(const Option& option, const toml::node& node, double* field) {
+  const auto whole = node.value_exact<int64_t>();
+  const auto value = whole ? std::optional(static_cast<double>(*whole)) : node.value_exact<double>();
+  if (!value) return Wrong(option, "must be a number like 0.5, without quotes");
+  // Written so that it refuses what is no number (nan) too.
+  if (!(*value >= static_cast<double>(option.min) && *value <= static_cast<double>(option.max)))
+    return Wrong(option, fmt::format("{} is out of range, allowed are {} to {}", *value, option.min, option.max));
+  *field = *value;
+  return {};
+}
+
 Status SetDuration(const Option& option, const toml::node& node, base::Duration* field) {
   const auto text = node.value_exact<std::string>();
   const auto duration =
@@ -227,6 +238,7 @@ Status Set(const Option& option, const toml::node& node, Config* config) {
     }
     case Kind::kSizeOrShare: return SetSizeOrShare(option, node, std::get<SizeOrShare*>(field));
     case Kind::kShare: return SetShare(option, node, std::get<double*>(field));
+    case Kind::kNumber: return SetNumber(option, node, std::get<double*>(field));
     case Kind::kDuration: return SetDuration(option, node, std::get<base::Duration*>(field));
     case Kind::kText: return SetText(option, node, std::get<std::string*>(field));
     case Kind::kAddress: return SetAddress(option, node, std::get<std::string*>(field));

@@ -51,6 +51,8 @@ struct SsdConfig {
   std::string engine;                // auto, io_uring, threads
   uint64_t queue_depth = 0;
   bool discard = false;
+  double drive_writes_per_day = 0;  // 0: no budget.
+  std::string smart_file;           // Empty: none.
   bool any_file_system = false;
   friend bool operator==(const SsdConfig&, const SsdConfig&) = default;
 };

@@ -82,6 +82,16 @@ constexpr auto kOptions = std::to_array<Option>({
      "Requests at a time on one device.", 1, storage::kIoDepthMax},
     {"ssd.discard", Kind::kBool, Change::kAtRestart, TIER_FIELD(ssd.discard), "true",
      "Discard a block device's content when it is formatted."},
+    {"ssd.drive_writes_per_day", Kind::kNumber, Change::kAtRestart, TIER_FIELD(ssd.drive_writes_per_day), "0",
+     "How often a day the SSD devices may be written over, so that they do not wear out early: their capacity times\n"
+     "this is a budget in bytes of all devices together. What is not used is saved up, and what was written beyond it\n"
+     "is paid back, both for an hour at most: until then nothing is written ahead of need. Writes that requests wait\n"
+     "for are never held back, and may exceed it. 0: no budget.",
+     0, 1000},
+    {"ssd.smart_file", Kind::kText, Change::kAtRestart, TIER_FIELD(ssd.smart_file),
+     "\"/run/tierd-smart/devices\"",
+     "What tierd-smart (tierd-smart.timer) found out about the health of the devices; absent: nothing is known.\n"
+     "Empty: it is not read."},
     {"ssd.any_file_system", Kind::kBool, Change::kAtRestart, TIER_FIELD(ssd.any_file_system), "false",
      "Take files on tmpfs, overlay and network file systems too, where direct I/O is slow or a pretence. For tests."},
     {"engine.spin", Kind::kChoice, Change::kAtRestart, TIER_FIELD(engine.spin), "\"auto\"",

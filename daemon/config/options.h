@@ -24,6 +24,7 @@ enum class Kind : uint8_t {
   kSize,         // "64GiB", or a number of bytes.
   kSizeOrShare,  // As kSize, or "25%".
   kShare,        // "50%".
+  kNumber,       // 0.3; min and max are whole numbers.
   kDuration,     // "250ms", "60s", "2min".
   kText,
   kAddress,  // "127.0.0.1:9464", "auto"; "": none.

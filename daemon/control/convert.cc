@@ -272,6 +272,25 @@ void ToMessage(const tiering::MissingDeviceView& device, v1::MissingDevice* mess
   message->set_lost_job_count(device.lost_job_count);
 }
 
+namespace {
+
+void ToMessage(const session::DeviceSmart& smart, v1::DeviceSmart* message) {
+  for (size_t i = 0; i < storage::kSmartWarnings; ++i) {
+    const auto warning = static_cast<storage::SmartWarning>(i);
+    if (smart.figures.warns(warning)) message->add_warnings(SmartWarningName(warning));
+  }
+  if (smart.figures.temperature_kelvin != 0) message->set_temperature_celsius(smart.celsius());
+  message->set_available_spare_ratio(smart.figures.available_spare / 100.0);
+  message->set_spare_threshold_ratio(smart.figures.spare_threshold / 100.0);
+  message->set_used_ratio(smart.figures.percentage_used / 100.0);
+  message->set_media_errors_total(smart.figures.media_errors);
+  message->set_written_bytes_total(smart.figures.written_bytes);
+  message->mutable_read_time()->set_seconds(smart.read_time);
+  message->set_stale(smart.stale);
+}
+
+}  // namespace
+
 void ToMessage(const session::DeviceDescription& device, v1::Device* message) {
   message->set_index(device.index);
   message->set_path(device.path);
@@ -294,6 +313,14 @@ void ToMessage(const session::DeviceDescription& device, v1::Device* message) {
   message->set_doubtful_bytes(device.now.space.doubtful);
   message->set_drain_note(device.now.drain_note);
   message->set_failing(device.now.failing);
+  message->set_drive_writes_per_day(device.drive_writes_per_day);
+  const storage::LatencyFigures reads = device.now.latency.Of(storage::Direction::kRead);
+  message->set_read_seconds_p50(reads.Quantile(0.5));
+  message->set_read_seconds_p99(reads.Quantile(0.99));
+  const storage::LatencyFigures writes = device.now.latency.Of(storage::Direction::kWrite);
+  message->set_write_seconds_p50(writes.Quantile(0.5));
+  message->set_write_seconds_p99(writes.Quantile(0.99));
+  if (device.smart) ToMessage(*device.smart, message->mutable_smart());
 }
 
 namespace {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "daemon/metrics/device_families.h"
 #include "daemon/metrics/family_builder.h"
 #include "daemon/session/degraded.h"
 
@@ -167,6 +168,12 @@ void AddRequests(FamilyBuilder& out, const EngineSnapshot& engine) {
 
 // Of all jobs there ever were: they do not vanish with a job.
 void AddTotals(FamilyBuilder& out, const JobCounters& totals) {
+  out.Counter(
+         "tierd_sealed_bytes_total",
+         "Bytes of the pieces of tensors (2 MiB, or the rest of a tensor) that jobs wrote and sealed, each time that "
+         "they did. What was written to the devices (tierd_device_written_bytes_total), divided by this, is the "
+         "write amplification of tierd: below 1 where tensors stay in RAM or are gone before they are written.")
+      .Add(totals.sealed_bytes);
   out.Counter("tierd_swap_out_bytes_total", "Bytes of tensors written to SSD.").Add(totals.swap_out_bytes);
   out.Counter("tierd_swap_in_bytes_total", "Bytes of tensors read back from SSD.").Add(totals.swap_in_bytes);
   out.Counter("tierd_acquires_total", "Ranges asked for that were in RAM (hit) and that had to be waited for (miss).")
@@ -278,79 +285,6 @@ void AddJobs(FamilyBuilder& out, const std::vector<JobRow>& rows) {
   AddJobTraffic(out, rows);
 }
 
-struct DeviceFigure {
-  const char* name;
-  const char* help;
-  bool is_counter;
-  uint64_t (*figure)(const tiering::DeviceView&);
-};
-
-constexpr DeviceFigure kDeviceFigures[] = {
-    {"tierd_device_capacity_bytes", "Size of the device's data area.", false,
-     [](const tiering::DeviceView& device) { return device.space.capacity; }},
-    {"tierd_device_free_bytes", "Bytes free for extents.", false,
-     [](const tiering::DeviceView& device) { return device.space.free; }},
-    {"tierd_device_live_bytes", "Bytes of live extents.", false,
-     [](const tiering::DeviceView& device) { return device.space.live; }},
-    {"tierd_device_quarantined_bytes",
-     "Bytes of places that failed twice while others worked, in this run or an earlier one: not used until tierctl "
-     "device retry.",
-     false, [](const tiering::DeviceView& device) { return device.space.quarantined; }},
-    {"tierd_device_doubtful_bytes", "Bytes where the device failed, until it is known whether all of it does.", false,
-     [](const tiering::DeviceView& device) { return device.space.doubtful; }},
-    {"tierd_device_draining", "1 while the device is being emptied.", false,
-     [](const tiering::DeviceView& device) { return uint64_t{device.draining}; }},
-    {"tierd_device_failing", "1 where more of its places are quarantined than are written down: replace it.", false,
-     [](const tiering::DeviceView& device) { return uint64_t{device.failing}; }},
-    {"tierd_device_inflight_requests", "Requests at the device now.", false,
-     [](const tiering::DeviceView& device) { return uint64_t{device.traffic.inflight}; }},
-    {"tierd_device_read_bytes_total", "Bytes read.", true,
-     [](const tiering::DeviceView& device) { return device.traffic.read_bytes; }},
-    {"tierd_device_written_bytes_total", "Bytes written.", true,
-     [](const tiering::DeviceView& device) { return device.traffic.written_bytes; }},
-    {"tierd_device_errors_total", "Transfers that the device failed, after a retry.", true,
-     [](const tiering::DeviceView& device) { return device.traffic.errors; }},
-    {"tierd_device_corrupt_pieces_total", "Pieces read back with a wrong checksum, twice.", true,
-     [](const tiering::DeviceView& device) { return device.traffic.corrupt; }},
-    {"tierd_device_window_faults_total", "Transfers whose memory a client had taken away: not the device's fault.",
-     true, [](const tiering::DeviceView& device) { return device.traffic.window_faults; }},
-};
-
-void AddDevices(FamilyBuilder& out, const std::vector<session::DeviceDescription>& devices) {
-  using storage::DeviceState;
-  out.Gauge("tierd_device_info", "1, labelled with the path and the UUID by which tierd knows the device.");
-  for (const auto& device : devices) {
-    out.Add(1, {{"device", std::to_string(device.index)},
-                {"path", device.path},
-                {"device_uuid", device.uuid},
-                {"kind", device.block_device ? "block" : "file"}});
-  }
-  out.Gauge("tierd_device_state", "1 for the state of the device, 0 for the others.");
-  std::vector<std::string_view> states;
-  for (const DeviceState state :
-       {DeviceState::kOnline, DeviceState::kSuspect, DeviceState::kOffline, DeviceState::kGone})
-    states.emplace_back(DeviceStateName(state));
-  for (const auto& device : devices) {
-    out.AddOneOf(states, DeviceStateName(device.now.state), "state", {{"device", std::to_string(device.index)}});
-  }
-  for (const DeviceFigure& figure : kDeviceFigures) {
-    figure.is_counter ? out.Counter(figure.name, figure.help) : out.Gauge(figure.name, figure.help);
-    for (const auto& device : devices) out.Add(figure.figure(device.now), {{"device", std::to_string(device.index)}});
-  }
-}
-
-// Those without a uuid have no jobs.
-void AddMissing(FamilyBuilder& out, const std::vector<tiering::MissingDeviceView>& missing) {
-  out.Gauge("tierd_missing_devices", "SSD devices that the last start did without: configured, or with jobs on them.")
-      .Add(missing.size());
-  out.Gauge("tierd_missing_device_lost_jobs",
-            "Jobs that persisted tensors on a missing device, and are lost until it is back or purged.");
-  for (const tiering::MissingDeviceView& device : missing) {
-    if (device.uuid.empty()) continue;
-    out.Add(device.lost_job_count, {{"device_uuid", device.uuid}, {"path", device.path}});
-  }
-}
-
 void AddDaemon(FamilyBuilder& out, const DaemonDescription& daemon) {
   using Names = std::vector<std::string_view>;
   out.Gauge("tierd_build_info", "1, labelled with the version.").Add(1, {{"version", daemon.version}});
@@ -426,8 +360,7 @@ std::vector<prometheus::MetricFamily> BuildFamilies(const DaemonDescription& dae
   AddCompaction(out, daemon.engine);
   AddMetadata(out, daemon);
   AddJobs(out, jobs);
-  AddDevices(out, daemon.devices);
-  AddMissing(out, daemon.engine.missing);
+  AddDevices(out, daemon);
   AddHost(out, daemon);
   AddProcess(out, process);
   return out.Take();

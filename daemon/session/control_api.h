@@ -15,6 +15,7 @@
 
 #include "daemon/session/quota_table.h"
 #include "daemon/session/settings.h"
+#include "daemon/storage/smart_log.h"
 #include "daemon/tiering/api/options.h"
 #include "daemon/tiering/api/snapshot.h"
 #include "daemon/tiering/api/stalls.h"
@@ -72,12 +73,23 @@ struct StoredManifestDescription {
   std::string QualifiedName() const { return std::to_string(uid) + "/" + name; }
 };
 
+// What tierd-smart found out of a device.
+struct DeviceSmart {
+  storage::SmartFigures figures;
+  int64_t read_time = 0;  // Seconds of the Unix epoch.
+  bool stale = false;     // Read so long ago that it may be wrong by now.
+
+  int celsius() const { return int{figures.temperature_kelvin} - storage::kKelvinOfZeroCelsius; }
+};
+
 struct DeviceDescription {
   uint16_t index = 0;
   std::string path;
   std::string uuid;
   bool block_device = false;
   tiering::DeviceView now;
+  std::optional<DeviceSmart> smart;  // None: nothing is known.
+  double drive_writes_per_day = 0;   // In the last 24 hours, or since the start. 0: not known yet.
 };
 
 struct PrefaultFigures {  // Bytes. Without arena.prefault both are 0.

@@ -329,6 +329,10 @@ DaemonDescription ControlServer::PartOfEngine() {
   d.huge_page_mode = facts_.huge_page_mode ? facts_.huge_page_mode() : "small";
   if (facts_.prefault) d.prefault = facts_.prefault();
   if (facts_.shortage) d.shortage = facts_.shortage();
+  for (DeviceDescription& device : d.devices) {
+    if (facts_.smart) device.smart = facts_.smart(device.path);
+    if (facts_.drive_writes_per_day) device.drive_writes_per_day = facts_.drive_writes_per_day(device.index);
+  }
   return d;
 }
 

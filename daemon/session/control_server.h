@@ -56,8 +56,10 @@ struct DaemonFacts {
   std::function<std::string()> memory_mode_reason;
   std::function<PrefaultFigures()> prefault;
   std::function<HostShortage()> shortage;
-  std::function<uint64_t()> spin_pauses;         // Any thread, as the next.
-  std::function<std::string()> metrics_address;  // A reload may move it.
+  std::function<double(uint16_t device)> drive_writes_per_day;
+  std::function<std::optional<DeviceSmart>(const std::string& path)> smart;  // Any thread.
+  std::function<uint64_t()> spin_pauses;                                     // Any thread, as the next.
+  std::function<std::string()> metrics_address;                              // A reload may move it.
 };
 
 struct ControlServerParts {

@@ -34,8 +34,11 @@ IoThread::IoThread(const TransferEngineOptions& options, IoThreadParts parts, ba
       removed_(options.windows_max),
       probed_(1),
       wake_(std::move(parts.wake)),
-      io_(std::move(parts.io)),
-      engine_(std::make_unique<TransferEngine>(options, *io_, workers, *wake_)) {
+      io_(std::move(parts.io)) {
+  TransferEngineOptions noted = options;
+  noted.clock = &clock_;
+  noted.latency = &latency_;
+  engine_ = std::make_unique<TransferEngine>(noted, *io_, workers, *wake_);
   for (auto* transfers : {&started_, &taken_transfers_}) transfers->reserve(options.inflight_max);
   finished_.reserve(options.inflight_max);
   taken_commands_.reserve(2 * size_t{options.windows_max});

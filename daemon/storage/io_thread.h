@@ -13,9 +13,11 @@
 #include <thread>
 #include <vector>
 
+#include "daemon/base/clock.h"
 #include "daemon/base/workers.h"
 #include "daemon/storage/completion_signal.h"
 #include "daemon/storage/device_io.h"
+#include "daemon/storage/device_latency.h"
 #include "daemon/storage/handoff_queue.h"
 #include "daemon/storage/transfer.h"
 #include "daemon/storage/transfer_engine.h"
@@ -48,6 +50,7 @@ class IoThread {
   void Probe();
   void TakeProbed(std::vector<ProbeResult>* results) { probed_.Take(results); }
   DeviceTraffic traffic() const;  // Includes every transfer whose result was taken.
+  LatencyByPurpose latency() const { return latency_.Read(); }
 
   bool pinned() const { return pinned_.load(std::memory_order_relaxed); }
   std::string unpinned_reason() const;
@@ -78,6 +81,7 @@ class IoThread {
   std::vector<Transfer> started_;   // Since the last Submit.
 
   // Between the threads.
+  DeviceLatency latency_;
   HandoffQueue<WindowCommand> commands_;
   HandoffQueue<Transfer> transfers_;
   HandoffQueue<TransferResult> results_;
@@ -92,6 +96,7 @@ class IoThread {
   std::string reason_ TIER_GUARDED_BY(mutex_);
 
   // The device's thread; set before it starts.
+  base::SteadyClock clock_;
   std::unique_ptr<CompletionSignal> wake_;
   std::unique_ptr<DeviceIo> io_;
   std::unique_ptr<TransferEngine> engine_;

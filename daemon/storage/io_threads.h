@@ -32,6 +32,7 @@ class IoThreads final : public TransferPort {
   uint32_t inflight() const override { return inflight_; }
   uint32_t inflight_max() const override { return inflight_max_; }
   DeviceTraffic traffic(uint16_t device) const override;
+  LatencyByPurpose latency(uint16_t device) const override { return At(device).latency(); }
 
   bool pinned() const { return unpinned() == nullptr; }
   std::string unpinned_reason() const;  // Of the first device where a window is not registered; empty: of none.

@@ -19,10 +19,18 @@
 namespace tier::storage {
 
 enum class Direction : uint8_t { kWrite, kRead };
+// What a transfer is for, the most urgent first.
+enum class Purpose : uint8_t {
+  kDemand,      // A request waits for it.
+  kAhead,       // None does yet: a prefetch, or write-behind.
+  kBackground,  // The daemon moves the piece of its own accord.
+};
+inline constexpr size_t kPurposes = 3;
 
 struct Transfer {
   uint64_t cookie = 0;  // Comes back in the result.
   Direction direction = Direction::kWrite;
+  Purpose purpose = Purpose::kDemand;
   Extent extent;
   std::span<const base::PageRun> runs;  // Of a scattered extent; they outlive the transfer. Else empty.
   WindowIndex window{};                 // Which registered buffer `memory` lies in.
@@ -77,6 +85,8 @@ enum class Pin : uint8_t {
   kNo,
 };
 
+struct LatencyByPurpose;  // device_latency.h
+
 class TransferPort {
  public:
   virtual ~TransferPort() = default;
@@ -102,6 +112,7 @@ class TransferPort {
   virtual uint32_t inflight() const = 0;                           // Started and not yet polled.
   virtual uint32_t inflight_max() const = 0;                       // The engine starts no more than this.
   virtual DeviceTraffic traffic(uint16_t device) const = 0;
+  virtual LatencyByPurpose latency(uint16_t device) const = 0;  // Of the device's requests, since start.
 };
 
 }  // namespace tier::storage

@@ -1,6 +1,7 @@
 // See transfer_engine.h for the path of a transfer.
 #include "daemon/storage/transfer_engine.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <thread>
 
@@ -45,6 +46,8 @@ TransferEngine::TransferEngine(const TransferEngineOptions& options, DeviceIo& i
              options.inflight_max);
   TIER_CHECK(options.merge_bytes_max >= kBlockSize && options.merge_bytes_max <= kMergeBytesMax, "merge up to {} bytes",
              options.merge_bytes_max);
+  TIER_CHECK((options.clock == nullptr) == (options.latency == nullptr),
+             "device {}: a clock, or what is noted by it, alone", options.device);
   TIER_CHECK(io.inflight_max() > options.io_depth, "{} requests for a depth of {}", io.inflight_max(),
              options.io_depth);
   for (Member& member : members_) {
@@ -132,6 +135,7 @@ TransferEngine::Request* TransferEngine::NewRequest(Member* member) {
   *request = {.first = member,
               .last = member,
               .direction = t.direction,
+              .purpose = t.purpose,
               .window = t.window,
               .memory = t.memory,
               .offset = options_.place.data_offset + t.extent.run.offset_bytes(),
@@ -163,6 +167,7 @@ void TransferEngine::Start(const Transfer& transfer) {
   last->last->next = member;
   last->last = member;
   last->length += IoBytes(transfer);
+  last->purpose = std::min(last->purpose, transfer.purpose);
 }
 
 void TransferEngine::Submit() {
@@ -301,6 +306,7 @@ void TransferEngine::Dispatch() {
   while (Request* const request = TakeNext()) {
     TIER_CHECK(request->done < request->length, "{} of {} bytes done", request->done, request->length);
     const Part part = NextPart(*request);
+    request->started_at = Now();
     io_.Start({.token = static_cast<uint64_t>(request - requests_.data()),
                .direction = request->direction,
                .window = request->window,
@@ -324,6 +330,7 @@ void TransferEngine::OnIoCompletion(const IoCompletion& completion) {
   --requests_inflight_;
   const uint32_t length = NextPart(*request).length;
   InflightBytes(request->direction) -= length;
+  NoteLatency(*request, static_cast<uint32_t>(std::max(completion.result, 0)));
   if (completion.result < 0) {
     OnIoError(request, -completion.result);
     return;
@@ -345,6 +352,11 @@ void TransferEngine::OnIoCompletion(const IoCompletion& completion) {
   request->done += pages;
   ++traffic_.retries;
   waiting_.PushBegun(request);
+}
+
+void TransferEngine::NoteLatency(const Request& request, uint32_t moved) {
+  if (options_.latency == nullptr) return;
+  options_.latency->Note(request.direction, request.purpose, Now() - request.started_at, moved);
 }
 
 void TransferEngine::OnIoError(Request* request, int error) {
@@ -469,6 +481,11 @@ void TransferEngine::Finish(Member* member, TransferOutcome outcome, int error, 
 DeviceTraffic TransferEngine::traffic(uint16_t device) const {
   TIER_CHECK(device == options_.device, "device {} for {}", device, options_.device);
   return traffic_;
+}
+
+LatencyByPurpose TransferEngine::latency(uint16_t device) const {
+  TIER_CHECK(device == options_.device, "device {} for {}", device, options_.device);
+  return options_.latency == nullptr ? LatencyByPurpose{} : options_.latency->Read();
 }
 
 }  // namespace tier::storage

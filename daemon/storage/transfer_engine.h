@@ -31,9 +31,11 @@
 #include <optional>
 #include <vector>
 
+#include "daemon/base/clock.h"
 #include "daemon/base/workers.h"
 #include "daemon/storage/completion_signal.h"
 #include "daemon/storage/device_io.h"
+#include "daemon/storage/device_latency.h"
 #include "daemon/storage/dispatch_queue.h"
 #include "daemon/storage/transfer.h"
 
@@ -67,6 +69,9 @@ struct TransferEngineOptions {
   uint32_t merge_bytes_max = kMergeBytesDefault;
   uint32_t inline_bytes_max = kInlineBytesDefault;  // Requests up to this are checksummed on the device's thread.
   uint32_t windows_max = kWindowsMax;
+  // How long requests take is noted in `latency` by `clock`, where there are both. They outlive it.
+  const base::Clock* clock = nullptr;
+  DeviceLatency* latency = nullptr;
 };
 
 class TransferEngine final : public TransferPort {
@@ -88,6 +93,7 @@ class TransferEngine final : public TransferPort {
   uint32_t inflight() const override { return inflight_; }
   uint32_t inflight_max() const override { return options_.inflight_max; }
   DeviceTraffic traffic(uint16_t device) const override;
+  LatencyByPurpose latency(uint16_t device) const override;
 
  private:
   // A read whose checksum is wrong goes on to the next of these (VerifyRead).
@@ -103,6 +109,8 @@ class TransferEngine final : public TransferPort {
     Member* first = nullptr;  // In the order of their memory; null while the request is free.
     Member* last = nullptr;
     Direction direction = Direction::kRead;
+    Purpose purpose = Purpose::kDemand;  // Of its most urgent member.
+    base::TimePoint started_at;          // When the device was given what it does now.
     WindowIndex window{};
     std::byte* memory = nullptr;
     uint64_t offset = 0;  // Bytes from the start of the device, where it begins.
@@ -157,6 +165,8 @@ class TransferEngine final : public TransferPort {
   void StartProbe();
   void OnProbeCompletion(int32_t result);
   void OnIoCompletion(const IoCompletion& completion);
+  base::TimePoint Now() const { return options_.clock == nullptr ? base::TimePoint{} : options_.clock->Now(); }
+  void NoteLatency(const Request& request, uint32_t moved);
   void OnIoError(Request* request, int error);
   void EndDevicePart(Request* request, int error);
   void Settle(Request* request);

@@ -29,6 +29,18 @@ std::string StateText(const v1::Device& device) {
   return fmt::format("{} ({}){}", WordOf(device.state()), device.state_reason(), device.draining() ? ", draining" : "");
 }
 
+void PrintHealth(const v1::Device& device) {
+  if (!device.has_smart()) return;
+  const v1::DeviceSmart& smart = device.smart();
+  if (!smart.warnings().empty())
+    fmt::print("device {} warns of: {}\n", device.index(),
+               Printable(fmt::format("{}", fmt::join(smart.warnings(), ", "))));
+  fmt::print("device {} has used {:.0f} % of its endurance, and has {:.0f} % of its spare left{}{}\n", device.index(),
+             100 * smart.used_ratio(), 100 * smart.available_spare_ratio(),
+             smart.media_errors_total() == 0 ? "" : fmt::format(", and {} media errors", smart.media_errors_total()),
+             smart.stale() ? " (read more than an hour ago: see tierd-smart.timer)" : "");
+}
+
 int PrintDevices(const google::protobuf::RepeatedPtrField<v1::Device>& devices, const OutputOptions& output) {
   fmt::print(
       "{}",
@@ -46,6 +58,12 @@ int PrintDevices(const google::protobuf::RepeatedPtrField<v1::Device>& devices, 
                          [](const v1::Device& d) { return std::to_string(d.corrupt_total()); }),
               MakeColumn("WINDOW FAULTS", devices, true,
                          [](const v1::Device& d) { return std::to_string(d.window_faults_total()); }),
+              MakeColumn("READ P50 / P99", devices, true,
+                         [](const v1::Device& d) { return LatencyText(d.read_seconds_p50(), d.read_seconds_p99()); }),
+              MakeColumn("WRITE P50 / P99", devices, true,
+                         [](const v1::Device& d) { return LatencyText(d.write_seconds_p50(), d.write_seconds_p99()); }),
+              MakeColumn("DWPD", devices, true,
+                         [](const v1::Device& d) { return fmt::format("{:.2f}", d.drive_writes_per_day()); }),
               MakeColumn("STATE", devices, false, StateText),
           },
           output));
@@ -56,6 +74,7 @@ int PrintDevices(const google::protobuf::RepeatedPtrField<v1::Device>& devices, 
       fmt::print("device {} is failing: more of its places are quarantined than are written down; replace it\n",
                  device.index());
     }
+    PrintHealth(device);
   }
   return kExitOk;
 }

@@ -1,6 +1,7 @@
 #include "tools/tierctl/device_verbs.h"
 
 #include <cstdio>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -12,36 +13,67 @@
 namespace tier::tierctl {
 namespace {
 
-int Print(const storage::SsdDeviceDescription& device, const char* verb, const OutputOptions& output) {
-  if (output.json) {
-    PrintJson({{"path", device.path},
-               {"uuid", device.uuid},
-               {"size_bytes", device.size},
-               {"capacity_bytes", device.capacity},
-               {"commit", device.superblock_commit},
-               {"block_device", device.block_device}});
-  } else {
-    fmt::print("{} {}: uuid {}, {} for extents of {}\n", verb, Printable(device.path), device.uuid,
-               HumanBytes(device.capacity), HumanBytes(device.size));
+Json ToJson(const storage::SsdDeviceDescription& device) {
+  return {{"path", device.path},
+          {"uuid", device.uuid},
+          {"size_bytes", device.size},
+          {"capacity_bytes", device.capacity},
+          {"commit", device.superblock_commit},
+          {"block_device", device.block_device}};
+}
+
+void Print(const storage::SsdDeviceDescription& device, const char* verb) {
+  fmt::print("{} {}: uuid {}, {} for extents of {}\n", verb, Printable(device.path), device.uuid,
+             HumanBytes(device.capacity), HumanBytes(device.size));
+}
+
+// As the daemon tells it. None: no daemon answers, or it does not have this device.
+std::optional<v1::Device> FindInUse(const DaemonOptions& options, const std::string& uuid) {
+  const auto channel = Connect(options);
+  if (!channel) return std::nullopt;
+  v1::ListDevicesResponse answer;
+  const auto status = (*channel)->Call(&v1::ControlService::Stub::ListDevices, v1::ListDevicesRequest(), &answer,
+                                       control_client::kCallTimeout);
+  if (!status) return std::nullopt;
+  for (const v1::Device& device : answer.devices()) {
+    if (device.uuid() == uuid) return device;
   }
-  return kExitOk;
+  return std::nullopt;
 }
 
 }  // namespace
 
 int FormatDevice(const std::string& path, bool force, const OutputOptions& output) {
   const auto device = storage::FormatDevice(path, force);
-  if (device) return Print(*device, "formatted", output);
+  if (device) {
+    output.json ? PrintJson(ToJson(*device)) : Print(*device, "formatted");
+    return kExitOk;
+  }
   (void)Explain(device.error());
   // The daemon calls foreign content INVALID. To the person at the keyboard it is a refusal, not a usage error.
   return device.error().code == Code::kNotFound ? kExitNotFound : kExitRefused;
 }
 
-int ShowDevice(const std::string& path, const OutputOptions& output) {
+int ShowDevice(const std::string& path, const DaemonOptions& options) {
   const auto device = storage::DescribeDevice(path);
-  if (device) return Print(*device, "device", output);
-  (void)Explain(device.error());
-  return device.error().code == Code::kNotFound ? kExitNotFound : kExitFailure;
+  if (!device) {
+    (void)Explain(device.error());
+    return device.error().code == Code::kNotFound ? kExitNotFound : kExitFailure;
+  }
+  const auto now = FindInUse(options, device->uuid);
+  if (options.output.json) {
+    Json document = ToJson(*device);
+    if (now) document["in_use"] = ToJson(*now);
+    PrintJson(document);
+    return kExitOk;
+  }
+  Print(*device, "device");
+  if (now) {
+    fmt::print("in use by tierd as device {}: reads {}, writes {} (p50 / p99), {:.2f} drive writes a day\n",
+               now->index(), LatencyText(now->read_seconds_p50(), now->read_seconds_p99()),
+               LatencyText(now->write_seconds_p50(), now->write_seconds_p99()), now->drive_writes_per_day());
+  }
+  return kExitOk;
 }
 
 }  // namespace tier::tierctl

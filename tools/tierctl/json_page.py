@@ -100,6 +100,7 @@ def verbs() -> dict[str, Shape]:
         "path": Field("string"), "uuid": Field("string"), "size_bytes": Field("number"),
         "capacity_bytes": Field("number"), "commit": Field("number"), "block_device": Field("true or false"),
     }  # fmt: skip
+    in_use = {"in_use": Field("Device", "as tierd tells it, where it answers and has it open", may_lack=True)}
     missing_file = {"file": Field("string"), "reason": Field("string")}
     PARTS.update(TopJob=top_job, TopDevice=top_device, Finding=finding, MissingFile=missing_file)
     jobs = {key: field for key, field in of["ListJobsResponse"].items() if key != "next_page_token"}
@@ -143,7 +144,7 @@ def verbs() -> dict[str, Shape]:
         "tensor list JOB": tensors,
         "tensor show JOB TENSOR": {"tensors": Field("array of Tensor")},
         "device list": of["ListDevicesResponse"],
-        "device show PATH": superblock,
+        "device show PATH": superblock | in_use,
         "device format PATH": superblock,
         "device drain DEVICE": {"draining": Field("number", "the device")},
         "device drain DEVICE --undo": {"used": Field("number", "the device")},

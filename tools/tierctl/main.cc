@@ -274,8 +274,9 @@ class CommandLine {
     CLI::App* noun = Noun("device", "SSD devices and files");
     Examples(Verb(noun, "list", "Devices of the daemon", [this] { return ListDevices(args_.daemon); }),
              {"device list"});
-    CLI::App* show = Verb(noun, "show", "What the superblock of a device or file says",
-                          [this] { return ShowDevice(args_.path, args_.daemon.output); });
+    CLI::App* show =
+        Verb(noun, "show", "What the superblock of a device or file says, and how it does where tierd has it open",
+             [this] { return ShowDevice(args_.path, args_.daemon); });
     CLI::App* format = Verb(noun, "format", "Write a fresh superblock (loses what lies there)",
                             [this] { return FormatDevice(args_.path, args_.force, args_.daemon.output); });
     CLI::App* drain =

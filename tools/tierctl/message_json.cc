@@ -82,7 +82,7 @@ Json ToJson(const google::protobuf::Message& message) {
   for (int i = 0; i < type.field_count(); ++i) {
     const Field& field = *type.field(i);
     const bool is_part = field.cpp_type() == Field::CPPTYPE_MESSAGE;
-    const bool may_lack = (field.has_presence() && !is_part) || field.name() == "token";
+    const bool may_lack = (field.has_presence() && !is_part) || field.has_optional_keyword() || field.name() == "token";
     if (may_lack && !reflection.HasField(message, &field)) continue;
     object[field.name()] = FieldToJson(message, field);
   }

@@ -215,4 +215,14 @@ size_t OutputWidth() {
   return error == std::errc() && rest == end && width != 0 ? std::min(width, kWidthMax) : kWidthDefault;
 }
 
+std::string LatencyText(double p50, double p99) {
+  if (p99 == 0) return "-";
+  const auto text = [](double seconds) {
+    return seconds < 1e-3 ? fmt::format("{:.0f} us", seconds * 1e6)
+           : seconds < 1  ? fmt::format("{:.1f} ms", seconds * 1e3)
+                          : fmt::format("{:.1f} s", seconds);
+  };
+  return fmt::format("{} / {}", text(p50), text(p99));
+}
+
 }  // namespace tier::tierctl

@@ -43,6 +43,8 @@ Column MakeColumn(const char* title, const Rows& rows, bool right, Cell&& cell) 
 
 // "1.5 GiB", "512 B": binary units, three significant digits.
 std::string HumanBytes(uint64_t bytes);
+// "120 us / 3.4 ms": half of the requests, and 99 % of them, took no longer, in seconds. "-": there was none.
+std::string LatencyText(double p50, double p99);
 // Columns side by side, two spaces apart; the last is not padded. Where that is too wide, cells that are no figures are
 // cut and the columns stand closer; where it is still too wide, each row becomes some lines.
 std::string RenderTable(const std::vector<Column>& columns, const OutputOptions& options = {});

@@ -11,6 +11,7 @@
 
 #include "daemon/base/time.h"
 #include "daemon/storage/device_health.h"
+#include "daemon/storage/device_latency.h"
 #include "daemon/storage/extent_store.h"
 #include "daemon/storage/transfer.h"
 #include "daemon/tiering/api/pool_view.h"
@@ -44,6 +45,7 @@ struct JobCounters {
   uint64_t tensor_count = 0;
   uint64_t torn_count = 0;
   uint64_t lease_count = 0;
+  uint64_t sealed_bytes = 0;         // Of pieces that its clients wrote. Counter.
   uint64_t swap_out_bytes = 0;       // Written to SSD. Counter.
   uint64_t swap_in_bytes = 0;        // Read back. Counter.
   uint64_t acquire_hits = 0;         // Ranges that were in RAM when asked for. Counter.
@@ -57,6 +59,7 @@ struct JobCounters {
 
 // Adds the counters; gauges stay as they are.
 inline void AddCounters(const JobCounters& job, JobCounters* sum) {
+  sum->sealed_bytes += job.sealed_bytes;
   sum->swap_out_bytes += job.swap_out_bytes;
   sum->swap_in_bytes += job.swap_in_bytes;
   sum->acquire_hits += job.acquire_hits;
@@ -191,11 +194,20 @@ struct MissingDeviceView {
 struct DeviceView {
   storage::DeviceSpace space;
   storage::DeviceTraffic traffic;
+  storage::LatencyByPurpose latency;
   storage::DeviceState state = storage::DeviceState::kOnline;
   std::string reason;  // Why it is not online; empty: it is.
   bool draining = false;
   bool failing = false;    // As many of its places are quarantined as are written down; more are not.
   std::string drain_note;  // While it is drained: what stays on it for now, and why. Empty: nothing is known to.
+};
+
+// What the devices may be written, all together (tables/write_budget.h).
+struct WriteBudgetFigures {
+  uint64_t bytes_per_day = 0;  // 0: there is no budget.
+  int64_t left_bytes = 0;      // That may be written now; negative: more was written than the budget gave.
+  bool slowing = false;        // Write-behind waits for it.
+  uint64_t delays = 0;         // How often it began to wait. Counter.
 };
 
 struct EngineSnapshot {
@@ -229,6 +241,7 @@ struct EngineSnapshot {
   MetadataFigures metadata;
   std::array<CompactionFigures, kCompactionCauses> compaction{};
   HandOverFigures hand_over;
+  WriteBudgetFigures write_budget;
   JobCounters totals;  // Counters of all jobs, also of closed ones. Its gauges are 0.
   std::vector<JobView> jobs;
   std::vector<DeviceView> devices;

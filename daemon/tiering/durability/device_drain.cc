@@ -28,7 +28,8 @@ Leaving MovePiece(Tables& tables, JobState& job, PieceId id) {
   if (piece.activity != Activity::kNone) return Leaving::kLater;
   if (piece.has(kCorrupt)) return Leaving::kStays;
   if (piece.copies == Copies::kRamSsd) {
-    return CanStartWrite(tables, job) && StartWrite(tables, id, WriteFor::kAhead) ? Leaving::kStarted : Leaving::kFull;
+    const bool started = CanStartWrite(tables, job) && StartWrite(tables, id, WriteFor::kBackground);
+    return started ? Leaving::kStarted : Leaving::kFull;
   }
   if (piece.copies != Copies::kSsd || piece.ram || piece.has(kBadExtent)) return Leaving::kStays;
   if (!tables.devices.IsReadable(piece.ssd_device)) return Leaving::kStays;

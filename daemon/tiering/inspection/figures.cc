@@ -140,6 +140,7 @@ EngineSnapshot TakeSnapshot(const Tables& tables) {
     snapshot.compaction[static_cast<size_t>(cause)] = tables.ram_moves.figures(cause);
   }
   snapshot.hand_over = tables.hand_over.figures();
+  snapshot.write_budget = tables.write_budget.figures();
   tables.figures.AddTo(&snapshot);
   snapshot.totals = tables.jobs.closed_totals();
   for (const JobState* job : tables.jobs.closing()) AddCounters(job->record.counters, &snapshot.totals);
@@ -157,6 +158,7 @@ EngineSnapshot TakeSnapshot(const Tables& tables) {
     const storage::DeviceHealth& health = tables.devices[device].health;
     snapshot.devices.push_back({.space = tables.ports.extents.space(device),
                                 .traffic = tables.ports.transfers.traffic(device),
+                                .latency = tables.ports.transfers.latency(device),
                                 .state = health.state(),
                                 .reason = health.ErrorText(),
                                 .draining = tables.drain.drains(device),

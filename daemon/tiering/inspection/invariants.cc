@@ -448,6 +448,7 @@ void CheckInvariants(const Tables& tables) {
   CountMove(tables, &count);
   CheckTensors(tables, &count);
   CountRamMoves(tables, &count);
+  tables.write_budget.CheckInvariants();
   tables.tensors.CheckInvariants();
   tables.names.CheckInvariants();
   tables.leases.CheckInvariants();

@@ -75,6 +75,7 @@ enum class Which { kAll, kUnfinished };
 // `kUnfinished`: while the coldest belongs to a tensor that is still being created.
 void WriteColdest(Tables& tables, JobState& job, uint64_t pages, WriteFor purpose, Which which = Which::kAll) {
   while (job.transfers.writing_pages() < pages && CanStartWrite(tables, job)) {
+    if (purpose == WriteFor::kBehind && !tables.write_budget.TakesBehind(tables.turn.now())) return;
     const PieceId id = ColdestDirty(tables, job);
     if (id == kNoPiece) return;
     if (which == Which::kUnfinished && tables.tensors[tables.pieces[id].tensor].has(kVisible)) return;
@@ -174,13 +175,13 @@ void WriteBehind(Tables& tables, JobState& job, uint64_t reachable) {
   const uint64_t lacking = job.moves.wanted() ? 0 : tables.waits.shortage_pages(job);
   const uint64_t shortage = lacking - std::min(lacking, coming);
   const bool ahead = tables.ports.extents.HasRoom(2 * kBlockSize);  // The last block is not for that.
-  if (ahead && wanted != 0) WriteColdest(tables, job, wanted, WriteFor::kAhead);
+  if (ahead && wanted != 0) WriteColdest(tables, job, wanted, WriteFor::kBehind);
   if (shortage != 0) WriteColdest(tables, job, std::min(shortage, dirty), PurposeOf(tables, job));
   // Of a tensor larger than fits the first bytes need not wait for the last. Others stay: they may be gone soon.
   // (Manifests keep extents of no tensor: there may be more of them than of what the tensors will take.)
   const uint64_t unsaved = job.pages.logical() - std::min(job.pages.logical(), job.pages.ssd());
   if (ahead && unsaved > start) {
-    WriteColdest(tables, job, std::min(unsaved - start, dirty), WriteFor::kAhead, Which::kUnfinished);
+    WriteColdest(tables, job, std::min(unsaved - start, dirty), WriteFor::kBehind, Which::kUnfinished);
   }
 }
 

@@ -34,6 +34,7 @@ struct Flight {
   storage::Direction direction = storage::Direction::kWrite;
   bool started = false;  // The port has it.
   ReadPriority priority = ReadPriority::kDemand;
+  storage::Purpose write_purpose = storage::Purpose::kDemand;  // Of a write.
   JobIndex job = kNoJob;
   FlightIndex older = kNoFlight;  // Its neighbours in the queue.
   FlightIndex newer = kNoFlight;

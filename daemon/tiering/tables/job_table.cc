@@ -88,6 +88,10 @@ void JobTable::Remove(JobState& job) {
 
 void JobTable::NeedMaintenance(JobState& job) { AddTo(&maintenance_, &Queued::maintenance, job); }
 
+void JobTable::NeedMaintenanceOfAll() {
+  for (JobState* job : open_) NeedMaintenance(*job);
+}
+
 void JobTable::TakeMaintenance(std::vector<JobState*>* jobs) { TakeAll(&maintenance_, &Queued::maintenance, jobs); }
 
 void JobTable::WantPort(JobState& job) { AddTo(&port_wanted_, &Queued::port, job); }

@@ -50,6 +50,7 @@ class JobTable {
 
   // Queues. An Add of a job that stands there already does nothing; a Take empties the queue.
   void NeedMaintenance(JobState& job);
+  void NeedMaintenanceOfAll();  // Of open jobs.
   bool any_needs_maintenance() const { return !maintenance_.empty(); }
   void TakeMaintenance(std::vector<JobState*>* jobs);
   void WantPort(JobState& job);

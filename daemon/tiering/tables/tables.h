@@ -38,6 +38,7 @@
 #include "daemon/tiering/tables/wait_table.h"
 #include "daemon/tiering/tables/window_ledger.h"
 #include "daemon/tiering/tables/work_budget.h"
+#include "daemon/tiering/tables/write_budget.h"
 
 namespace tier::tiering {
 
@@ -46,6 +47,7 @@ struct Tables {
       : options(engine_options),
         ports(engine_ports),
         work(engine_options.work),
+        write_budget(engine_options.write_budget_per_day),
         residents(pieces),
         windows(engine_ports.windows),
         ledger(engine_ports.windows.arena_limit_bytes(),
@@ -60,6 +62,7 @@ struct Tables {
   EnginePorts ports;
   Turn turn;
   WorkBudget work;
+  WriteBudget write_budget;
 
   PieceSlab pieces;
   TensorSlab tensors;

@@ -68,6 +68,16 @@ uint32_t WritesMax(const Tables& tables) {
   return std::max(1u, inflight_max - inflight_max / kReadShareDivisor);
 }
 
+storage::Purpose PurposeOf(const Flight& flight) {
+  if (flight.direction == Direction::kWrite) return flight.write_purpose;
+  switch (flight.priority) {
+    case ReadPriority::kDemand: return storage::Purpose::kDemand;
+    case ReadPriority::kPrefetch: return storage::Purpose::kAhead;
+    case ReadPriority::kBackground: break;
+  }
+  return storage::Purpose::kBackground;
+}
+
 void NoteStarted(Tables& tables, const Flight& flight) {
   DeviceEntry& entry = tables.devices.Edit(flight.extent.device);
   entry.health.OnStarted(flight.direction, tables.turn.now());

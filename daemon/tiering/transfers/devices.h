@@ -18,6 +18,8 @@ inline constexpr uint64_t kReadAheadPagesMax = kPagesPerBlock;
 
 // The most writes that the port has at a time.
 uint32_t WritesMax(const Tables& tables);
+// What the port is told of it.
+storage::Purpose PurposeOf(const Flight& flight);
 // The port was handed a transfer of that device.
 void NoteStarted(Tables& tables, const Flight& flight);
 // It came back.

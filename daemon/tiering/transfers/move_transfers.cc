@@ -19,7 +19,8 @@ Flight FlightOf(const MoveBlock& block) {
   const bool write = block.stage == Stage::kWriting;
   return {.extent = write ? block.to : block.from,
           .direction = write ? Direction::kWrite : Direction::kRead,
-          .priority = ReadPriority::kBackground};
+          .priority = ReadPriority::kBackground,
+          .write_purpose = storage::Purpose::kBackground};
 }
 
 void Hand(Tables& tables, const MoveBlock& block) {
@@ -33,10 +34,13 @@ void Hand(Tables& tables, const MoveBlock& block) {
   }
   const Flight flight = FlightOf(block);
   NoteStarted(tables, flight);
+  if (flight.direction == Direction::kWrite)
+    tables.write_budget.Note(flight.extent.run.size_bytes(), tables.turn.now());
   std::span<const base::PageRun> runs;
   if (flight.extent.scattered) runs = tables.ports.extents.RunsOf(flight.extent);
   tables.ports.transfers.Start({.cookie = kMoveCookie | index,
                                 .direction = flight.direction,
+                                .purpose = PurposeOf(flight),
                                 .extent = flight.extent,
                                 .runs = runs,
                                 .window = memory.window,

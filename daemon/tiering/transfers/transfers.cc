@@ -21,6 +21,17 @@ using storage::Direction;
 using storage::TransferOutcome;
 using storage::TransferResult;
 
+storage::Purpose PurposeOf(WriteFor purpose) {
+  switch (purpose) {
+    case WriteFor::kRead:
+    case WriteFor::kRequest: return storage::Purpose::kDemand;
+    case WriteFor::kAhead:
+    case WriteFor::kBehind: return storage::Purpose::kAhead;
+    case WriteFor::kBackground: break;
+  }
+  return storage::Purpose::kBackground;
+}
+
 void Hand(Tables& tables, FlightIndex index) {
   const Flight& flight = tables.flights[index];
   const Piece& piece = tables.pieces[flight.piece];
@@ -37,6 +48,7 @@ void Hand(Tables& tables, FlightIndex index) {
              flight.extent.run.pages);
   tables.ports.transfers.Start({.cookie = static_cast<uint64_t>(index),
                                 .direction = flight.direction,
+                                .purpose = PurposeOf(flight),
                                 .extent = flight.extent,
                                 .runs = runs,
                                 .window = tables.windows.WindowOf(piece.ram),
@@ -350,7 +362,7 @@ bool PutOffWrite(Tables& tables, PieceId id, WriteFor purpose, Error error) {
     tables.jobs.WantPort(job);
     return false;
   }
-  if (purpose == WriteFor::kAhead) return false;
+  if (purpose != WriteFor::kRead && purpose != WriteFor::kRequest) return false;
   if (purpose == WriteFor::kRead && GiveUpSecondCopies(tables, pages)) return RetryNextTurn(tables, job);
   RetryLater(tables, job,
              {error.code, tensor.id,
@@ -372,8 +384,12 @@ bool StartWrite(Tables& tables, PieceId id, WriteFor purpose) {
   Result<storage::Extent> extent = tables.ports.extents.Allocate(pages, last);
   if (!extent) return PutOffWrite(tables, id, purpose, std::move(extent.error()));
   TIER_CHECK(extent->run.pages == pages, "asked {} pages, got {}", pages, extent->run.pages);
-  const FlightIndex index =
-      AddFlight(tables, {.piece = id, .extent = *extent, .direction = Direction::kWrite, .job = job.index});
+  const FlightIndex index = AddFlight(tables, {.piece = id,
+                                               .extent = *extent,
+                                               .direction = Direction::kWrite,
+                                               .write_purpose = PurposeOf(purpose),
+                                               .job = job.index});
+  tables.write_budget.Note(extent->run.size_bytes(), tables.turn.now());
   job.transfers.StartWrite(piece.copies == Copies::kRam ? piece.ram.pages : 0);
   if (piece.copies == Copies::kRamSsd) {
     SetState(tables, id, {Copies::kRamSsd, Activity::kDraining});

@@ -22,9 +22,11 @@ void PromoteRead(Tables& tables, PieceId id);
 bool CanStartWrite(Tables& tables, JobState& job);
 // What a write is for: a full tier keeps its last block for requests that read what lies on SSD.
 enum class WriteFor : uint8_t {
-  kRead,     // Such a request waits for the piece's room. Copies on SSD of pieces in RAM are given up for it.
-  kRequest,  // Another one waits for that, or for the piece to be on SSD.
-  kAhead,    // No request waits.
+  kRead,        // Such a request waits for the piece's room. Copies on SSD of pieces in RAM are given up for it.
+  kRequest,     // Another one waits for that, or for the piece to be on SSD.
+  kAhead,       // Of room that no request waits for yet.
+  kBehind,      // Of no room: it may be needed later. It keeps to the budget of writes (tables/write_budget.h).
+  kBackground,  // The piece leaves a device that is drained.
 };
 // Writes a dirty piece to a new extent, or a clean piece on a draining device to an extent elsewhere. False: there is
 // no room on SSD. Where a request waits the job's write_failure says so, unless the end of this turn frees some: then

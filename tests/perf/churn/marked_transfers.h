@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "daemon/storage/device_latency.h"
 #include "daemon/storage/transfer.h"
 
 namespace tier::churn {
@@ -26,6 +27,7 @@ class MarkedTransfers final : public storage::TransferPort {
   uint32_t inflight() const override { return static_cast<uint32_t>(ended_.size()); }
   uint32_t inflight_max() const override { return 1024; }
   storage::DeviceTraffic traffic(uint16_t device) const override { return traffic_.at(device); }
+  storage::LatencyByPurpose latency(uint16_t) const override { return {}; }
 
  private:
   std::vector<std::vector<uint32_t>> marks_;  // By device, then page. 0: it was never written.

@@ -98,6 +98,7 @@ FakeTransferPort::FakeTransferPort(FakeTransferOptions options, std::shared_ptr<
       disk_(disk ? std::move(disk) : std::make_shared<MemoryDisk>()),
       random_(options.seed),
       traffic_(options.device_count),
+      latency_(options.device_count),
       devices_(options.device_count) {
   SetDelay(options.delay_turns_min, options.delay_turns_max);
 }
@@ -277,12 +278,20 @@ TransferResult FakeTransferPort::Complete(const Flight& flight) {
   return t.direction == Direction::kWrite ? CompleteWrite(flight) : CompleteRead(flight);
 }
 
+void FakeTransferPort::NoteRequest(const Transfer& t) {
+  LatencyFigures& figures =
+      latency_[t.extent.device].figures[static_cast<size_t>(t.direction)][static_cast<size_t>(t.purpose)];
+  ++figures.requests[0];
+  figures.bytes += IoBytes(t);
+}
+
 TransferResult FakeTransferPort::CompleteWrite(const Flight& flight) {
   const Transfer& t = flight.transfer;
   if (Crc32c({t.memory, t.length}) != flight.crc_at_submit) ++memory_changes_;
   ForEachRun(t, PagesOf(t), [this](Extent e, const std::byte* memory, uint32_t n) { disk_->Write(e, memory, n); });
   traffic_[t.extent.device].written_bytes += IoBytes(t);
   ++traffic_[t.extent.device].write_requests;
+  NoteRequest(t);
   return {.cookie = t.cookie, .crc = flight.crc_at_submit, .device_offset = t.extent.run.offset_bytes()};
 }
 
@@ -291,6 +300,7 @@ TransferResult FakeTransferPort::CompleteRead(const Flight& flight) {
   ForEachRun(t, PagesOf(t), [this](Extent e, std::byte* memory, uint32_t n) { disk_->Read(e, memory, n); });
   traffic_[t.extent.device].read_bytes += IoBytes(t);
   ++traffic_[t.extent.device].read_requests;
+  NoteRequest(t);
   const uint32_t crc = Crc32c({t.memory, t.length});
   return {.cookie = t.cookie,
           .outcome = crc == t.crc ? TransferOutcome::kDone : TransferOutcome::kCorrupt,

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/storage/device_latency.h"
 #include "daemon/storage/transfer.h"
 
 namespace tier::storage::testing {
@@ -73,6 +74,8 @@ class FakeTransferPort final : public TransferPort {
   uint32_t inflight() const override { return static_cast<uint32_t>(started_.size() + submitted_.size()); }
   uint32_t inflight_max() const override { return options_.inflight_max; }
   DeviceTraffic traffic(uint16_t device) const override { return traffic_.at(device); }
+  // It has no clock: each request took no time at all.
+  LatencyByPurpose latency(uint16_t device) const override { return latency_.at(device); }
 
   // The script.
   void SetDelay(uint32_t turns_min, uint32_t turns_max);
@@ -146,6 +149,7 @@ class FakeTransferPort final : public TransferPort {
   std::optional<FakeFault> TakeFault(const Transfer& transfer);
   TransferResult Complete(const Flight& flight);
   TransferResult CompleteWrite(const Flight& flight);
+  void NoteRequest(const Transfer& transfer);
   TransferResult CompleteRead(const Flight& flight);
   uint64_t Draw(uint64_t below) { return random_() % below; }
 
@@ -158,6 +162,7 @@ class FakeTransferPort final : public TransferPort {
   std::vector<Flight> started_;
   std::vector<Flight> submitted_;
   std::vector<DeviceTraffic> traffic_;
+  std::vector<LatencyByPurpose> latency_;
   std::deque<FakeFault> scripted_;
   std::vector<std::pair<FakeFault, uint32_t>> rates_;
   std::vector<BadExtent> bad_extents_;

@@ -29,6 +29,7 @@ class InstantTransfers final : public storage::TransferPort {
   uint32_t inflight() const override { return static_cast<uint32_t>(started_.size()); }
   uint32_t inflight_max() const override { return 1024; }
   storage::DeviceTraffic traffic(uint16_t) const override { return {}; }
+  storage::LatencyByPurpose latency(uint16_t) const override { return {}; }
 
  private:
   std::vector<uint64_t> started_;

@@ -61,6 +61,8 @@ numa_node = -1
 devices = ["/dev/nvme0n1", "/srv/tier.ssd"]
 queue_depth = 64
 engine = "threads"
+drive_writes_per_day = 0.3
+smart_file = ""
 [engine]
 deadline = "250ms"
 write_behind = "12.5%"
@@ -75,6 +77,8 @@ write_behind = "12.5%"
   EXPECT_EQ(config->ssd.devices, (std::vector<std::string>{"/dev/nvme0n1", "/srv/tier.ssd"}));
   EXPECT_EQ(config->ssd.queue_depth, 64u);
   EXPECT_EQ(config->ssd.engine, "threads");
+  EXPECT_EQ(config->ssd.drive_writes_per_day, 0.3);
+  EXPECT_EQ(config->ssd.smart_file, "");
   EXPECT_EQ(config->engine.deadline, milliseconds(250));
   EXPECT_EQ(config->engine.write_behind, 0.125);
 }
@@ -137,6 +141,9 @@ TEST(Config, MistakesAreToldWithLineAndRemedy) {
       {"[jobs]\nidle_after = \"25h\"\n", "option jobs.idle_after"},
       {"[ssd]\nqueue_depth = 0\n", "allowed are 1 to 256"},
       {"[ssd]\nqueue_depth = \"8\"\n", "without a unit"},
+      {"[ssd]\ndrive_writes_per_day = -0.1\n", "-0.1 is out of range, allowed are 0 to 1000"},
+      {"[ssd]\ndrive_writes_per_day = nan\n", "out of range"},
+      {"[ssd]\ndrive_writes_per_day = \"1\"\n", "must be a number like 0.5, without quotes"},
       {"[engine]\ndeadline = \"60\"\n", "no unit; write it like \"250ms\""},
       {"[engine]\ndeadline = 60\n", "must be a time"},
       {"[engine]\ndeadline = \"1ns\"\n", "out of range"},
@@ -259,6 +266,8 @@ TEST(Override, TakesTomlAndPlainText) {
   EXPECT_EQ(config.daemon.socket_directory, "/tmp/a=b");
   EXPECT_TRUE(ApplyOverride("metrics.listen=", &config));
   EXPECT_EQ(config.metrics.listen, "");
+  EXPECT_TRUE(ApplyOverride("ssd.drive_writes_per_day=2", &config));
+  EXPECT_EQ(config.ssd.drive_writes_per_day, 2.0) << "a whole number is one too";
   EXPECT_TRUE(ApplyOverride("engine.deadline=2s", &config));
   EXPECT_EQ(config.engine.deadline, std::chrono::seconds(2));
 }
@@ -269,6 +278,7 @@ TEST(Override, RefusesLikeTheFile) {
   EXPECT_THAT(ApplyOverride("arena.max=1GiB", &config).error().message, HasSubstr("arena.maximum"));
   EXPECT_FALSE(ApplyOverride("arena.maximum=lots", &config));
   EXPECT_FALSE(ApplyOverride("ssd.queue_depth=-1", &config));
+  EXPECT_FALSE(ApplyOverride("ssd.drive_writes_per_day=much", &config));
   EXPECT_FALSE(ApplyOverride("daemon.private=1\nx=2", &config));
   EXPECT_EQ(config, DefaultConfig());
 }

@@ -365,5 +365,50 @@ TEST(Convert, DeviceKeepsEveryFigureOfItsTraffic) {
   EXPECT_EQ(message.inflight_count(), 6u);
 }
 
+TEST(Convert, ADeviceTellsItsLatencyAndWear) {
+  session::DeviceDescription device;
+  device.drive_writes_per_day = 0.7;
+  auto& writes = device.now.latency.figures[static_cast<size_t>(storage::Direction::kWrite)];
+  writes[static_cast<size_t>(storage::Purpose::kAhead)].requests[0] = 98;
+  writes[static_cast<size_t>(storage::Purpose::kDemand)].requests[12] = 2;  // 0.5 to 1 s.
+  v1::Device message;
+  ToMessage(device, &message);
+  EXPECT_EQ(message.drive_writes_per_day(), 0.7);
+  EXPECT_EQ(message.read_seconds_p99(), 0) << "there was none";
+  EXPECT_LT(message.write_seconds_p50(), 1e-4);
+  EXPECT_GT(message.write_seconds_p99(), 0.5);
+  EXPECT_FALSE(message.has_smart());
+}
+
+TEST(Convert, ADeviceTellsItsHealthWhereItIsKnown) {
+  session::DeviceDescription device;
+  device.smart = {.figures = {.warnings = 1u << static_cast<unsigned>(storage::SmartWarning::kReliability),
+                              .temperature_kelvin = 311,
+                              .available_spare = 90,
+                              .spare_threshold = 10,
+                              .percentage_used = 150,
+                              .written_bytes = 7,
+                              .media_errors = 4},
+                  .read_time = 1000,
+                  .stale = true};
+  v1::Device message;
+  ToMessage(device, &message);
+  const v1::DeviceSmart& smart = message.smart();
+  ASSERT_EQ(smart.warnings_size(), 1);
+  EXPECT_EQ(smart.warnings(0), "reliability");
+  EXPECT_EQ(smart.temperature_celsius(), 38);
+  EXPECT_EQ(smart.available_spare_ratio(), 0.9);
+  EXPECT_EQ(smart.spare_threshold_ratio(), 0.1);
+  EXPECT_EQ(smart.used_ratio(), 1.5);
+  EXPECT_EQ(smart.written_bytes_total(), 7u);
+  EXPECT_EQ(smart.media_errors_total(), 4u);
+  EXPECT_EQ(smart.read_time().seconds(), 1000);
+  EXPECT_TRUE(smart.stale());
+  device.smart->figures.temperature_kelvin = 0;
+  message.Clear();
+  ToMessage(device, &message);
+  EXPECT_FALSE(message.smart().has_temperature_celsius()) << "it does not tell";
+}
+
 }  // namespace
 }  // namespace tier::control

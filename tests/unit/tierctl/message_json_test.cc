@@ -25,6 +25,10 @@ TEST(MessageJson, WhatWasNotAskedForOrIsNotThereIsLeftOut) {
   EXPECT_FALSE(ToJson(job).contains("token"));
   job.set_token("secret");
   EXPECT_EQ(ToJson(job)["token"], "secret");
+  v1::Device device;
+  EXPECT_FALSE(ToJson(device).contains("smart")) << "a message too";
+  device.mutable_smart()->add_warnings("spare");
+  EXPECT_EQ(ToJson(device)["smart"]["warnings"][0], "spare");
   v1::PoolWindow window;
   EXPECT_FALSE(ToJson(window).contains("numa_node"));
   window.set_numa_node(0);

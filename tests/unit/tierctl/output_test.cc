@@ -120,5 +120,11 @@ TEST(ColourWanted, NotOnAPipeNorWithNoColor) {
   EXPECT_FALSE(ColourWanted());
 }
 
+TEST(LatencyText, HasAUnitThatFits) {
+  EXPECT_EQ(LatencyText(0, 0), "-") << "there was none";
+  EXPECT_EQ(LatencyText(0.00012, 0.0034), "120 us / 3.4 ms");
+  EXPECT_EQ(LatencyText(0.5, 30), "500.0 ms / 30.0 s");
+}
+
 }  // namespace
 }  // namespace tier::tierctl

@@ -1,0 +1,37 @@
+// SmartWatch: reads, now and then, what tierd-smart wrote of the health of the devices, and keeps the last whole
+// report.
+//
+// Read: the main thread, which may wait for a file. Of: any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "daemon/session/control_api.h"
+#include "daemon/storage/smart_file.h"
+#include "proto/mutex.h"
+
+namespace tier {
+
+inline constexpr int kSmartReadTicks = 30;  // Of the main thread, a second each, between two looks at the file.
+
+class SmartWatch {
+ public:
+  explicit SmartWatch(std::string path) : path_(std::move(path)) {}
+
+  // Each tick. A sentence, where the file cannot be used, for another reason than the last time. A file that is not
+  // there is none of these: tierd-smart is optional. What was read before stays, and becomes stale.
+  std::optional<std::string> Tick();
+  // None: nothing is known of the device of that path. `now`: seconds of the Unix epoch.
+  std::optional<session::DeviceSmart> Of(const std::string& device, int64_t now) const;
+
+ private:
+  const std::string path_;
+  int ticks_ = 0;
+  std::string told_;
+  mutable Mutex mutex_;
+  storage::SmartReport report_ TIER_GUARDED_BY(mutex_);
+};
+
+}  // namespace tier

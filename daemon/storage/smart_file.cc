@@ -1,0 +1,187 @@
+// See smart_file.h. A line is split at single spaces, and a number is written in one way only: what is read back is
+// what was written, byte for byte.
+#include "daemon/storage/smart_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "daemon/base/check.h"
+#include "daemon/storage/os_error.h"
+#include "proto/mapping.h"
+
+namespace tier::storage {
+namespace {
+
+constexpr std::string_view kProgram = "tierd-smart ";
+constexpr std::string_view kVersion = "1";
+constexpr mode_t kFileMode = 0644;  // It holds no secret, and the daemon is another user.
+constexpr size_t kFields = 7;
+
+std::unexpected<Error> Corrupt(size_t line, std::string_view what) {
+  return Fail(Code::kCorrupt, fmt::format("line {} {}; the next run of tierd-smart writes it again", line, what));
+}
+
+// Takes the next line off the text, without its end. None: there is no whole one.
+std::optional<std::string_view> TakeLine(std::string_view* text) {
+  const size_t end = text->find('\n');
+  if (end == std::string_view::npos) return std::nullopt;
+  const std::string_view line = text->substr(0, end);
+  text->remove_prefix(end + 1);
+  return line;
+}
+
+// "PREFIX" before it, or nothing is taken.
+bool TakePrefix(std::string_view prefix, std::string_view* line) {
+  if (!line->starts_with(prefix)) return false;
+  line->remove_prefix(prefix.size());
+  return true;
+}
+
+std::optional<uint64_t> NumberOf(std::string_view text, uint64_t most) {
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool whole = !text.empty() && error == std::errc() && end == text.data() + text.size();
+  if (!whole || number > most || (text.size() > 1 && text.front() == '0')) return std::nullopt;
+  return number;
+}
+
+std::optional<SmartDevice> DeviceOf(std::string_view line) {
+  std::array<uint64_t, kFields> fields{};
+  constexpr uint64_t kAny = std::numeric_limits<uint64_t>::max();
+  constexpr std::array<uint64_t, kFields> kMost = {UINT8_MAX, UINT16_MAX, UINT8_MAX, UINT8_MAX, UINT8_MAX, kAny, kAny};
+  for (size_t i = 0; i < kFields; ++i) {
+    const size_t end = line.find(' ');
+    if (end == std::string_view::npos) return std::nullopt;
+    const auto number = NumberOf(line.substr(0, end), kMost[i]);
+    if (!number) return std::nullopt;
+    fields[i] = *number;
+    line.remove_prefix(end + 1);
+  }
+  SmartDevice device{.path = std::string(line),
+                     .figures = {.warnings = static_cast<uint8_t>(fields[0]),
+                                 .temperature_kelvin = static_cast<uint16_t>(fields[1]),
+                                 .available_spare = static_cast<uint8_t>(fields[2]),
+                                 .spare_threshold = static_cast<uint8_t>(fields[3]),
+                                 .percentage_used = static_cast<uint8_t>(fields[4]),
+                                 .written_bytes = fields[5],
+                                 .media_errors = fields[6]}};
+  if (!IsSmartPath(device.path) || !IsSane(device.figures)) return std::nullopt;
+  return device;
+}
+
+bool Has(const SmartReport& report, std::string_view path) {
+  return std::ranges::find(report.devices, path, &SmartDevice::path) != report.devices.end();
+}
+
+Result<std::string> ReadWhole(const std::string& path) {
+  // Not blocked by a FIFO of that name, and led nowhere else by a link.
+  const proto::FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
+  if (!file) return FailErrno(errno, "reading " + path);
+  struct stat about{};
+  if (::fstat(file.get(), &about) != 0) return FailErrno(errno, "reading " + path);
+  if (!S_ISREG(about.st_mode)) return Fail(Code::kInvalid, path + " is no file");
+  std::string text;
+  std::array<char, 4096> part{};
+  for (;;) {
+    const ssize_t got = ::read(file.get(), part.data(), part.size());
+    if (got < 0) return FailErrno(errno, "reading " + path);
+    if (got == 0) return text;
+    text.append(part.data(), static_cast<size_t>(got));
+    if (text.size() > kSmartFileMax)
+      return Fail(Code::kInvalid, fmt::format("{} has more than {} bytes", path, kSmartFileMax));
+  }
+}
+
+}  // namespace
+
+bool IsStale(const SmartReport& report, int64_t now) {
+  TIER_CHECK(report.time >= 0 && report.time <= kSmartTimeMax, "a report of second {}", report.time);
+  return now - report.time > kSmartStaleSeconds || report.time - now > kSmartStaleSeconds;
+}
+
+bool IsSmartPath(std::string_view path) {
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; };
+  return !path.empty() && path.size() <= kSmartPathMax && std::ranges::none_of(path, is_control);
+}
+
+std::string FormatSmartReport(const SmartReport& report) {
+  TIER_CHECK(report.devices.size() <= kSmartDevicesMax && report.time >= 0 && report.time <= kSmartTimeMax,
+             "{} devices at second {}", report.devices.size(), report.time);
+  std::string text = fmt::format("{}{}\ntime {}\n", kProgram, kVersion, report.time);
+  for (const SmartDevice& device : report.devices) {
+    const SmartFigures& figures = device.figures;
+    TIER_CHECK(IsSmartPath(device.path) && IsSane(figures), "figures of {}", device.path);
+    text += fmt::format("device {} {} {} {} {} {} {} {}\n", figures.warnings, figures.temperature_kelvin,
+                        figures.available_spare, figures.spare_threshold, figures.percentage_used,
+                        figures.written_bytes, figures.media_errors, device.path);
+  }
+  return text + fmt::format("end {}\n", report.devices.size());
+}
+
+Result<SmartReport> ParseSmartReport(std::string_view text) {
+  auto line = TakeLine(&text);
+  if (!line || !TakePrefix(kProgram, &*line)) return Corrupt(1, "is not \"tierd-smart 1\"");
+  if (*line != kVersion) {
+    if (!NumberOf(*line, UINT32_MAX)) return Corrupt(1, "is not \"tierd-smart 1\"");
+    return Fail(Code::kVersion,
+                fmt::format("it has version {} and this tierd reads {}: install both of one version", *line, kVersion));
+  }
+  SmartReport report;
+  line = TakeLine(&text);
+  const bool timed = line && TakePrefix("time ", &*line);
+  const auto time = timed ? NumberOf(*line, static_cast<uint64_t>(kSmartTimeMax)) : std::nullopt;
+  if (!time) return Corrupt(2, "has no time");
+  report.time = static_cast<int64_t>(*time);
+  for (size_t number = 3;; ++number) {
+    line = TakeLine(&text);
+    if (!line) return Corrupt(number, "is missing or cut short");
+    if (TakePrefix("end ", &*line)) {
+      if (NumberOf(*line, kSmartDevicesMax) != report.devices.size()) return Corrupt(number, "counts other devices");
+      return text.empty() ? Result<SmartReport>(std::move(report)) : Corrupt(number + 1, "follows the end");
+    }
+    auto device = TakePrefix("device ", &*line) ? DeviceOf(*line) : std::nullopt;
+    if (!device) return Corrupt(number, "is no device with sane figures");
+    if (Has(report, device->path)) return Corrupt(number, "names a device again");
+    if (report.devices.size() == kSmartDevicesMax) return Corrupt(number, "is of one device too many");
+    report.devices.push_back(std::move(*device));
+  }
+}
+
+Result<SmartReport> ReadSmartFile(const std::string& path) {
+  const auto text = ReadWhole(path);
+  if (!text) return std::unexpected(text.error());
+  auto report = ParseSmartReport(*text);
+  if (!report) return Fail(report.error().code, path + ": " + report.error().message);
+  return report;
+}
+
+Status WriteSmartFile(const std::string& path, const SmartReport& report) {
+  const std::string text = FormatSmartReport(report);
+  const std::string draft = path + ".new";
+  (void)::unlink(draft.c_str());  // Of a run that was killed.
+  const proto::FileDescriptor file(
+      ::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kFileMode));
+  if (!file) return FailErrno(errno, "making " + draft);
+  size_t written = 0;
+  while (written < text.size()) {
+    const ssize_t some = ::write(file.get(), text.data() + written, text.size() - written);
+    if (some < 0) return FailErrno(errno, "writing " + draft);
+    written += static_cast<size_t>(some);
+  }
+  if (::fchmod(file.get(), kFileMode) != 0) return FailErrno(errno, "opening " + draft + " to others");
+  if (::rename(draft.c_str(), path.c_str()) != 0) return FailErrno(errno, "replacing " + path);
+  return {};
+}
+
+}  // namespace tier::storage

@@ -1,0 +1,50 @@
+// SmartFile: what tierd-smart, which runs as root now and then, tells the daemon of the health of its devices: one
+// small text file (docs/formats.md), written as a whole. The daemon trusts it no more than other input.
+// Thread-safety: functions of their arguments, and of the file.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/base/time.h"
+#include "daemon/storage/smart_log.h"
+#include "proto/result.h"
+
+namespace tier::storage {
+
+inline constexpr size_t kSmartDevicesMax = 64;
+inline constexpr size_t kSmartPathMax = 4096;           // Bytes.
+inline constexpr size_t kSmartFileMax = 512 * 1024;     // Bytes: of as many devices with the longest paths.
+inline constexpr int64_t kSmartStaleSeconds = 60 * 60;  // tierd-smart.timer: every 10 minutes.
+inline constexpr int64_t kSmartTimeMax = int64_t{1} << 40;
+
+struct SmartDevice {
+  std::string path;  // As configured (ssd.devices), or the SSD tier's file.
+  SmartFigures figures;
+  friend bool operator==(const SmartDevice&, const SmartDevice&) = default;
+};
+
+struct SmartReport {
+  int64_t time = 0;  // Seconds of the Unix epoch, when the devices were read.
+  std::vector<SmartDevice> devices;
+  friend bool operator==(const SmartReport&, const SmartReport&) = default;
+};
+
+// Its figures may be wrong by now; or the clock was set.
+bool IsStale(const SmartReport& report, int64_t now);
+// The path can stand in the file: no control characters, not too long.
+bool IsSmartPath(std::string_view path);
+// REQUIRES: at most kSmartDevicesMax devices, sane figures, and paths that can stand there, each once.
+std::string FormatSmartReport(const SmartReport& report);
+// VERSION: of another tierd. CORRUPT, with the line: anything else that FormatSmartReport does not write.
+Result<SmartReport> ParseSmartReport(std::string_view text);
+// NOT_FOUND: there is none. DENIED, IO_ERROR: it cannot be read. INVALID: it is no file, or too large. The rest as
+// ParseSmartReport, with the path.
+Result<SmartReport> ReadSmartFile(const std::string& path);
+// In place of the one that is there, all of it or nothing.
+Status WriteSmartFile(const std::string& path, const SmartReport& report);
+
+}  // namespace tier::storage
