@@ -10,7 +10,7 @@ endif()
 
 # CPack's own strip leaves the names of compilers behind.
 set(usr "${CPACK_TEMPORARY_INSTALL_DIRECTORY}/usr")
-file(GLOB binaries "${usr}/bin/*" "${usr}/lib/*.so.*")
+file(GLOB binaries "${usr}/bin/*" "${usr}/sbin/*" "${usr}/lib/*.so.*")
 foreach(binary IN LISTS binaries)
   if(NOT IS_SYMLINK "${binary}")
     execute_process(COMMAND strip --remove-section=.comment "${binary}" COMMAND_ERROR_IS_FATAL ANY)

@@ -29,11 +29,12 @@ class Program:
 PROGRAMS = (
     Program("tierd", "daemon", "tierd"),
     Program("tierctl", "tools/tierctl", "tierctl"),
+    Program("tierd-smart", "tools/smart", "tierd-smart", in_wheel=False),
     Program("libtier.so.0", "libclient", "tier"),
     Program("libtier-control.so.0", "libclient/control", "tier-control", in_wheel=False),
 )
 # Objects below these folders of the build tree end in one of the programs.
-OBJECTS = ("daemon/", "libclient/", "proto/", "tools/tierctl/")
+OBJECTS = ("daemon/", "libclient/", "proto/", "tools/smart/", "tools/tierctl/")
 # What every system that the wheel's tag names has (PEP 600): auditwheel leaves these out of the wheel.
 SYSTEM = re.compile(
     r"^(ld-linux-x86-64|libc|libm|libdl|libpthread|librt|libresolv|linux-vdso|libstdc\+\+|libgcc_s|libz)\.so"

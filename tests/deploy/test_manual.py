@@ -10,7 +10,7 @@ import subprocess
 import pytest
 from surroundings import ROOT
 
-PAGES = ("tierd.8", "tierctl.1")
+PAGES = ("tierd.8", "tierd-smart.8", "tierctl.1")
 
 
 @pytest.mark.parametrize("page", PAGES)

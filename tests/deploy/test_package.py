@@ -14,6 +14,7 @@ WANTED = (
     "/etc/tierd/tierd.toml",
     "/usr/bin/tierd",
     "/usr/bin/tierctl",
+    "/usr/sbin/tierd-smart",
     "/usr/include/tier/tier.h",
     "/usr/include/tier/tier.hpp",
     "/usr/include/tier/control.h",
@@ -21,9 +22,12 @@ WANTED = (
     "/usr/share/tierd/systemd/kill.conf",
     "/usr/share/tierd/systemd/restart-steps.conf",
     "/usr/lib/systemd/system/tierd.socket",
+    "/usr/lib/systemd/system/tierd-smart.service",
+    "/usr/lib/systemd/system/tierd-smart.timer",
     "/usr/lib/sysusers.d/tierd.conf",
     "/usr/lib/tmpfiles.d/tierd.conf",
     "/usr/share/man/man8/tierd.8.gz",
+    "/usr/share/man/man8/tierd-smart.8.gz",
     "/usr/share/man/man1/tierctl.1.gz",
     "/usr/share/bash-completion/completions/tierctl",
     "/usr/share/zsh/vendor-completions/_tierctl",
@@ -92,8 +96,9 @@ def test_the_symbols_file_names_what_a_library_exports(deb: pathlib.Path, tmp_pa
 
 def test_functions_are_bound_at_start_and_writes_are_checked(deb: pathlib.Path, tmp_path: pathlib.Path) -> None:
     subprocess.run(["dpkg-deb", "-x", deb, tmp_path], check=True)
-    files = [tmp_path / "usr/bin/tierd", tmp_path / "usr/bin/tierctl", *tmp_path.rglob("libtier*.so.0")]
-    assert len(files) == 4
+    programs = [tmp_path / "usr" / name for name in ("bin/tierd", "bin/tierctl", "sbin/tierd-smart")]
+    files = [*programs, *tmp_path.rglob("libtier*.so.0")]
+    assert len(files) == 5
     for file in files:
         dynamic = subprocess.run(["readelf", "-dW", file], capture_output=True, text=True, check=True).stdout
         assert re.search(r"\(FLAGS(_1)?\).*\b(BIND_NOW|NOW)\b", dynamic), file

@@ -13,6 +13,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 UNITS = ROOT / "deploy/systemd"
+NAMES = ("tierd.service", "tierd.socket", "tierd-smart.service", "tierd-smart.timer")
 # In tenths: 100 is an unhardened unit, 15 what this one reached on 2026-11-21.
 EXPOSURE_MAX = 20
 
@@ -24,13 +25,13 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture
 def units(tmp_path: pathlib.Path) -> pathlib.Path:
     """The units with a program that exists: `verify` looks for it."""
-    for name in ("tierd.service", "tierd.socket"):
+    for name in NAMES:
         text = (UNITS / name).read_text()
-        (tmp_path / name).write_text(text.replace("/usr/bin/tierd", "/bin/true"))
+        (tmp_path / name).write_text(re.sub(r"/usr/s?bin/tierd(-smart)?\b", "/bin/true", text))
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["tierd.service", "tierd.socket"])
+@pytest.mark.parametrize("name", NAMES)
 def test_systemd_reads_the_unit_without_a_word(units: pathlib.Path, name: str) -> None:
     found = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(units / name)], capture_output=True, text=True, check=False
@@ -70,25 +71,26 @@ def test_the_drop_in_for_rarer_restarts_is_read_where_systemd_knows_it(units: pa
         assert len(told) == 2 and all("Unknown key" in line and "ignoring" in line for line in told), told
 
 
-def test_the_service_is_hardened() -> None:
+@pytest.mark.parametrize(("name", "exposure"), [("tierd.service", EXPOSURE_MAX), ("tierd-smart.service", 30)])
+def test_the_service_is_hardened(name: str, exposure: int) -> None:
     found = subprocess.run(
         [
             "systemd-analyze",
             "security",
             "--offline=yes",
-            f"--threshold={EXPOSURE_MAX}",
+            f"--threshold={exposure}",
             "--json=short",
-            str(UNITS / "tierd.service"),
+            str(UNITS / name),
         ],
         capture_output=True,
         text=True,
         check=False,
     )
     weak = [row["name"] for row in json.loads(found.stdout) if float(row.get("exposure") or 0) >= 0.3]
-    assert found.returncode == 0, f"above {EXPOSURE_MAX}: {weak}"
+    assert found.returncode == 0, f"above {exposure}: {weak}"
 
 
-@pytest.mark.parametrize("name", ["tierd.service", "tierd.socket"])
+@pytest.mark.parametrize("name", NAMES)
 def test_every_line_of_a_unit_stands_under_a_reason(name: str) -> None:
     self_explaining = ("Description=", "Documentation=", "WantedBy=")
     reason = False
@@ -101,7 +103,7 @@ def test_every_line_of_a_unit_stands_under_a_reason(name: str) -> None:
             assert reason, f"{name}:{number}: {line}"
 
 
-@pytest.mark.parametrize("name", ["tierd.service", "tierd.socket"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_unit_names_only_options_of_the_daemon(name: str) -> None:
     known = set(re.findall(r'\{"([a-z]+\.[a-z_]+)"', (ROOT / "daemon/config/options.cc").read_text()))
     assert "daemon.socket_directory" in known

@@ -17,7 +17,7 @@ dev_package() {
     all | wheel | deb) ;;
     *) fail 2 "package: unknown kind '$what'; wheel or deb" ;;
   esac
-  dev_build release tierd tierctl tier tier-control tier_manual tier_python_descriptors
+  dev_build release tierd tierctl tierd-smart tier tier-control tier_manual tier_python_descriptors
   mkdir -p dist
   if [[ $what != deb ]]; then
     setup_packaging

@@ -1,0 +1,83 @@
+"""tierd-smart as root's timer runs it: from the configuration to the file, which a daemon then reads."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import time
+
+import launcher
+import pytest
+
+PROGRAM = launcher.BUILD / "tools/smart/tierd-smart"
+TIERCTL = launcher.BUILD / "tools/tierctl/tierctl"
+
+pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason=f"needs a build: {PROGRAM} is not there")
+
+
+def run(*arguments: str | pathlib.Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, check=False, timeout=30)
+
+
+def configuration(folder: pathlib.Path, text: str) -> pathlib.Path:
+    path = folder / "tierd.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_device_that_is_no_nvme_device_is_told_and_left_out(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "tier.ssd").write_bytes(b"")
+    devices = json.dumps(["/dev/no-such-device", "/proc/self/status"])
+    config = configuration(tmp_path, f'[ssd]\ndevices = {devices}\nsmart_file = "{tmp_path}/devices"\n')
+    done = run("--config", config)
+    assert done.returncode == 0
+    assert "nothing is known of /dev/no-such-device: No such file or directory" in done.stderr
+    assert "/proc/self/status: it is on no block device" in done.stderr
+    first, stamp, end = (tmp_path / "devices").read_text().splitlines()
+    assert (first, end) == ("tierd-smart 1", "end 0")
+    assert abs(int(stamp.removeprefix("time ")) - time.time()) < 60
+
+
+def test_an_empty_name_of_the_file_means_that_none_is_written(tmp_path: pathlib.Path) -> None:
+    done = run("--config", configuration(tmp_path, '[ssd]\nsmart_file = ""\n'))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [path.name for path in tmp_path.iterdir()] == ["tierd.toml"]
+
+
+def test_a_mistake_ends_it_with_the_status_of_its_kind(tmp_path: pathlib.Path) -> None:
+    config = configuration(tmp_path, "[ssd]\ndevices = 7\n")
+    assert run("--config", config).returncode == 78
+    assert run("--config", tmp_path / "absent").returncode == 78
+    assert run("--frobnicate").returncode == 2
+    config = configuration(tmp_path, '[ssd]\ndevices = ["none"]\n')
+    done = run("--config", config, "--out", tmp_path / "no/such/folder")
+    assert done.returncode == 1 and "No such file or directory" in done.stderr
+    assert run("--version").stdout.startswith("tierd-smart ")
+
+
+def test_the_daemon_tells_what_the_file_says(tmp_path: pathlib.Path, socket_folder: pathlib.Path) -> None:
+    with launcher.disk_folder() as disk:
+        device, smart = disk / "tier.ssd", tmp_path / "devices"
+        told = f"device 9 311 5 10 97 1000 2 {device}"
+        smart.write_text(f"tierd-smart 1\ntime {int(time.time())}\n{told}\nend 1\n")
+        ssd = {"file_size": "256MiB", "devices": [str(device)], "smart_file": str(smart)}
+        with launcher.start(socket_folder, arena="32MiB", settings={"ssd": ssd}) as daemon:
+            deadline = time.monotonic() + 30
+            name = 'tierd_device_smart_warning{device="0",cause="read_only"}'
+            while name not in (metrics := launcher.metrics(daemon)):
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            assert metrics[name] == 1
+            assert metrics['tierd_device_smart_used_ratio{device="0"}'] == 0.97
+            assert metrics['tierd_device_smart_temperature_celsius{device="0"}'] == 38
+            assert metrics['tierd_device_smart_stale{device="0"}'] == 0
+            command = [TIERCTL, "--socket", socket_folder / "control.sock", "device", "list"]
+            listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            assert "READ P50 / P99" in listed and "DWPD" in listed
+            assert "device 0 warns of: spare, read_only" in listed
+            assert "has used 97 % of its endurance, and has 5 % of its spare left, and 2 media errors" in listed
+            document = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout
+            assert json.loads(document)["devices"][0]["smart"]["warnings"] == ["spare", "read_only"]
+            shown = subprocess.run([*command[:-1], "show", device], capture_output=True, text=True, check=True).stdout
+            assert "in use by tierd as device 0: reads" in shown and "drive writes a day" in shown

@@ -1,0 +1,24 @@
+// Which NVMe devices a path stands on, as sysfs tells: a block device itself, or the one that a file's file system is
+// on, through partitions and through what is made of several devices (RAID, LVM, encryption). Thread-safe.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "proto/result.h"
+
+namespace tier::smart {
+
+inline constexpr int kLayersMax = 16;     // Of devices that are made of devices.
+inline constexpr size_t kDisksMax = 256;  // Behind one path.
+
+// The device numbers of the path: its own where it is a block device, else those of the file system that it is on.
+// NOT_FOUND, DENIED: as stat(2) says.
+Result<dev_t> DeviceNumberOf(const std::string& path);
+// "/dev/nvme0n1" and so on, in order, each once. `sys`: "/sys", or where tests keep theirs. NOT_FOUND: it stands on no
+// device that sysfs knows (a network, memory), or on one that is no NVMe device; the sentence says which.
+Result<std::vector<std::string>> NvmeDisksBehind(dev_t device, const std::string& sys);
+
+}  // namespace tier::smart

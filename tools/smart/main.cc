@@ -1,0 +1,112 @@
+// tierd-smart: reads the SMART log page of the NVMe devices behind the configured paths, and writes what it found for
+// the daemon. Ends with 0 when the file was written, whatever the devices said; 1: it could not be; 2, 78: as tierd.
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <exception>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "daemon/config/config.h"
+#include "daemon/storage/smart_file.h"
+#include "tools/smart/disks.h"
+#include "tools/smart/log_page.h"
+
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kUsage = 2;
+constexpr int kConfig = 78;
+constexpr char kSystemData[] = "/var/lib/tierd";
+
+struct Arguments {
+  std::string config = "/etc/tierd/tierd.toml";
+  std::string out;
+};
+
+void Warn(const std::string& sentence) { fmt::print(stderr, "tierd-smart: {}\n", sentence); }
+
+std::vector<std::string> PathsOf(const tier::config::Config& config) {
+  if (config.ssd.devices == std::vector<std::string>{"none"}) return {};
+  if (!config.ssd.devices.empty()) return config.ssd.devices;
+  const std::string& directory = config.daemon.data_directory;
+  return {(directory.empty() ? kSystemData : directory) + "/tier.ssd"};
+}
+
+tier::Result<tier::storage::SmartFigures> FiguresOf(const std::string& path) {
+  const auto number = tier::smart::DeviceNumberOf(path);
+  if (!number) return std::unexpected(number.error());
+  const auto disks = tier::smart::NvmeDisksBehind(*number, "/sys");
+  if (!disks) return tier::Fail(disks.error().code, path + ": " + disks.error().message);
+  std::optional<tier::storage::SmartFigures> worst;
+  for (const std::string& disk : *disks) {
+    const auto page = tier::smart::ReadSmartLog(disk);
+    if (!page) return std::unexpected(page.error());
+    const auto figures = tier::storage::ParseSmartLog(*page);
+    if (!figures) return tier::Fail(figures.error().code, disk + ": " + figures.error().message);
+    worst = worst ? tier::storage::WorseOf(*worst, *figures) : *figures;
+  }
+  if (!worst) return tier::Fail(tier::Code::kNotFound, path + " is on no device");
+  return *worst;
+}
+
+tier::storage::SmartReport Look(const std::vector<std::string>& paths) {
+  tier::storage::SmartReport report{.time = std::time(nullptr), .devices = {}};
+  for (const std::string& path : paths) {
+    if (!tier::storage::IsSmartPath(path) || report.devices.size() == tier::storage::kSmartDevicesMax) {
+      Warn(fmt::format("{}: left out: its name has control characters, or there are too many devices", path));
+      continue;
+    }
+    const auto is_same = [&](const auto& device) { return device.path == path; };
+    if (std::ranges::any_of(report.devices, is_same)) continue;
+    const auto figures = FiguresOf(path);
+    if (figures) {
+      report.devices.push_back({.path = path, .figures = *figures});
+    } else {
+      Warn("nothing is known of " + figures.error().message);
+    }
+  }
+  return report;
+}
+
+int Run(int argc, char** argv) {
+  Arguments arguments;
+  CLI::App app("Reads the SMART log page of tierd's NVMe devices, and writes what it says for the daemon.",
+               "tierd-smart");
+  app.set_version_flag("--version", "tierd-smart " TIER_VERSION, "Print the version and end");
+  app.add_option("--config", arguments.config, "The daemon's configuration: its devices, and where the file is")
+      ->type_name("FILE");
+  app.add_option("--out", arguments.out, "The file to write, in place of ssd.smart_file")->type_name("FILE");
+  app.footer("Only root may ask a device. tierd-smart.timer runs it every 10 minutes. Manual: tierd-smart(8).");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsage;
+  }
+  const auto config = tier::config::LoadConfig(arguments.config);
+  if (!config) {
+    Warn(config.error().message);
+    return kConfig;
+  }
+  const std::string out = arguments.out.empty() ? config->ssd.smart_file : arguments.out;
+  if (out.empty()) return 0;  // Configured so.
+  const auto written = tier::storage::WriteSmartFile(out, Look(PathsOf(*config)));
+  if (written) return 0;
+  Warn(written.error().message);
+  return kFailed;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return Run(argc, argv);
+  } catch (const std::exception& failure) {
+    Warn(failure.what());
+    return kFailed;
+  }
+}
