@@ -13,6 +13,11 @@ JOB = f'{NODE}, tierd_job=~"$job"'
 OF_JOB = "{{tierd_job}} of {{uid}}"
 HIT = ', result="hit"'
 NOT_OK = ', code!="OK"'
+# Of a part of the requests of jobs at the devices, which are selected by labels.
+DEVICE_QUANTILE = (
+    "histogram_quantile({}, sum by (device, direction, le) "
+    '(rate(tierd_device_request_seconds_bucket{{{}, class="demand"}}[$__rate_interval])))'
+)
 ROW_HEIGHT, STAT_HEIGHT, WIDTH = 8, 4, 24
 
 # What is wrong above a value, and in what colour. The first step is good.

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from dashboard import DATA_SOURCE, HIT, INSTANCE, NEVER, NODE, NOT_OK, OF_JOB, Board, Panel, quantile, rate, stat
+from dashboard import (
+    DATA_SOURCE,
+    DEVICE_QUANTILE,
+    HIT,
+    INSTANCE,
+    NEVER,
+    NODE,
+    NOT_OK,
+    OF_JOB,
+    Board,
+    Panel,
+    quantile,
+    rate,
+    stat,
+)
 
 BOARD = Board(
     "tierd-node",
@@ -162,6 +176,45 @@ BOARD = Board(
                 },
                 "Bps",
                 width=24,
+            ),
+            Panel(
+                "Device latency",
+                "How long requests took that jobs waited for, by device and direction.",
+                {
+                    "median {{device}} {{direction}}": DEVICE_QUANTILE.format(0.5, NODE),
+                    "99 % {{device}} {{direction}}": DEVICE_QUANTILE.format(0.99, NODE),
+                },
+                "s",
+            ),
+            Panel(
+                "Requests by purpose",
+                "Bytes a second: for requests of jobs, ahead of need, and for what the daemon moves.",
+                {
+                    "{{direction}} {{class}}": f"sum by (direction, class) "
+                    f"({rate('tierd_device_request_bytes_total', NODE)})"
+                },
+                "Bps",
+            ),
+            Panel(
+                "Wear",
+                "Drive writes a day of each device; bytes written to the devices for each byte that jobs wrote; and "
+                "whether writes ahead of need wait for the budget (ssd.drive_writes_per_day).",
+                {
+                    "drive writes a day {{device}}": f"tierd_device_drive_writes_per_day{{{NODE}}}",
+                    "write amplification": f"sum({rate('tierd_device_written_bytes_total', NODE)}) "
+                    f"/ (sum({rate('tierd_sealed_bytes_total', NODE)}) > 0)",
+                    "held back": f"tierd_write_budget_slowing{{{NODE}}}",
+                },
+            ),
+            Panel(
+                "Device health",
+                "What the devices say of themselves (tierd-smart.timer): endurance used, spare left; warnings.",
+                {
+                    "used {{device}}": f"tierd_device_smart_used_ratio{{{NODE}}}",
+                    "spare {{device}}": f"tierd_device_smart_available_spare_ratio{{{NODE}}}",
+                    "warnings {{device}}": f"sum by (device) (tierd_device_smart_warning{{{NODE}}})",
+                },
+                "percentunit",
             ),
         ],
         "Waiting": [

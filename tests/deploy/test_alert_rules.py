@@ -42,6 +42,7 @@ class Cause:
 
 DEVICE = 'instance="n", device="0"'
 OF_DEVICE = {"device": "0"}
+READS = 'direction="read", class="demand"'
 JOB = 'instance="n", tierd_job="train", uid="1000"'
 CAUSES: dict[str, Cause] = {
     "TierdDown": Cause({'up{job="tierd", instance="n"}': Level(1, 0)}, {"job": "tierd"}),
@@ -87,6 +88,33 @@ CAUSES: dict[str, Cause] = {
         },
         OF_DEVICE,
         settle=60,
+    ),
+    "TierdWriteBudgetExceeded": Cause(
+        {
+            f"tierd_device_written_bytes_total{{{DEVICE}}}": Rate(15, 150),
+            'tierd_write_budget_bytes_per_day{instance="n"}': Level(200000, 200000),
+        },
+        settle=60,
+    ),
+    "TierdDeviceSlow": Cause(
+        {
+            f'tierd_device_request_seconds_bucket{{{DEVICE}, {READS}, le="0.001"}}': Rate(99, 0),
+            f'tierd_device_request_seconds_bucket{{{DEVICE}, {READS}, le="0.1"}}': Rate(100, 0),
+            f'tierd_device_request_seconds_bucket{{{DEVICE}, {READS}, le="0.5"}}': Rate(100, 100),
+            f'tierd_device_request_seconds_bucket{{{DEVICE}, {READS}, le="+Inf"}}': Rate(100, 100),
+        },
+        {**OF_DEVICE, "direction": "read"},
+        settle=10,
+    ),
+    "TierdDeviceWarns": Cause(
+        {f'tierd_device_smart_warning{{{DEVICE}, cause="spare"}}': Level(0, 1)}, {**OF_DEVICE, "cause": "spare"}
+    ),
+    "TierdDeviceSpareLow": Cause(
+        {
+            f"tierd_device_smart_available_spare_ratio{{{DEVICE}}}": Level(1, 0.15),
+            f"tierd_device_smart_spare_threshold_ratio{{{DEVICE}}}": Level(0.1, 0.1),
+        },
+        OF_DEVICE,
     ),
     "TierdHostShort": Cause({'tierd_host_memory_short{instance="n"}': Level(0, 1)}),
 }

@@ -88,8 +88,15 @@ class Load(threading.Thread):
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[launcher.Running]:
-    with launcher.start(tmp_path_factory.mktemp("daemon"), arena="64MiB", tier="1GiB") as running:
-        yield running
+    """With what tierd-smart would tell of its device."""
+    folder = tmp_path_factory.mktemp("daemon")
+    with launcher.disk_folder() as disk:
+        device = disk / "tier.ssd"
+        told = f"device 0 311 100 10 2 632098304000 0 {device}"
+        (folder / "smart").write_text(f"tierd-smart 1\ntime {int(time.time())}\n{told}\nend 1\n")
+        ssd = {"file_size": "1GiB", "devices": [str(device)], "smart_file": str(folder / "smart")}
+        with launcher.start(folder, arena="64MiB", settings={"ssd": ssd}) as running:
+            yield running
 
 
 def instance_of(daemon: launcher.Running) -> str:
