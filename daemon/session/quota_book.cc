@@ -163,6 +163,12 @@ Result<uint32_t> QuotaBook::IdOf(const QuotaTarget& target) {
   }
   const auto found = of_user ? users_.FindUserId(target.name) : users_.FindGroupId(target.name);
   if (!found) return Fail(Code::kNotFound, fmt::format("this system has no {} '{}'", kind, target.name));
+  if (*found == std::numeric_limits<uint32_t>::max()) {
+    return Fail(Code::kInvalid,
+                fmt::format("this system gives the {} '{}' the number {}, which stands for none: give it "
+                            "another one",
+                            kind, target.name, *found));
+  }
   return *found;
 }
 

@@ -200,6 +200,20 @@ TEST_F(QuotaBookTest, WhatCannotBeSetChangesNothing) {
             (QuotaOverrides{.by_default = {}, .users = {{1001, {.guarantee = 2 * kMiB}}}, .groups = {}}));
 }
 
+TEST_F(QuotaBookTest, ANumberThatStandsForNoUserIsRefusedThoughTheSystemGivesIt) {
+  users_.users[UINT32_MAX] = {.name = "broken", .groups = {{UINT32_MAX, "no-group"}}};
+  Make({});
+  for (const QuotaTarget& target :
+       {QuotaTarget{QuotaLevel::kUser, "broken"}, QuotaTarget{QuotaLevel::kGroup, "no-group"}}) {
+    const Status set = book_->Set(target, {.ram = 1});
+    ASSERT_FALSE(set);
+    EXPECT_EQ(set.error().code, Code::kInvalid);
+    EXPECT_THAT(set.error().message, HasSubstr("the number 4294967295, which stands for none"));
+    EXPECT_EQ(book_->Clear(target).error().code, Code::kInvalid);
+  }
+  EXPECT_TRUE(book_->List().empty());
+}
+
 TEST_F(QuotaBookTest, WithoutAFileNoneIsSetAndWithoutRoomNoneIsBelieved) {
   QuotaBook nowhere({.table = {}, .ssd = {}, .jobs = {.most = 64}, .file = {}}, {}, users_, clock_);
   EXPECT_EQ(nowhere.Set({QuotaLevel::kDefault, ""}, {.ram = 1}).error().code, Code::kDenied);
