@@ -17,6 +17,7 @@ void MetadataAccount::Release(MetadataKind kind, uint64_t bytes) {
   TIER_CHECK(charged >= bytes, "uid {}: {} of {} bytes of {} released", uid_, bytes, charged, MetadataKindName(kind));
   charged -= bytes;
   charged_ -= bytes;
+  allowed_ = std::min(allowed_, std::max(charged_, limit_));
 }
 
 std::string MetadataAccount::Describe() const {

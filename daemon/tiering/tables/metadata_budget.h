@@ -85,19 +85,19 @@ class MetadataAccount {
   // What `*charge` stands for costs `bytes` now. REQUIRES: the charge is to this account.
   template <MetadataKind kKind>
   void Recharge(MetadataCharge<kKind>* charge, uint64_t bytes) {
+    Charge(kKind, bytes);  // First: what it costs in both cases is never given back.
     Release(kKind, charge->bytes_);
-    Charge(kKind, bytes);
     charge->bytes_ = bytes;
   }
 
   bool HasRoom(uint64_t bytes) const { return charged_ + bytes <= limit_; }
   bool HasRoomInReserve(uint64_t bytes) const { return charged_ + bytes <= limit_ + limit_ / 16; }
-  // It has more than it may keep. What it had when the limit was lowered it may.
+  // It has more than it may keep. What it had when the limit was lowered it may, until it gives that back.
   bool IsOver() const { return !HasRoomInReserve(0) && charged_ > allowed_ + limit_ / 16; }
   // What is charged stays, also beyond it.
   void SetLimit(uint64_t limit) {
+    if (limit < limit_) allowed_ = charged_;
     limit_ = limit;
-    allowed_ = charged_;
   }
   uint32_t uid() const { return uid_; }
   uint64_t limit() const { return limit_; }
@@ -110,7 +110,7 @@ class MetadataAccount {
  private:
   const uint32_t uid_;
   uint64_t limit_;
-  uint64_t allowed_ = 0;  // Charged when the limit was set last.
+  uint64_t allowed_ = 0;  // Charged when the limit was lowered last, less what was given back since.
   uint64_t charged_ = 0;
   MetadataSums of_kind_{};
 };

@@ -95,6 +95,44 @@ TEST(MetadataBudget, ALoweredLimitTakesNothing) {
   account.Release(MetadataKind::kAnswers, 11);
 }
 
+TEST(MetadataBudget, TheSameLimitAgainAllowsNothingMore) {
+  MetadataBudget budget(1 << 20);
+  MetadataAccount& account = budget.Open(7);
+  account.Charge(MetadataKind::kAnswers, 1000);
+  budget.SetLimit(160);
+  account.Charge(MetadataKind::kAnswers, 11);
+  ASSERT_TRUE(account.IsOver());
+  budget.SetLimit(160);
+  EXPECT_TRUE(account.IsOver()) << "each reload sets it, whatever has changed";
+  budget.SetLimit(170);
+  EXPECT_TRUE(account.IsOver());
+  account.Release(MetadataKind::kAnswers, 1);
+  EXPECT_FALSE(account.IsOver());
+}
+
+TEST(MetadataBudget, WhatWasGivenBackIsNotAllowedAgain) {
+  MetadataBudget budget(1 << 20);
+  MetadataAccount& account = budget.Open(7);
+  account.Charge(MetadataKind::kTensors, 1000);
+  MetadataCharge<MetadataKind::kAnswers> answers;
+  account.Recharge(&answers, 500);
+  budget.SetLimit(160);
+  account.Recharge(&answers, 500);
+  EXPECT_FALSE(account.IsOver()) << "it costs as much as before";
+  account.Recharge(&answers, 0);
+  EXPECT_FALSE(account.IsOver());
+  account.Recharge(&answers, 10);
+  EXPECT_FALSE(account.IsOver()) << "within the reserve";
+  account.Recharge(&answers, 11);
+  EXPECT_TRUE(account.IsOver());
+  account.Recharge(&answers, 0);
+  account.Release(MetadataKind::kTensors, 1000);
+  account.Charge(MetadataKind::kTensors, 170);
+  EXPECT_FALSE(account.IsOver());
+  account.Charge(MetadataKind::kTensors, 1);
+  EXPECT_TRUE(account.IsOver());
+}
+
 TEST(MetadataBudget, SumsHoldThroughRandomHistories) {
   std::mt19937_64 random(7);
   MetadataBudget budget(1 << 20);
