@@ -2,7 +2,6 @@
 #include "daemon/tiering/engine.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include <fmt/format.h>
@@ -49,8 +48,6 @@ struct Engine::State {
 };
 
 namespace {
-
-constexpr base::Duration kShrinkInterval = std::chrono::milliseconds(10);
 
 Status CheckLimit(const Terms& terms, const char* of) {
   if (terms.limit_bytes == 0 || terms.guarantee_bytes <= terms.limit_bytes) return {};
@@ -194,6 +191,7 @@ void WorkOnJobs(Tables& tables) {
     tables.work.Enter(tables.work.units().expiry);
     ExpireWaiters(tables);
   }
+  tables.waits.EndRuns();
   if (tables.ledger.anybody_owed() && tables.ledger.ExpireClaims(tables.turn.now())) {
     tables.waits.OnRoomEverywhere();  // Whose turn for windows it is may be another's now.
   }
@@ -211,16 +209,6 @@ void WorkOnJobs(Tables& tables) {
   }
   ForceReturns(tables);
   EmptyDevices(tables);
-}
-
-// Not more than a chunk of records in kShrinkInterval: a job that frees and creates the same in each of its steps has
-// the engine spend some 1 % of its time, at most, on memory that goes and comes again.
-void ShrinkTables(Tables& tables) {
-  if (tables.turn.now() < tables.shrink_at || !tables.can_shrink()) return;
-  tables.shrink_at = tables.turn.now() + kShrinkInterval;
-  tables.work.Enter(tables.work.units().shrink);
-  tables.work.Charge(tables.work.units().shrink);
-  tables.ShrinkSome();
 }
 
 // The one end of a turn. The order is the promise:
@@ -417,11 +405,12 @@ uint32_t Engine::outstanding(SessionId id) const {
 bool Engine::Turn(base::TimePoint now) {
   Tables& tables = state_->tables;
   tables.turn.Begin(now);
+  tables.waits.BeginTurn(tables.turn.now());
   TakeEvents(tables);
   WorkOnJobs(tables);
   tables.work.Enter(tables.work.units().drop);
   StartQueuedReads(tables);
-  ShrinkTables(tables);
+  tables.ShrinkDue();
   tables.turn.NoteProgress(!tables.replies.empty());
   EndTurn(tables);
   return tables.turn.TakeProgress();

@@ -31,14 +31,6 @@ StallCause CauseOf(const Tables& tables, const Waiter& waiter, const WaitTable::
   return CauseAt(tables.PieceOf(tables.tensors[standing.tensor], *standing.piece));
 }
 
-void NoteCause(const Tables& tables, Waiter& waiter, StallCause cause) {
-  if (waiter.timed) {
-    waiter.stall.Note(cause, waiter.arrived, tables.turn.now());
-  } else {
-    waiter.stall.NoteUntimed(cause);
-  }
-}
-
 // The tensor where it stands, or the first that it named.
 void NotePlace(const Tables& tables, Waiter& waiter, TensorIndex standing) {
   if (standing != kNoTensor) {
@@ -69,16 +61,14 @@ Stall StallOf(const Tables& tables, const Waiter& waiter, const StallClock& cloc
 
 void NoteWait(Tables& tables, Waiter& waiter) {
   const WaitTable::Standing standing = tables.waits.StandingOf(waiter.number);
-  NoteCause(tables, waiter, CauseOf(tables, waiter, standing));
+  waiter.NoteCause(CauseOf(tables, waiter, standing), tables.turn.now());
   NotePlace(tables, waiter, standing.tensor);
 }
-
-void NoteNoWork(const Tables& tables, Waiter& waiter) { NoteCause(tables, waiter, StallCause::kBudget); }
 
 void RecordStall(Tables& tables, Waiter& waiter, Code code) {
   if (!waiter.timed) return;  // It ends in the turn in which it came.
   if (tables.turn.now() - waiter.arrived < tables.options.stall_threshold) return;
-  NoteCause(tables, waiter, waiter.stall.cause());
+  waiter.NoteCause(waiter.stall.cause(), tables.turn.now());
   Stall stall = StallOf(tables, waiter, waiter.stall);
   TIER_CHECK(stall.waited == tables.turn.now() - waiter.arrived, "request {} waited for {} ns by its causes",
              waiter.number, stall.waited.count());

@@ -1,5 +1,6 @@
 // Stalls of requests: what a request that waits is waiting for, as its places in the WaitTable tell, and which of them
-// waited long enough to be kept. Time passes from turn to turn: what begins and ends within one took none. Engine
+// waited long enough to be kept. Those that could go on, and that the work of a turn does not reach, are the
+// WaitTable's to note (BeginTurn). Time passes from turn to turn: what begins and ends within one took none. Engine
 // thread only.
 #pragma once
 
@@ -9,8 +10,6 @@ namespace tier::tiering {
 
 // It was tried and waits on. REQUIRES: the WaitTable says where, or it is ready.
 void NoteWait(Tables& tables, Waiter& waiter);
-// It could go on, and the turn has no work left for it.
-void NoteNoWork(const Tables& tables, Waiter& waiter);
 // It ends with this code: kept, if it waited for EngineOptions::stall_threshold or longer. REQUIRES: its session is not
 // ending.
 void RecordStall(Tables& tables, Waiter& waiter, Code code);

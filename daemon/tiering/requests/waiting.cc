@@ -238,7 +238,6 @@ void RunWaiters(Tables& tables, JobState& job) {
       Waiter& next = *tables.waits.Find(number);
       const uint32_t paid = PaysAtOnce(next) ? kWaiterCost : 0;
       if (!tables.work.TrySpend(CostOfLook(next) + paid)) {
-        NoteNoWork(tables, next);
         tables.waits.GiveAgain(job);
         tables.turn.NoteProgress();
         return;

@@ -139,6 +139,11 @@ void WaitTable::MakeReady(uint64_t number) {
   NoteLeftRoom(entry);
   if (entry.ready) return;
   entry.ready = true;
+  if (runs_) {
+    entry.waiter.NoteCause(StallCause::kBudget, now_);
+  } else {
+    ready_new_.push_back(number);
+  }
   DropPlaces(entry);
   Queue& queue = QueueOf(*entry.waiter.job);
   queue.ready.insert(number);

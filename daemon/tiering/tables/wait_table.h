@@ -63,6 +63,19 @@ class WaitTable {
   bool any_listed() const {
     return !entries_.empty() || !ready_queues_.empty() || !untimed_.empty() || !woken_.empty();
   }
+  // Waiters that are ready from here on, until EndRuns, and still are at the end of the turn, wait for work that the
+  // turn has not left: their clocks say so since `now`. Those that become ready after EndRuns run in the next turn.
+  void BeginTurn(base::TimePoint now) {
+    now_ = now;
+    runs_ = true;
+    for (const uint64_t number : ready_new_) {
+      const auto found = entries_.find(number);
+      if (found != entries_.end() && found->second.ready) found->second.waiter.NoteCause(StallCause::kBudget, now_);
+    }
+    ready_new_.clear();
+  }
+  void EndRuns() { runs_ = false; }
+
   // Ready waiters. ListReadyJobs, once a turn: jobs that have one, in no order.
   void ListReadyJobs(std::vector<JobState*>* jobs);
   bool any_ready() const;
@@ -249,7 +262,10 @@ class WaitTable {
   Group other_leases_;  // Those that wait for leases of other jobs; they wait for room too.
   std::set<std::pair<base::TimePoint, uint64_t>> deadlines_;
   std::vector<uint64_t> untimed_;
-  base::TimePoint timed_at_;  // When TimeNew was called last.
+  base::TimePoint timed_at_;         // When TimeNew was called last.
+  base::TimePoint now_;              // Of the turn.
+  bool runs_ = false;                // Between BeginTurn and EndRuns.
+  std::vector<uint64_t> ready_new_;  // Made ready since EndRuns; some may be gone, or no longer ready.
   uint64_t next_number_ = 1;
 };
 

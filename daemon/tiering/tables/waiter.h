@@ -158,6 +158,14 @@ struct Waiter {
   base::Duration TimeoutOr(base::Duration timeout_default) const {
     return timeout_ms == proto::kTimeoutDefault ? timeout_default : std::chrono::milliseconds(timeout_ms);
   }
+  // It waits for this from `now` on, the time of a turn.
+  void NoteCause(StallCause cause, base::TimePoint now) {
+    if (timed) {
+      stall.Note(cause, arrived, now);
+    } else {
+      stall.NoteUntimed(cause);
+    }
+  }
   // It goes over its pieces with a cursor, as far as a turn's work reaches.
   bool scans() const { return ConflictOf(kind) == nullptr && !std::holds_alternative<ReleaseWait>(kind); }
   // A release has none, as it always ends.

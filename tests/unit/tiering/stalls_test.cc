@@ -190,6 +190,44 @@ TEST_F(Stalls, AJobThatIsNotThereHasNone) {
   EXPECT_THAT(world.engine->Stalls(JobId{4711}, world.now).stalls, IsEmpty());
 }
 
+// A turn has work for one or two of those that could go on.
+class LittleWork : public Stalls {
+ protected:
+  LittleWork()
+      : Stalls([] {
+          WorldOptions options = Options();
+          options.engine.work.share = options.engine.work.look = 1;
+          return options;
+        }()) {}
+};
+
+TEST_F(LittleWork, AllThatATurnDoesNotReachWaitForItsWork) {
+  constexpr size_t kRequests = 6;
+  world.Put(one, 7, kPiece, 1, kShared);
+  const uint64_t lease = World::LeaseOf(world.Acquire(one, 7, kWrite));
+  std::vector<uint64_t> asked;
+  for (size_t i = 0; i < kRequests; ++i) asked.push_back(SendAcquire(two, 7, kShared));
+  world.Turns(2 * kRequests);
+  Pass(milliseconds(100));
+  ASSERT_EQ(world.Release(one, lease).code, Code::kOk);
+  for (size_t turn = 0; turn < 2 * kRequests; ++turn) {
+    world.Advance(milliseconds(20));
+    world.Turn();
+  }
+  size_t late = 0;
+  for (const uint64_t request : asked) {
+    ASSERT_TRUE(world.Answered(two, request));
+    EXPECT_EQ(world.Answered(two, request)->code, Code::kOk);
+  }
+  ASSERT_THAT(List().stalls, SizeIs(kRequests));
+  for (const NamedStall& named : List().stalls) {
+    EXPECT_EQ(PartOf(named.stall, StallCause::kLease), milliseconds(100)) << "until it could go on";
+    if (PartOf(named.stall, StallCause::kBudget) != milliseconds(0)) ++late;
+    CheckSum(named.stall);
+  }
+  EXPECT_GE(late, 3u) << "also those that stood behind the first one";
+}
+
 // Reads that end some turns after they began.
 class SlowReads : public Stalls {
  protected:
