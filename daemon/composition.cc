@@ -206,15 +206,17 @@ session::DaemonFacts Daemon::Facts() {
 std::string Daemon::MemoryMode() const { return engine_->ssd().pinned() ? "pinned" : "unpinned"; }
 
 ConfigHooks Daemon::MakeConfigHooks() {
-  return {
-      .prepare = [this](const config::Config& next) { return changes_->Prepare(next); },
-      .apply =
-          [this](const config::Config& next, std::function<void()> done) {
-            changes_->Apply(next, std::move(done));
-            TellStatus();
-          },
-      .tell = [this](const char* kind, const std::string& message) { engine_->events().Emit(kind, nullptr, message); },
-      .post = [this](std::function<void()> run) { asio::post(io_, std::move(run)); }};
+  return {.prepare = [this](const config::Config& next) { return changes_->Prepare(next); },
+          .apply =
+              [this](const config::Config& next, std::function<void()> done) {
+                changes_->Apply(next, std::move(done));
+                TellStatus();
+              },
+          .tell =
+              [this](const char* kind, const std::string& message, const std::string& for_others) {
+                engine_->events().EmitForAdministrators(kind, message, for_others);
+              },
+          .post = [this](std::function<void()> run) { asio::post(io_, std::move(run)); }};
 }
 
 Status Daemon::OpenControl() {

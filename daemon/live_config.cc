@@ -18,6 +18,10 @@ namespace tier {
 namespace {
 
 constexpr auto kSetTimeout = std::chrono::seconds(10);
+// What others than administrators are told: the file may name users, paths and what is promised to whom.
+constexpr char kFailedForOthers[] = "the reload of the configuration failed; all settings stay as they are";
+constexpr char kReloadedForOthers[] = "the configuration was read again";
+constexpr char kChangedForOthers[] = "an administrator changed an option";
 
 // One option by what is typed for it, and nothing else.
 Result<config::Config> WithOption(config::Config config, const session::SettingChange& change,
@@ -73,7 +77,7 @@ void LiveConfig::Reload() {
   if (!read || !possible) {
     const std::string why = (read ? possible.error() : read.error()).message + "; all settings stay as they are";
     spdlog::error("reload: {}", why);
-    hooks_.tell(kConfigReloadFailed, "the reload failed: " + why);
+    hooks_.tell(kConfigReloadFailed, "the reload failed: " + why, kFailedForOthers);
     return;
   }
   const config::Config next = config::WithRunTimeOptions(before, *read);
@@ -97,7 +101,8 @@ void LiveConfig::Reload() {
   hooks_.tell(
       kConfigReloaded,
       fmt::format("{} was read again; {}{}", source_.file, what.empty() ? "nothing changed" : "changed: " + what,
-                  waiting.empty() ? "" : fmt::format("; only a restart changes {}", fmt::join(waiting, ", "))));
+                  waiting.empty() ? "" : fmt::format("; only a restart changes {}", fmt::join(waiting, ", "))),
+      kReloadedForOthers);
 }
 
 Status LiveConfig::Set(const session::SettingChange& change) {
@@ -128,7 +133,8 @@ void LiveConfig::Change(const session::SettingChange& change, const Done& done) 
   ChangeLog(next->log, [] {});
   hooks_.tell(kConfigChanged,
               fmt::format("uid {} set {} to {}, until the next reload or restart; it was {}", change.uid, option.key,
-                          config::ValueText(option, *next), config::ValueText(option, before)));
+                          config::ValueText(option, *next), config::ValueText(option, before)),
+              kChangedForOthers);
   hooks_.apply(*next, [done] { done({}); });  // Last: its end answers who asked.
 }
 

@@ -32,8 +32,9 @@ struct ConfigHooks {
   std::function<Status(const config::Config& next)> prepare;
   // REQUIRES: prepared. `done` is called once all parts of the daemon have it, on any thread.
   std::function<void(const config::Config& next, std::function<void()> done)> apply;
-  std::function<void(const char* kind, const std::string& message)> tell;  // An event of the daemon.
-  std::function<void(std::function<void()>)> post;                         // Runs it on the main thread. Any thread.
+  // An event of the daemon. The file is the administrators': `message` is for them, `for_others` for all others.
+  std::function<void(const char* kind, const std::string& message, const std::string& for_others)> tell;
+  std::function<void(std::function<void()>)> post;  // Runs it on the main thread. Any thread.
 };
 
 inline constexpr char kConfigReloaded[] = "config_reloaded";

@@ -288,7 +288,7 @@ Status ControlServer::ApplyQuotas(const std::string& what) {
   for (const uint32_t uid : *owners) parts_.quotas->Learn(uid);
   return Ask<void>([this, what]() -> Status {
     parts_.jobs.ApplyQuotas();
-    parts_.events.Emit("quota_changed", nullptr, what);
+    parts_.events.EmitForAdministrators("quota_changed", what, "an administrator changed a quota");
     return {};
   });
 }

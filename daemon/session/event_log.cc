@@ -29,12 +29,19 @@ std::string CutMessage(std::string message) {
   return message + " ...";
 }
 
+// What `caller` is told of an event whose sentence is for administrators, if there is a sentence for others.
+Event ForCaller(const Event& event, const Caller& caller, const std::optional<std::string>& for_others) {
+  Event told = event;
+  if (!caller.admin && for_others) told.message = *for_others;
+  return told;
+}
+
 // The latest events, with whose job each was of.
 class KeptEvents {
  public:
   explicit KeptEvents(uint64_t gone_through) : gone_through_(gone_through) {}
 
-  void Add(Event event, const Job* job) {
+  void Add(Event event, const Job* job, std::optional<std::string> for_others) {
     event.message = CutMessage(std::move(event.message));
     if (kept_.size() == kEventsKeptMax) {
       gone_through_ = kept_.front().event.sequence;
@@ -44,13 +51,14 @@ class KeptEvents {
     kept_.push_back({.event = std::move(event),
                      .of_job = job != nullptr,
                      .uid = job == nullptr ? 0 : job->uid,
-                     .token = job == nullptr ? std::string() : job->token});
+                     .token = job == nullptr ? std::string() : job->token,
+                     .for_others = std::move(for_others)});
   }
   uint64_t gone_through() const { return gone_through_; }  // None up to this is kept.
   void AddSince(uint64_t since, const Caller& caller, std::vector<Event>* events) const {
     for (const Kept& one : kept_) {
       const bool visible = !one.of_job || JobRegistry::MaySee(caller, one.uid, one.token);
-      if (one.event.sequence > since && visible) events->push_back(one.event);
+      if (one.event.sequence > since && visible) events->push_back(ForCaller(one.event, caller, one.for_others));
     }
   }
 
@@ -60,6 +68,7 @@ class KeptEvents {
     bool of_job = false;
     uint32_t uid = 0;
     std::string token;
+    std::optional<std::string> for_others;  // Of an event of the machine, whose sentence is for administrators.
   };
   uint64_t gone_through_;
   std::deque<Kept> kept_;
@@ -95,13 +104,13 @@ class EventLog::Watcher {
   const Caller& caller() const { return caller_; }
 
   // False: the queue is full and the event is lost to this watcher.
-  bool Offer(const Event& event, const Job* job) {
+  bool Offer(const Event& event, const Job* job, const std::optional<std::string>& for_others) {
     if (job != nullptr && !JobRegistry::MaySee(caller_, *job)) return true;
     const MutexLock lock(mutex_);
     TIER_CHECK(queue_.size() <= kEventsQueuedMax + 1, "queued {}", queue_.size());
     const bool full = queue_.size() >= kEventsQueuedMax;
     if (!full) {
-      queue_.push_back({.event = event});
+      queue_.push_back({.event = ForCaller(event, caller_, for_others)});
     } else if (queue_.back().lost != 0) {
       queue_.back() = {.event = event, .lost = queue_.back().lost + 1};
     } else {
@@ -192,19 +201,29 @@ EventLog::~EventLog() = default;
 uint64_t EventLog::SequenceOfNow() { return static_cast<uint64_t>(UnixTimeMs()) * 1000; }
 
 void EventLog::Emit(const char* kind, const Job* job, std::string message) {
-  Event event = {.sequence = 0,
-                 .unix_time_ms = UnixTimeMs(),
-                 .kind = kind,
-                 .job = job == nullptr ? std::string() : job->name,
-                 .message = std::move(message)};
+  Tell({.sequence = 0,
+        .unix_time_ms = UnixTimeMs(),
+        .kind = kind,
+        .job = job == nullptr ? std::string() : job->name,
+        .message = std::move(message)},
+       job, std::nullopt);
+}
+
+void EventLog::EmitForAdministrators(const char* kind, std::string message, std::string for_others) {
+  Tell({.sequence = 0, .unix_time_ms = UnixTimeMs(), .kind = kind, .job = {}, .message = std::move(message)}, nullptr,
+       std::move(for_others));
+}
+
+void EventLog::Tell(Event event, const Job* job, std::optional<std::string> for_others) {
+  TIER_CHECK(job == nullptr || !for_others, "event {} of job '{}' has a sentence for others", event.kind, job->name);
   const MutexLock lock(shared_->mutex);
   event.sequence = ++shared_->last_sequence;
   TIER_CHECK(event.sequence > shared_->first_base, "event {} of a daemon that begins behind {}", event.sequence,
              shared_->first_base);
   for (Watcher* watcher : shared_->watchers) {
-    if (!watcher->Offer(event, job)) shared_->dropped.fetch_add(1, std::memory_order_relaxed);
+    if (!watcher->Offer(event, job, for_others)) shared_->dropped.fetch_add(1, std::memory_order_relaxed);
   }
-  (job == nullptr ? shared_->of_machine : shared_->of_jobs).Add(std::move(event), job);
+  (job == nullptr ? shared_->of_machine : shared_->of_jobs).Add(std::move(event), job, std::move(for_others));
 }
 
 std::vector<Event> EventLog::Recent(const Caller& caller, uint64_t since) const {

@@ -43,6 +43,8 @@ class EventLog {
 
   // `job` null: the event is about the machine and every watcher may see it; else only watchers that may see the job.
   void Emit(const char* kind, const Job* job, std::string message);
+  // Of the machine, with a sentence that is for administrators; others are told `for_others` in its place.
+  void EmitForAdministrators(const char* kind, std::string message, std::string for_others);
   // NO_MEMORY names the limit that is reached, of watchers or of the system's threads. Destroying the subscription
   // waits for a callback under way, so never destroy it inside one.
   // `since`: first come the events that Recent would give.
@@ -58,6 +60,7 @@ class EventLog {
  private:
   class Watcher;
   struct Shared;
+  void Tell(Event event, const Job* job, std::optional<std::string> for_others);
   static Status CheckRoomFor(const std::vector<Watcher*>& watchers, const Caller& caller);
   std::shared_ptr<Shared> shared_;
 };

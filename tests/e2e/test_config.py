@@ -174,6 +174,25 @@ def test_a_broken_file_changes_nothing_and_is_told(node: launcher.Running) -> No
     assert tierctl(node, "config", "diff").returncode == 0
 
 
+def test_others_than_administrators_are_told_nothing_of_the_file(node: launcher.Running) -> None:
+    base = (node.directory / "tierd.toml").read_text()
+    assert "daemon.log" not in reload(node, base)
+    reload(node, base)
+    assert "jobs.idle_after" in reload(node, text_of(base, {"jobs": {"idle_after": 5}}))
+    assert tierctl(node, "config", "set", "jobs.max_tensors", "4711").returncode == 0
+    kinds = ["config_reloaded", "config_reload_failed", "config_changed"]
+
+    def seen(*words: str) -> list[dict[str, Any]]:
+        told = json.loads(tierctl(node, "--json", "events", *words, socket="control.sock").stdout)
+        return [event for event in told["events"] if event["kind"] in kinds]
+
+    events = seen()
+    assert [event["kind"] for event in events] == kinds, events
+    for secret in ("tierd.toml", "idle_after", "4711", "uid"):
+        assert not any(secret in event["message"] for event in events), events
+    assert seen("--since", str(events[0]["sequence"])) == events[1:]
+
+
 def test_what_waits_for_a_restart_is_named(node: launcher.Running) -> None:
     base = (node.directory / "tierd.toml").read_text()
     told = reload(node, text_of(base, {"engine": {"spin": "never", "deadline": "3s"}}))

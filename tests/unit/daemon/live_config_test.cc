@@ -50,20 +50,24 @@ class LiveConfigTest : public ::testing::Test {
   Error impossible_{Code::kOk, {}};  // What `prepare` says.
   std::vector<config::Config> applied_;
   std::vector<std::pair<std::string, std::string>> events_;
-  LiveConfig live_{
-      config::ParseConfig(kStart, "tierd.toml").value(),
-      {.file = "tierd.toml", .read = [this] { return config::ParseConfig(file_, "tierd.toml"); }},
-      {.prepare =
-           [this](const config::Config&) {
-             return impossible_.code == Code::kOk ? Status() : std::unexpected(impossible_);
-           },
-       .apply =
-           [this](const config::Config& next, const std::function<void()>& done) {
-             applied_.push_back(next);
-             done();
-           },
-       .tell = [this](const char* kind, const std::string& message) { events_.emplace_back(kind, message); },
-       .post = [](const std::function<void()>& run) { run(); }}};
+  std::vector<std::string> told_to_others_;
+  LiveConfig live_{config::ParseConfig(kStart, "tierd.toml").value(),
+                   {.file = "tierd.toml", .read = [this] { return config::ParseConfig(file_, "tierd.toml"); }},
+                   {.prepare =
+                        [this](const config::Config&) {
+                          return impossible_.code == Code::kOk ? Status() : std::unexpected(impossible_);
+                        },
+                    .apply =
+                        [this](const config::Config& next, const std::function<void()>& done) {
+                          applied_.push_back(next);
+                          done();
+                        },
+                    .tell =
+                        [this](const char* kind, const std::string& message, const std::string& for_others) {
+                          events_.emplace_back(kind, message);
+                          told_to_others_.push_back(for_others);
+                        },
+                    .post = [](const std::function<void()>& run) { run(); }}};
 };
 
 TEST_F(LiveConfigTest, AReloadTakesOverWhatMayChangeAndNamesTheRest) {
@@ -85,6 +89,19 @@ TEST_F(LiveConfigTest, AFileWithAMistakeChangesNothing) {
   EXPECT_EQ(live_.running(), before);
   EXPECT_THAT(events_, ElementsAre(Pair(kConfigReloadFailed, AllOf(HasSubstr("tierd.toml:3: option engine.evict"),
                                                                    HasSubstr("all settings stay as they are")))));
+}
+
+TEST_F(LiveConfigTest, OthersThanAdministratorsAreToldNothingOfTheFile) {
+  file_ = "[engine]\ndeadline = \"5s\"\n[quota.user.alice]\nram = { most = 1 }\n";
+  live_.Reload();
+  file_ = "[engine]\ndeadline = \"5s\"\n";
+  live_.Reload();
+  ASSERT_TRUE(Set("engine.deadline", "6s"));
+  EXPECT_THAT(events_,
+              ElementsAre(Pair(kConfigReloadFailed, HasSubstr("alice")), Pair(kConfigReloaded, HasSubstr("\"5s\"")),
+                          Pair(kConfigChanged, HasSubstr("uid 7"))));
+  EXPECT_THAT(told_to_others_, ElementsAre("the reload of the configuration failed; all settings stay as they are",
+                                           "the configuration was read again", "an administrator changed an option"));
 }
 
 TEST_F(LiveConfigTest, WhatTheMachineRefusesChangesNothing) {

@@ -71,6 +71,26 @@ TEST(EventLogHistory, KeepsWhatHappenedForThoseWhoMaySeeIt) {
   EXPECT_EQ(log.Recent(kBob, 0).back().sequence, 3u) << "one number for all";
 }
 
+TEST(EventLogHistory, ASentenceForAdministratorsIsToldToNoOther) {
+  EventLog log;
+  Collector admins;
+  Collector alices;
+  const auto admin = log.Watch(kAdmin, admins.callback());
+  const auto alice = log.Watch(kAlice, alices.callback());
+  log.Emit("drain", nullptr, "one");
+  log.EmitForAdministrators("config_reload_failed", "tierd.toml:3: no such user: bob", "the reload failed");
+  EXPECT_THAT(MessagesOf(admins.Wait(2)), ElementsAre("one", "tierd.toml:3: no such user: bob"));
+  EXPECT_THAT(MessagesOf(alices.Wait(2)), ElementsAre("one", "the reload failed"));
+  EXPECT_THAT(MessagesOf(log.Recent(kAdmin, 1)), ElementsAre("tierd.toml:3: no such user: bob"));
+  const auto since = log.Recent(kAlice, 1);
+  EXPECT_THAT(MessagesOf(since), ElementsAre("the reload failed"));
+  EXPECT_EQ(since.front().kind, "config_reload_failed");
+  EXPECT_EQ(since.front().sequence, 2u);
+  Collector back;
+  const auto again = log.Watch({.uid = 0}, back.callback(), 1);
+  EXPECT_THAT(MessagesOf(back.Wait(1)), ElementsAre("the reload failed")) << "root is a user by control.sock";
+}
+
 TEST(EventLogHistory, WhoComesBackLosesNothing) {
   EventLog log;
   Collector first;

@@ -64,12 +64,15 @@ class QuotaServer : public ::testing::Test {
 TEST_F(QuotaServer, WhatIsSetHoldsForJobsThatAreOpenAndForNewOnes) {
   Collector collector({"quota_changed"});
   const auto watch = control_.Watch(kAdmin, collector.callback());
+  Collector bobs({"quota_changed"});
+  const auto bobs_watch = control_.Watch(kBob, bobs.callback());
   ASSERT_TRUE(control_.OpenJob(kAlice, {.name = "one"}));
   ASSERT_TRUE(control_.OpenJob(kBob, {.name = "other"}));
   ASSERT_TRUE(control_.SetQuota(kAdmin, {QuotaLevel::kUser, "1000"}, {.ram = kGiB, .jobs = 2}));
   EXPECT_EQ(RamOf(1000), kGiB);
   EXPECT_EQ(RamOf(1001), tiering::kUnlimited) << "another user's";
   EXPECT_THAT(collector.Wait(0).message, HasSubstr("uid 0 set a quota of user 1000: ram 1 GiB, jobs 2"));
+  EXPECT_EQ(bobs.Wait(0).message, "an administrator changed a quota") << "whose and which is an administrator's to see";
   const auto second = control_.OpenJob(kAlice, {.name = "two"});
   ASSERT_TRUE(second);
   const auto given = world_.OnEngine([&] { return world_.engine.jobs.at(second->id).quota; });
