@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shutil
 import stat
 import subprocess
+import sys
 import tarfile
+import tempfile
+from typing import Any
 
 import launcher
 import pytest
@@ -22,13 +26,15 @@ FILES = {
 }  # fmt: skip
 MAY_LACK = {"log.txt", "kernel/pressure-memory", "kernel/pressure-io"}
 SECRET = b"these bytes are of a tensor and of nobody else"
+OTHER = 12345
+PLAIN: dict[str, Any] = {"cwd": "/", "user": OTHER, "group": OTHER, "extra_groups": []}
 
 
-def report(socket: pathlib.Path, path: pathlib.Path) -> subprocess.CompletedProcess[str]:
+def report(socket: pathlib.Path, path: pathlib.Path, **options: Any) -> subprocess.CompletedProcess[str]:
     if not PROGRAM.exists():
         pytest.skip(f"needs a build: {PROGRAM} is not there")
     command = [str(PROGRAM), "--socket", str(socket), "report", "-o", str(path)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
 
 
 def unpacked(path: pathlib.Path) -> dict[str, bytes]:
@@ -102,3 +108,77 @@ def test_without_a_daemon_it_says_what_is_missing(tmp_path: pathlib.Path) -> Non
     for name in ("status.json", "jobs.json", "events.json", "metrics.txt", "kernel/cgroup"):
         assert name not in files and f"  {name}: " in readme
     assert json.loads(files["version.json"])["tierd"] is None
+
+
+def test_a_plain_users_bundle_has_the_stalls_of_its_jobs(socket_folder: pathlib.Path) -> None:
+    launcher.need_user(OTHER)
+    settings = {"jobs": {"stall_threshold": "0s"}}
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="tier-"))
+    os.chown(folder, OTHER, OTHER)
+    code = """import sys, tierd
+with tierd.connect(job="mine", socket=sys.argv[1]) as client:
+    for key in range(16):
+        client.put(key, bytes(2 << 20))
+    for key in range(16):
+        client.get(key)
+    print("there", flush=True)
+    sys.stdin.read()"""
+    try:
+        with launcher.start(socket_folder, arena="16MiB", tier="256MiB", settings=settings) as node:
+            os.chmod(node.directory, 0o755)
+            process = subprocess.Popen(
+                [sys.executable, "-c", code, node.socket], env=launcher.environment(), stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, text=True, **PLAIN,
+            )  # fmt: skip
+            with process, tierd.connect(job="mine", socket=node.socket):  # An administrator sees two of that name.
+                assert process.stdin and process.stdout and process.stdout.readline() == "there\n"
+                own = report(node.directory / "control.sock", folder / "own.tar.gz", **PLAIN)
+                admins = report(node.directory / "admin.sock", folder / "all.tar.gz")
+                process.stdin.close()
+        assert own.returncode == admins.returncode == 0, (own, admins)
+        mine = json.loads(unpacked(folder / "own.tar.gz")["stalls.json"])
+        assert mine.keys() == {"json_version", f"{OTHER}/mine"} and mine[f"{OTHER}/mine"]["stalls"], mine
+        assert "stalls.json" not in own.stdout
+        every = json.loads(unpacked(folder / "all.tar.gz")["stalls.json"])
+        assert every.keys() == {"json_version", f"{OTHER}/mine", f"{os.geteuid()}/mine"}
+        assert every[f"{OTHER}/mine"]["stalls"]
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_root_reads_nothing_that_a_foreign_daemon_names(socket_folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    launcher.need_user(OTHER)
+    program = launcher.need_build()
+    os.chown(socket_folder, OTHER, OTHER)
+    code = """import sys
+from tierd.daemon import Daemon
+folder, program = sys.argv[1:]
+places = {"socket_directory": folder, "data_directory": folder + "/data"}
+sections = {"daemon": places, "arena": {"maximum": "64MiB"}, "ssd": {"devices": ["none"]},
+            "metrics": {"listen": "127.0.0.1:0"}}
+with Daemon(folder, sections, program=program):
+    print("there", flush=True)
+    sys.stdin.read()"""
+    foreign = subprocess.Popen(
+        [sys.executable, "-c", code, str(socket_folder), str(program)], env=launcher.environment(),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **PLAIN,
+    )  # fmt: skip
+    with foreign:
+        assert foreign.stdin and foreign.stdout and foreign.stdout.readline() == "there\n"
+        done = report(socket_folder / "control.sock", tmp_path / "report.tar.gz")
+        foreign.stdin.close()
+    assert done.returncode == 0, done
+    files = unpacked(tmp_path / "report.tar.gz")
+    assert json.loads(files["config-running.json"])["file"] == f"{socket_folder}/tierd.toml"
+    readme = files["README.txt"].decode()
+    for name in ("config-file.toml", "metrics.txt", "kernel/limits", "kernel/cgroup"):
+        assert name not in files and f"  {name}: uid {OTHER} answers here" in readme, readme
+
+
+def test_a_configuration_that_is_a_link_is_missing(own_daemon: launcher.Running, tmp_path: pathlib.Path) -> None:
+    config = own_daemon.directory / "tierd.toml"
+    config.rename(tmp_path / "real.toml")
+    config.symlink_to(tmp_path / "real.toml")
+    done = report(own_daemon.directory, tmp_path / "report.tar.gz")
+    assert done.returncode == 0 and f"cannot read {config}: it is a symbolic link" in done.stdout, done
+    assert "config-file.toml" not in unpacked(tmp_path / "report.tar.gz")

@@ -1,8 +1,8 @@
 #include "tools/tierctl/page_reader.h"
 
 #include <netdb.h>
+#include <poll.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include <array>
@@ -18,6 +18,8 @@
 namespace tier::tierctl {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 struct FreeAddresses {
   void operator()(addrinfo* list) const { ::freeaddrinfo(list); }
 };
@@ -26,12 +28,36 @@ std::unexpected<Error> Unserved(const std::string& address, const std::string& w
   return Fail(Code::kDisconnected, fmt::format("cannot read metrics from {}: {}", address, why));
 }
 
-Result<proto::FileDescriptor> ConnectTo(const std::string& address) {
+// False: it is not ready for `events` before `end`.
+bool Await(int socket, short events, Clock::time_point end) {
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
+    if (left <= 0) return false;
+    pollfd one{.fd = socket, .events = events, .revents = 0};
+    const int ready = ::poll(&one, 1, static_cast<int>(left));
+    if (ready > 0) return true;
+    if (ready == 0 || errno != EINTR) return false;
+  }
+}
+
+// 0, or what errno would be.
+int ConnectUntil(int socket, const addrinfo& at, Clock::time_point end) {
+  if (::connect(socket, at.ai_addr, at.ai_addrlen) == 0) return 0;
+  if (errno != EINPROGRESS) return errno;
+  if (!Await(socket, POLLOUT, end)) return ETIMEDOUT;
+  int error = 0;
+  socklen_t size = sizeof error;
+  return ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
+}
+
+// A host by its name only where that asks no other machine, as nothing bounds how long that takes.
+Result<proto::FileDescriptor> ConnectTo(const std::string& address, Clock::time_point end) {
   const size_t colon = address.rfind(':');
   if (colon == std::string::npos) return Unserved(address, "it has no port");
   std::string host = address.substr(0, colon);
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
   addrinfo hints{};
+  hints.ai_flags = host == "localhost" ? 0 : AI_NUMERICHOST;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   if (const int error = ::getaddrinfo(host.c_str(), address.c_str() + colon + 1, &hints, &found); error != 0)
@@ -39,28 +65,29 @@ Result<proto::FileDescriptor> ConnectTo(const std::string& address) {
   const std::unique_ptr<addrinfo, FreeAddresses> list(found);
   int error = 0;
   for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) {
-    proto::FileDescriptor socket(::socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol));
-    const timeval patience{.tv_sec = kPageTimeout.count(), .tv_usec = 0};
-    for (const int option : {SO_RCVTIMEO, SO_SNDTIMEO})
-      (void)::setsockopt(socket.get(), SOL_SOCKET, option, &patience, sizeof patience);
-    if (::connect(socket.get(), at->ai_addr, at->ai_addrlen) == 0) return socket;
-    error = errno;
+    proto::FileDescriptor socket(
+        ::socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, at->ai_protocol));
+    error = ConnectUntil(socket.get(), *at, end);
+    if (error == 0) return socket;
   }
   return Unserved(address, std::strerror(error));
 }
 
 }  // namespace
 
-Result<std::string> ReadPage(const std::string& address, const std::string& path) {
-  const auto socket = ConnectTo(address);
+Result<std::string> ReadPage(const std::string& address, const std::string& path, std::chrono::milliseconds timeout) {
+  const Clock::time_point end = Clock::now() + timeout;
+  const auto socket = ConnectTo(address, end);
   if (!socket) return std::unexpected(socket.error());
   const std::string request = fmt::format("GET {} HTTP/1.0\r\nHost: {}\r\nConnection: close\r\n\r\n", path, address);
   if (::send(socket->get(), request.data(), request.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(request.size()))
     return Unserved(address, std::strerror(errno));
   std::string answer;
   for (std::array<char, 65536> buffer;;) {
+    if (!Await(socket->get(), POLLIN, end))
+      return Fail(Code::kTimeout, fmt::format("the page of {} did not end within {} ms", address, timeout.count()));
     const ssize_t got = ::recv(socket->get(), buffer.data(), buffer.size(), 0);
-    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (got < 0)
       return Fail(Code::kIoError, fmt::format("the page of {} breaks off: {}", address, std::strerror(errno)));
     if (got == 0) break;

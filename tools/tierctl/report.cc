@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <cerrno>
@@ -13,7 +14,6 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -23,6 +23,7 @@
 #include "tools/tierctl/connection.h"
 #include "tools/tierctl/doctor.h"
 #include "tools/tierctl/event_verbs.h"
+#include "tools/tierctl/host_files.h"
 #include "tools/tierctl/message_json.h"
 #include "tools/tierctl/page_reader.h"
 #include "tools/tierctl/printable.h"
@@ -78,6 +79,13 @@ class Folder {
   std::string path_;
 };
 
+// UID/NAME where the caller sees several jobs of that name: only administrators do, and only they may write it.
+std::string NameOf(const v1::Job& job, const v1::ListJobsResponse& jobs) {
+  const auto same = std::count_if(jobs.jobs().begin(), jobs.jobs().end(),
+                                  [&](const v1::Job& one) { return one.name() == job.name(); });
+  return same > 1 ? fmt::format("{}/{}", job.uid(), job.name()) : job.name();
+}
+
 // What a daemon that answers tells.
 class Asked {
  public:
@@ -104,10 +112,16 @@ class Asked {
   void AddStalls(const v1::ListJobsResponse& jobs) {
     Json stalls = Json::object();
     for (int i = 0; i < jobs.jobs_size() && i < kStalledJobsMax; ++i) {
+      const v1::Job& job = jobs.jobs(i);
+      const std::string whole_name = fmt::format("{}/{}", job.uid(), job.name());
       v1::ListStallsRequest request;
-      request.set_job(fmt::format("{}/{}", jobs.jobs(i).uid(), jobs.jobs(i).name()));
+      request.set_job(NameOf(job, jobs));
       v1::ListStallsResponse response;
-      if (channel_.Call(&Stub::ListStalls, request, &response)) stalls[request.job()] = ToJson(response);
+      if (const auto called = channel_.Call(&Stub::ListStalls, request, &response); called) {
+        stalls[whole_name] = ToJson(response);
+      } else {
+        bundle_->Miss("stalls.json", fmt::format("those of job {}: {}", whole_name, called.error().message));
+      }
     }
     bundle_->Add("stalls.json", RenderJson(stalls) + "\n");
     if (jobs.jobs_size() > kStalledJobsMax)
@@ -120,9 +134,8 @@ class Asked {
 };
 
 void AddConfigFile(const std::string& path, Bundle* bundle) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  file ? bundle->Add("config-file.toml", text) : bundle->Miss("config-file.toml", fmt::format("cannot read {}", path));
+  const auto text = ReadHostFile(path);
+  text ? bundle->Add("config-file.toml", *text) : bundle->Miss("config-file.toml", text.error().message);
 }
 
 void AddEvents(const DaemonOptions& options, Bundle* bundle) {
@@ -156,7 +169,24 @@ std::vector<std::string> PathsOf(const v1::NodeStatus& status) {
   return paths;
 }
 
-v1::NodeStatus AddDaemon(const DaemonOptions& options, Bundle* bundle) {
+// Whether what is named by who answers may be read.
+Status CheckAnswering() { return CheckPeers(PeersOfOwnSockets(), ::geteuid(), SystemUser()); }
+
+void AddWhatItNames(const v1::ListOptionsResponse& config, const v1::NodeStatus& status, Bundle* bundle) {
+  if (config.file().empty()) {
+    bundle->Miss("config-file.toml", "the daemon was started without one");
+  } else {
+    AddConfigFile(config.file(), bundle);
+  }
+  AddMetrics(status.metrics_address(), bundle);
+}
+
+struct Told {
+  v1::NodeStatus status;
+  Result<int64_t> pid;
+};
+
+Told AddDaemon(const DaemonOptions& options, Bundle* bundle) {
   const auto channel = Connect(options);
   if (!channel) {
     for (const char* const name : {"status.json", "devices.json", "config-running.json", "jobs.json", "stalls.json",
@@ -164,34 +194,37 @@ v1::NodeStatus AddDaemon(const DaemonOptions& options, Bundle* bundle) {
       bundle->Miss(name, channel.error().message);
     }
     AddConfigFile(kConfigFile, bundle);
-    return {};
+    return {.status = {}, .pid = Fail(Code::kDisconnected, "no daemon answers")};
   }
+  Status believed = CheckAnswering();
   Asked daemon(**channel, bundle);
   const auto status = daemon.Add<v1::GetStatusResponse>("status.json", &Stub::GetStatus, v1::GetStatusRequest());
   daemon.Add<v1::ListDevicesResponse>("devices.json", &Stub::ListDevices, v1::ListDevicesRequest());
   const auto config =
       daemon.Add<v1::ListOptionsResponse>("config-running.json", &Stub::ListOptions, v1::ListOptionsRequest());
-  if (config.file().empty()) {
-    bundle->Miss("config-file.toml", "the daemon was started without one");
-  } else {
-    AddConfigFile(config.file(), bundle);
-  }
   daemon.AddStalls(daemon.AddJobs());
   daemon.Add<v1::GetPoolMapResponse>("pool.json", &Stub::GetPoolMap, v1::GetPoolMapRequest());
   daemon.Add<v1::ListQuotasResponse>("quotas.json", &Stub::ListQuotas, v1::ListQuotasRequest());
+  if (believed) believed = CheckAnswering();  // Again: the channel may have reconnected.
   AddEvents(options, bundle);
-  AddMetrics(status.status().metrics_address(), bundle);
-  return status.status();
+  if (!believed) {
+    for (const char* const name : {"config-file.toml", "metrics.txt"}) bundle->Miss(name, believed.error().message);
+    return {.status = status.status(), .pid = std::unexpected(believed.error())};
+  }
+  AddWhatItNames(config, status.status(), bundle);
+  if (status.status().pid() == 0)
+    return {.status = status.status(), .pid = Fail(Code::kNotFound, "the daemon does not say which process it is")};
+  return {.status = status.status(), .pid = status.status().pid()};
 }
 
 Bundle Gather(const DaemonOptions& options, const std::string& made_at) {
   Bundle bundle;
-  const v1::NodeStatus status = AddDaemon(options, &bundle);
+  const auto [status, pid] = AddDaemon(options, &bundle);
   const Json version = {{"tierctl", TIER_VERSION},
                         {"tierd", status.version().empty() ? Json(nullptr) : Json(status.version())}};
   bundle.Add("version.json", RenderJson(version) + "\n");
   bundle.Add("doctor.json", RenderJson({{"findings", ToJson(Diagnose(options))}}) + "\n");
-  AddKernelFacts("", status.pid(), PathsOf(status), &bundle);
+  AddKernelFacts("", pid, PathsOf(status), &bundle);
   AddLog(&bundle);
   bundle.files.emplace(bundle.files.begin(), "README.txt", ReadmeOf(bundle, made_at));
   return bundle;

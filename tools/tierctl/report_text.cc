@@ -4,13 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <optional>
 #include <sstream>
 
 #include <fmt/format.h>
+
+#include "tools/tierctl/host_files.h"
 
 namespace tier::tierctl {
 namespace {
@@ -36,17 +35,8 @@ constexpr std::array<const char*, 14> kSettings = {"/proc/sys/vm/nr_hugepages",
 constexpr std::array<const char*, 8> kGroupFiles = {"memory.max",    "memory.high", "memory.low", "memory.current",
                                                     "memory.events", "cpu.max",     "io.max",     "pids.max"};
 
-Result<std::string> ReadText(const std::string& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  if (file) text << file.rdbuf();
-  if (!file) return Fail(Code::kNotFound, fmt::format("cannot read {}: {}", path, std::strerror(errno)));
-  return text.str();
-}
-
 void AddFile(const std::string& root, const std::string& path, const std::string& name, Bundle* bundle) {
-  const auto text = ReadText(root + path);
+  const auto text = ReadHostFile(root + path);
   text ? bundle->Add(name, *text) : bundle->Miss(name, text.error().message);
 }
 
@@ -78,7 +68,7 @@ std::string MountsOf(const std::string& table, const std::vector<std::string>& p
 
 // The limits of the daemon's control group and of those above it. Of version 2, which systemd uses.
 Result<std::string> GroupLimits(const std::string& root, int64_t pid) {
-  const auto groups = ReadText(fmt::format("{}/proc/{}/cgroup", root, pid));
+  const auto groups = ReadHostFile(fmt::format("{}/proc/{}/cgroup", root, pid));
   if (!groups) return std::unexpected(groups.error());
   std::string text = *groups;
   std::istringstream lines(*groups);
@@ -89,7 +79,7 @@ Result<std::string> GroupLimits(const std::string& root, int64_t pid) {
   for (std::string at = group; !at.empty() && at != "/"; at.erase(at.rfind('/'))) {
     text += fmt::format("\n{}\n", at);
     for (const char* const file : kGroupFiles) {
-      const auto value = ReadText(fmt::format("{}/sys/fs/cgroup{}/{}", root, at, file));
+      const auto value = ReadHostFile(fmt::format("{}/sys/fs/cgroup{}/{}", root, at, file));
       if (!value) continue;
       std::istringstream values(*value);
       for (std::string each; std::getline(values, each);) text += fmt::format("  {} {}\n", file, each);
@@ -152,25 +142,26 @@ void Bundle::Add(const std::string& name, std::string_view text) {
 }
 void Bundle::Miss(const std::string& name, std::string_view why) { missing.emplace_back(name, Masked(why)); }
 
-void AddKernelFacts(const std::string& root, int64_t pid, const std::vector<std::string>& paths, Bundle* bundle) {
+void AddKernelFacts(const std::string& root, const Result<int64_t>& pid, const std::vector<std::string>& paths,
+                    Bundle* bundle) {
   AddFile(root, "/proc/version", "kernel/version", bundle);
   AddFile(root, "/proc/meminfo", "kernel/meminfo", bundle);
   AddFile(root, "/proc/pressure/memory", "kernel/pressure-memory", bundle);
   AddFile(root, "/proc/pressure/io", "kernel/pressure-io", bundle);
   std::string settings;
   for (const char* const path : kSettings) {
-    const auto value = ReadText(root + path);
+    const auto value = ReadHostFile(root + path);
     settings += fmt::format("{} {}\n", path, value ? value->substr(0, value->find('\n')) : "-");
   }
   bundle->Add("kernel/settings", settings);
-  const auto table = ReadText(root + "/proc/self/mountinfo");
+  const auto table = ReadHostFile(root + "/proc/self/mountinfo");
   table ? bundle->Add("kernel/mounts", MountsOf(*table, paths)) : bundle->Miss("kernel/mounts", table.error().message);
-  if (pid == 0) {
-    for (const char* const name : {"kernel/limits", "kernel/cgroup"}) bundle->Miss(name, "no daemon answers");
+  if (!pid) {
+    for (const char* const name : {"kernel/limits", "kernel/cgroup"}) bundle->Miss(name, pid.error().message);
     return;
   }
-  AddFile(root, fmt::format("/proc/{}/limits", pid), "kernel/limits", bundle);
-  const auto limits = GroupLimits(root, pid);
+  AddFile(root, fmt::format("/proc/{}/limits", *pid), "kernel/limits", bundle);
+  const auto limits = GroupLimits(root, *pid);
   limits ? bundle->Add("kernel/cgroup", *limits) : bundle->Miss("kernel/cgroup", limits.error().message);
 }
 

@@ -27,9 +27,10 @@ std::string WithoutTokens(std::string_view text);
 // credential or a key for an interface in it.
 std::string Masked(std::string_view text);
 
-// What the kernel says of memory, limits and mounts. `pid`: the daemon's; 0: there is none, and its limits are left
-// out. `paths`: of its devices and data.
-void AddKernelFacts(const std::string& root, int64_t pid, const std::vector<std::string>& paths, Bundle* bundle);
+// What the kernel says of memory, limits and mounts. `pid`: the daemon's, or why its limits are left out. `paths`: of
+// its devices and data.
+void AddKernelFacts(const std::string& root, const Result<int64_t>& pid, const std::vector<std::string>& paths,
+                    Bundle* bundle);
 // The first words of who opens the bundle: what is there, and what is not, with the reasons.
 std::string ReadmeOf(const Bundle& bundle, std::string_view made_at);
 

@@ -1,15 +1,31 @@
 // What a support bundle may have and what it has of this machine; and how other programs are run for it.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "daemon/base/check.h"
+#include "proto/mapping.h"
 #include "tests/support/session/temporary_directory.h"
+#include "tools/tierctl/host_files.h"
 #include "tools/tierctl/page_reader.h"
 #include "tools/tierctl/report_text.h"
 #include "tools/tierctl/run_program.h"
@@ -93,7 +109,7 @@ TEST_F(KernelFacts, AreThoseOfTheDaemonAndItsPaths) {
 }
 
 TEST_F(KernelFacts, WithoutADaemonItsLimitsAreMissing) {
-  AddKernelFacts(directory_.path(), 0, {}, &bundle_);
+  AddKernelFacts(directory_.path(), Fail(Code::kDisconnected, "no daemon answers"), {}, &bundle_);
   EXPECT_THAT(bundle_.missing, Contains(Pair("kernel/cgroup", "no daemon answers")));
   EXPECT_THAT(bundle_.missing, Contains(Pair("kernel/mounts", HasSubstr("mountinfo"))));
   const std::string readme = ReadmeOf(bundle_, "2026-11-27 18:00:00 UTC");
@@ -128,8 +144,120 @@ TEST(RunProgram, OneThatDoesNotEndIsKilled) {
   EXPECT_EQ(late.error().message, "cat did not end within 50 ms and was killed");
 }
 
+class HostFiles : public ::testing::Test {
+ protected:
+  std::string Write(const std::string& name, const std::string& text) {
+    std::ofstream(At(name)) << text;
+    return At(name);
+  }
+  std::string At(const std::string& name) { return directory_.path() + "/" + name; }
+
+  session::testing::TemporaryDirectory directory_;
+};
+
+TEST_F(HostFiles, ARegularFileIsRead) {
+  EXPECT_EQ(ReadHostFile(Write("tierd.toml", "a = 1\n")), "a = 1\n");
+  EXPECT_EQ(ReadHostFile(Write("empty", "")), "");
+  EXPECT_EQ(ReadHostFile(Write("most", std::string(kHostFileBytesMax, 'x'))), std::string(kHostFileBytesMax, 'x'));
+  EXPECT_TRUE(ReadHostFile("/proc/self/limits")) << "of the kernel, which says no size";
+}
+
+TEST_F(HostFiles, WhatIsNoRegularFileIsRefusedAtOnce) {
+  ASSERT_EQ(::mkfifo(At("pipe").c_str(), 0600), 0);
+  std::filesystem::create_symlink(Write("target", "secret"), At("link"));
+  for (const std::string& path : {At("pipe"), std::string("/dev/zero"), directory_.path()}) {
+    const auto refused = ReadHostFile(path);
+    ASSERT_FALSE(refused) << path;
+    EXPECT_EQ(refused.error().code, Code::kDenied);
+    EXPECT_EQ(refused.error().message, "cannot read " + path + ": it is no regular file");
+  }
+  const auto link = ReadHostFile(At("link"));
+  ASSERT_FALSE(link);
+  EXPECT_EQ(link.error().code, Code::kDenied);
+  EXPECT_EQ(link.error().message, "cannot read " + At("link") + ": it is a symbolic link");
+  EXPECT_EQ(ReadHostFile(At("none")).error().code, Code::kNotFound);
+}
+
+TEST_F(HostFiles, ALongOneIsRefused) {
+  const auto refused = ReadHostFile(Write("long", std::string(kHostFileBytesMax + 1, 'x')));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kNoMemory);
+  EXPECT_THAT(refused.error().message, HasSubstr("it is longer than 1048576 bytes"));
+}
+
+TEST(Peers, RootTheSystemsUserAndTheCallerMayNameFiles) {
+  for (const std::vector<uint32_t>& peers : {std::vector<uint32_t>{0}, {1000}, {990}, {0, 990, 1000}})
+    EXPECT_TRUE(CheckPeers(peers, 1000, 990));
+  for (const std::vector<uint32_t>& peers : {std::vector<uint32_t>{1001}, {0, 1001}}) {
+    const Status refused = CheckPeers(peers, 0, 990);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::kDenied);
+    EXPECT_THAT(refused.error().message, AllOf(HasSubstr("uid 1001 answers here"), HasSubstr("as uid 1001")));
+  }
+  EXPECT_FALSE(CheckPeers({990}, 0, std::nullopt)) << "a machine without that user";
+  EXPECT_THAT(CheckPeers({}, 0, 990).error().message, HasSubstr("the kernel does not say"));
+}
+
+TEST(Peers, AreThoseOfTheSocketsOfThisProcess) {
+  const size_t before = PeersOfOwnSockets().size();
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
+  const proto::FileDescriptor one(ends[0]);
+  const proto::FileDescriptor other(ends[1]);
+  EXPECT_EQ(PeersOfOwnSockets().size(), before) << "as those that a program is started with";
+  const proto::FileDescriptor unconnected(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(PeersOfOwnSockets().size(), before);
+  ASSERT_EQ(::fcntl(one.get(), F_SETFD, FD_CLOEXEC), 0);
+  EXPECT_EQ(PeersOfOwnSockets().size(), before + 1);
+  EXPECT_THAT(PeersOfOwnSockets(), Contains(::geteuid()));
+}
+
+// Takes one connection, and sends it a byte each time it has not hung up for a millisecond.
+class SlowServer {
+ public:
+  SlowServer() {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    socklen_t size = sizeof address;
+    TIER_CHECK(::bind(listener_.get(), any, size) == 0 && ::listen(listener_.get(), 1) == 0, "errno {}", errno);
+    TIER_CHECK(::getsockname(listener_.get(), any, &size) == 0, "errno {}", errno);
+    address_ = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+    thread_ = std::thread([this] { Serve(); });
+  }
+  ~SlowServer() {
+    (void)::shutdown(listener_.get(), SHUT_RDWR);
+    thread_.join();
+  }
+  SlowServer(const SlowServer&) = delete;
+  SlowServer& operator=(const SlowServer&) = delete;
+  const std::string& address() const { return address_; }
+
+ private:
+  void Serve() const {
+    const proto::FileDescriptor client(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!client) return;
+    pollfd gone{.fd = client.get(), .events = POLLRDHUP, .revents = 0};
+    while (::poll(&gone, 1, 1) == 0) (void)::send(client.get(), "x", 1, MSG_NOSIGNAL);
+  }
+
+  const proto::FileDescriptor listener_{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  std::string address_;
+  std::thread thread_;
+};
+
+TEST(PageReader, OneDeadlineHoldsForTheWholePage) {
+  const SlowServer server;
+  const auto late = ReadPage(server.address(), "/metrics", std::chrono::milliseconds(100));
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code, Code::kTimeout);
+  EXPECT_THAT(late.error().message, HasSubstr("did not end within 100 ms"));
+}
+
 TEST(PageReader, SaysWhyThereIsNoPage) {
   EXPECT_THAT(ReadPage("nowhere", "/metrics").error().message, HasSubstr("it has no port"));
+  EXPECT_EQ(ReadPage("tierd.example:9464", "/metrics").error().code, Code::kDisconnected) << "no name is looked up";
   const auto refused = ReadPage("127.0.0.1:1", "/metrics");
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kDisconnected);
