@@ -87,9 +87,9 @@ class Node:
     def figure(self, series: str) -> float:
         return launcher.metrics(self.running).get(series, 0.0)
 
-    def wait_figure(self, series: str, least: float = 1.0, most: float = float("inf")) -> None:
+    def wait_figure(self, series: str, least: float = 1.0, most: float = float("inf"), *, seconds: float = 30) -> None:
         """Until the daemon itself serves that."""
-        wait_for(f"{least} <= {series} <= {most}", lambda: least <= self.figure(series) <= most)
+        wait_for(f"{least} <= {series} <= {most}", lambda: least <= self.figure(series) <= most, seconds)
 
     def up(self) -> bool:
         try:

@@ -17,19 +17,19 @@ import shlex
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 
+import health_scenes
 import launcher
 import quarantine_record
 import tierd
 from alert_node import MIB, Needs, Node, wait_for
+from scene_parts import BLOCK, Play, on_ssd_alone, repeated
 
 sys.path.insert(0, str(launcher.ROOT / "tools/bench"))
 
 from memory_group import Unavailable, memory_group  # noqa: E402
 
-Play = Generator[None, None, None]
-BLOCK = 2 * MIB
 # How long a lease keeps others waiting, in scenes about waits; TierdSlowAcquires tells of more than a second.
 HELD_SECONDS = 1.6
 
@@ -40,6 +40,8 @@ class Scene:
     # Seconds that a range in the expression keeps the alert behind its cause, and behind the end of it.
     late: int = 0
     settle: int = 0
+    # Seconds without the cause that Prometheus sees before it, for an alert that compares with what is usual.
+    usual: int = 2
 
 
 # ---- The daemon ----
@@ -138,13 +140,6 @@ def device_missing(node: Node) -> Play:
     aside.rename(files[1])
     node.start(ssd=ssd)
     node.wait_figure("tierd_missing_devices", 0, 0)
-
-
-def on_ssd_alone(client: tierd.Client, key: str, content: bytes) -> None:
-    client.put(key, content)
-    client.flush(key)
-    client.drop(key)
-    wait_for(f"{key} leaves RAM", lambda: client.tensor(key).ram_bytes == 0)
 
 
 def device_errors(node: Node) -> Play:
@@ -279,44 +274,6 @@ def ssd_nearly_full(node: Node) -> Play:
     node.wait_figure(live, 0, 0.1 * node.figure(capacity))
 
 
-def drive_writes(node: Node) -> Play:
-    """Writes for as long as the cause lasts; the same tensor is read back, so that all is seen that a node records."""
-    node.start(arena={"maximum": "8MiB"})
-    client = node.connect()
-    with repeated(lambda: rewrite(client)) as begin:
-        yield
-        begin()
-        node.wait_figure('tierd_device_written_bytes_total{device="0"}', 8 * MIB)
-        yield
-
-
-def rewrite(client: tierd.Client) -> None:
-    for number in range(6):
-        client.put(f"layer-{number}", os.urandom(BLOCK), replace=True)
-    for number in range(6):
-        client.get(f"layer-{number}")
-
-
-@contextlib.contextmanager
-def repeated(work: Callable[[], None], pause: float = 0.5) -> Iterator[Callable[[], None]]:
-    """Gives what begins the work on a thread; it ends with the block, which fails where the work failed."""
-    ended = threading.Event()
-
-    def run() -> None:
-        while not ended.is_set():
-            work()
-            ended.wait(pause)
-
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        started: list[concurrent.futures.Future[None]] = []
-        try:
-            yield lambda: started.append(pool.submit(run))
-        finally:
-            ended.set()
-        for each in started:
-            each.result(60)
-
-
 # ---- Tensors, leases, memory ----
 
 WRITER = """
@@ -431,7 +388,11 @@ def host_short(node: Node) -> Play:
 
 # The longest first: several are played at a time.
 SCENES: dict[str, Scene] = {
-    "TierdDriveWrites": Scene(drive_writes, settle=20),
+    "TierdDeviceSpareLow": Scene(health_scenes.spare_low),
+    "TierdDeviceWarns": Scene(health_scenes.device_warns),
+    "TierdWriteBudgetExceeded": Scene(health_scenes.write_budget_exceeded, settle=20),
+    "TierdDriveWrites": Scene(health_scenes.drive_writes, settle=20),
+    "TierdDeviceSlow": Scene(health_scenes.device_slow, settle=10, usual=20),
     "TierdDraining": Scene(draining),
     "TierdDeviceCorrupt": Scene(device_corrupt, settle=20),
     "TierdRestarted": Scene(restarted, settle=15),

@@ -1,4 +1,5 @@
-"""A copy of the rules in which a minute is a second and an hour twenty, for alerts that are to fire in a test."""
+"""A copy of the rules in which a minute is a second, an hour twenty, and a day so many hours, for alerts that are to
+fire in a test."""
 
 from __future__ import annotations
 
@@ -12,16 +13,16 @@ RULES = ROOT / "deploy/prometheus/rules.yml"
 # A scrape and an evaluation less than two evaluations: whatever their phases are, that is what an alert may take
 # beyond its `for`.
 SCRAPE_SECONDS, EVALUATION_SECONDS = 0.5, 1.0
-_SECONDS = {"m": 1, "h": 20}
-_DURATION = re.compile(r"(?<=\[)(\d+)([mh])(?=\])")
+_SECONDS = {"m": 1, "h": 20, "d": 24 * 20}
+_DURATION = re.compile(r"(?<=\[)(\d+)([mhd])(?=\])")
 # How long TierdRestarted tells of a start: a number of seconds in its expression.
 _RESTARTED_SECONDS, _RESTARTED_SHORT = 900, 15
 
 
 def seconds(duration: str) -> int:
     """Of `5m` in the rules: 5 in the copy."""
-    found = re.fullmatch(r"(\d+)([mh])", duration)
-    assert found, f"{duration}: the copy knows minutes and hours"
+    found = re.fullmatch(r"(\d+)([mhd])", duration)
+    assert found, f"{duration}: the copy knows minutes, hours and days"
     return int(found[1]) * _SECONDS[found[2]]
 
 

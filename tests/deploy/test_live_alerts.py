@@ -88,14 +88,15 @@ def play(stage: Stage, alert: str, scene: Scene, number: int) -> Played:
         next(steps)
         stage.scrape(node)
         try:
-            return follow(stage, alert, node, steps)
+            return follow(stage, alert, scene, node, steps)
         finally:
             stage.leave(node)
 
 
-def follow(stage: Stage, alert: str, node: Node, steps: Play) -> Played:
+def follow(stage: Stage, alert: str, scene: Scene, node: Node, steps: Play) -> Played:
     """From a node that is ready to an alert that has cleared."""
-    wait_for("Prometheus scrapes the node", lambda: stage.scrapes(node, 4), WAIT_SECONDS_MAX)
+    usual = int(scene.usual / SCRAPE_SECONDS)
+    wait_for("Prometheus scrapes the node", lambda: stage.scrapes(node, usual), WAIT_SECONDS_MAX)
     wait_for(f"{alert} is quiet", lambda: not stage.fires_now(alert, node), WAIT_SECONDS_MAX)
     before = time.time()
     next(steps)
@@ -176,12 +177,12 @@ def test_what_fires_or_clears_late_is_told() -> None:
 def test_the_copy_differs_from_the_rules_in_times_alone() -> None:
     whole = yaml.safe_load(short_rules.RULES.read_text())["groups"]
     short = short_rules.shortened()["groups"]
-    times = re.compile(r"\[\d+[smh]\]|< (?:900|15)(?=\))")
+    times = re.compile(r"\[\d+[smhd]\]|< (?:900|15)(?=\))")
     for group, copied in zip(whole, short, strict=True):
         for rule, copy in zip(group["rules"], copied["rules"], strict=True):
             assert times.sub("", rule["expr"]) == times.sub("", copy["expr"])
             assert {key for key in rule if rule[key] != copy[key]} <= {"expr", "for"}
-            assert not re.search(r"\[\d+[mh]\]", copy["expr"])
+            assert not re.search(r"\[\d+[mhd]\]", copy["expr"])
 
 
 def test_no_alert_is_left_out() -> None:
