@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "daemon/base/check.h"
+#include "daemon/session/not_admin.h"
 #include "daemon/session/quota_use.h"
 
 namespace tier::session {
@@ -20,13 +21,6 @@ constexpr const char* kDrainedRefusal =
     "undrain; jobs that run go on";
 
 }  // namespace
-
-std::unexpected<Error> NotAdmin(const char* what) {
-  return Fail(Code::kDenied,
-              fmt::format("only an administrator may {}: use the admin socket as root or a member of group "
-                          "tierd",
-                          what));
-}
 
 ControlServer::ControlServer(DaemonFacts facts, const ControlServerParts& parts)
     : facts_(std::move(facts)), parts_(parts), started_(parts.clock.Now()), devices_seen_(facts_.devices.size()) {}

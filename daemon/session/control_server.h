@@ -72,9 +72,6 @@ struct ControlServerParts {
   SettingsAccess settings{};
 };
 
-// DENIED, for who came by another socket than that of administrators; `what`: "drain the daemon".
-std::unexpected<Error> NotAdmin(const char* what);
-
 class ControlServer final : public ControlApi {
  public:
   ControlServer(DaemonFacts facts, const ControlServerParts& parts);

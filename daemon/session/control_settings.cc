@@ -6,6 +6,7 @@
 
 #include "daemon/base/check.h"
 #include "daemon/session/control_server.h"
+#include "daemon/session/not_admin.h"
 
 namespace tier::session {
 
