@@ -206,12 +206,8 @@ session::DaemonFacts Daemon::Facts() {
 std::string Daemon::MemoryMode() const { return engine_->ssd().pinned() ? "pinned" : "unpinned"; }
 
 ConfigHooks Daemon::MakeConfigHooks() {
-  return {.prepare = [this](const config::Config& next) { return changes_->Prepare(next); },
-          .apply =
-              [this](const config::Config& next, std::function<void()> done) {
-                changes_->Apply(next, std::move(done));
-                TellStatus();
-              },
+  return {.apply = [this](const config::Config& next,
+                          std::function<void()> done) { changes_->Apply(next, std::move(done)); },
           .tell =
               [this](const char* kind, const std::string& message, const std::string& for_others) {
                 engine_->events().EmitForAdministrators(kind, message, for_others);
@@ -222,12 +218,8 @@ ConfigHooks Daemon::MakeConfigHooks() {
 Status Daemon::OpenControl() {
   metrics_ = std::make_unique<MetricsServer>(paths_.socket_directory);
   if (auto opened = metrics_->Open(ChooseMetricsAddress(config_, paths_)); !opened) return opened;
-  changes_ = std::make_unique<ConfigChanges>(ConfigChangesParts{.io = io_,
-                                                                .engine = *engine_,
-                                                                .listener = *listener_,
-                                                                .quotas = *quotas_,
-                                                                .metrics = *metrics_,
-                                                                .paths = paths_});
+  changes_ = std::make_unique<ConfigChanges>(
+      ConfigChangesParts{.io = io_, .engine = *engine_, .listener = *listener_, .quotas = *quotas_});
   live_config_.emplace(config_, source_, MakeConfigHooks());
   const session::SettingsAccess settings{
       .list = [this](bool with_file) { return live_config_->List(with_file); },

@@ -129,6 +129,8 @@ uint32_t RequestTimeoutMs(const config::EngineConfig& engine) {
   return static_cast<uint32_t>(std::chrono::ceil<std::chrono::milliseconds>(engine.deadline).count());
 }
 
+}  // namespace
+
 tiering::EngineOptions EngineOptionsOf(const config::Config& config) {
   tiering::EngineOptions options;
   options.deadline_default = config.engine.deadline;
@@ -144,8 +146,6 @@ tiering::EngineOptions EngineOptionsOf(const config::Config& config) {
   options.stall_threshold = config.jobs.stall_threshold;
   return options;
 }
-
-}  // namespace
 
 tiering::QuotaLimit SsdOfOneUser(const config::JobsConfig& jobs) {
   tiering::QuotaLimit limit;

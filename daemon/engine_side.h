@@ -54,6 +54,8 @@ struct FreeMemory {
   void operator()(std::byte* memory) const { std::free(memory); }
 };
 
+// What the options say that the engine takes over while it runs too.
+tiering::EngineOptions EngineOptionsOf(const config::Config& config);
 // What the options say of a user for whom no quota says anything.
 tiering::QuotaLimit SsdOfOneUser(const config::JobsConfig& jobs);
 tiering::QuotaLimit JobsOfOneUser(const config::JobsConfig& jobs);

@@ -73,9 +73,8 @@ void LiveConfig::Reload() {
   }
   const config::Config before = running();
   const auto read = source_.read();
-  const Status possible = read ? hooks_.prepare(config::WithRunTimeOptions(before, *read)) : Status();
-  if (!read || !possible) {
-    const std::string why = (read ? possible.error() : read.error()).message + "; all settings stay as they are";
+  if (!read) {
+    const std::string why = read.error().message + "; all settings stay as they are";
     spdlog::error("reload: {}", why);
     hooks_.tell(kConfigReloadFailed, "the reload failed: " + why, kFailedForOthers);
     return;
@@ -123,7 +122,6 @@ void LiveConfig::Change(const session::SettingChange& change, const Done& done) 
   const config::Config before = running();
   const auto next = WithOption(before, change, source_.file);
   if (!next) return done(std::unexpected(next.error()));
-  if (Status possible = hooks_.prepare(*next); !possible) return done(possible);
   const config::Option& option = *config::FindOption(change.name);
   Commit(*next);
   {

@@ -2,8 +2,8 @@
 // of those options that change at run time: by a reload (SIGHUP), or one by one (tierctl config set) until the next
 // reload.
 //
-// The idea: a change is made in two steps. `prepare` refuses what this machine cannot do, and changes nothing; `apply`
-// makes it. So a file that is wrong, or an address that is taken, changes nothing.
+// The idea: an option changes at run time only where no part of the daemon may refuse it. So a file is taken over as a
+// whole, or, where it is wrong, not at all.
 //
 // Changes are made on the main thread; Set and List may be called from any other thread. Invariant: running() differs
 // from the configuration at the start only in options of Change::kAtRunTime, and in quotas.
@@ -28,9 +28,7 @@ struct ConfigSource {
 };
 
 struct ConfigHooks {
-  // Main thread, as the next. Fails: it cannot be, and nothing has changed.
-  std::function<Status(const config::Config& next)> prepare;
-  // REQUIRES: prepared. `done` is called once all parts of the daemon have it, on any thread.
+  // Main thread. `done` is called once all parts of the daemon have it, on any thread.
   std::function<void(const config::Config& next, std::function<void()> done)> apply;
   // An event of the daemon. The file is the administrators': `message` is for them, `for_others` for all others.
   std::function<void(const char* kind, const std::string& message, const std::string& for_others)> tell;
@@ -47,7 +45,7 @@ class LiveConfig {
       : source_(std::move(source)), hooks_(std::move(hooks)), running_(started_with) {}
 
   // Reads the file again, and takes over what may change; the log and an event say what waits for a restart. A file
-  // that cannot be read, is wrong, or asks for what cannot be, changes nothing: log and event say why. Main thread.
+  // that cannot be read, or is wrong, changes nothing: log and event say why. Main thread.
   void Reload();
   // No change is made from now on. Main thread.
   void Stop() { stopping_ = true; }

@@ -1,6 +1,5 @@
 #include "daemon/user_quotas.h"
 
-#include <chrono>
 #include <string>
 #include <utility>
 
@@ -8,11 +7,6 @@
 #include <boost/asio/post.hpp>
 
 namespace tier {
-namespace {
-
-constexpr auto kMailboxRetry = std::chrono::milliseconds(10);
-
-}  // namespace
 
 // Without a thread for it, or room for the question, what is known of users has to do.
 bool UserQuotas::PostToNames(base::Workers::Task task) {
@@ -40,32 +34,30 @@ bool UserQuotas::LearnUser(uint32_t uid, std::function<void()> then) {
   return !waits || !asked;
 }
 
-void UserQuotas::TakeOver(const config::Config& config) {
+void UserQuotas::TakeOver(const config::Config& config, std::function<void()> done) {
   session::QuotaBook& book = engine_.quotas();
   const bool other_options = book.SetOptions(SsdOfOneUser(config.jobs), JobsOfOneUser(config.jobs));
   const bool other_table = book.SetTable(config.quota);
-  if (other_options || other_table) Apply();
+  if (!other_options && !other_table) return done();
+  Apply(std::move(done));
   if (other_table) WarnOfUnknown();
 }
 
-void UserQuotas::PostToEngine(std::function<void()> closure) {
-  if (engine_.mailbox().TryPost(closure)) return;
-  timer_.expires_after(kMailboxRetry);
-  timer_.async_wait([this, closure = std::move(closure)](const boost::system::error_code& error) {
-    if (!error) PostToEngine(closure);  // A later change that waits instead applies this one too.
-  });
-}
-
 // Jobs that are open have the new ones too. The groups of their users were not looked up if none was needed before.
-void UserQuotas::Apply() {
+void UserQuotas::Apply(std::function<void()> done) {
   // The engine may outlive this by some closures; handlers of the main thread run only before.
-  PostToEngine([this, &engine = engine_, &io = io_] {
-    boost::asio::post(io, [this, owners = engine.jobs().Owners()] { LearnAndApply(owners); });
+  posts_.Post([this, &engine = engine_, &io = io_, done = std::move(done)] {
+    boost::asio::post(io, [this, owners = engine.jobs().Owners(), done] { LearnAndApply(owners, done); });
   });
 }
 
-void UserQuotas::LearnAndApply(const std::set<uint32_t>& owners) {
-  const auto apply = [this] { PostToEngine([&engine = engine_] { engine.jobs().ApplyQuotas(); }); };
+void UserQuotas::LearnAndApply(const std::set<uint32_t>& owners, std::function<void()> done) {
+  const auto apply = [this, done = std::move(done)] {
+    posts_.Post([&engine = engine_, done] {
+      engine.jobs().ApplyQuotas();
+      done();
+    });
+  };
   const bool asked = PostToNames([this, owners, apply] {
     for (const uint32_t uid : owners) engine_.quotas().Learn(uid);
     boost::asio::post(io_, apply);

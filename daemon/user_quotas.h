@@ -8,34 +8,34 @@
 #include <set>
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
 
 #include "daemon/base/workers.h"
+#include "daemon/engine_posts.h"
 #include "daemon/engine_side.h"
 
 namespace tier {
 
 class UserQuotas {
  public:
-  UserQuotas(boost::asio::io_context& io, EngineSide& engine) : io_(io), timer_(io), engine_(engine) {}
+  UserQuotas(boost::asio::io_context& io, EngineSide& engine)
+      : io_(io), engine_(engine), posts_(io, engine.mailbox()) {}
 
   // True: what quotas need of this user is known. Else `then` is called once it is, on the main thread.
   bool LearnUser(uint32_t uid, std::function<void()> then);
-  // The configuration says so now: quotas, jobs.max_ssd_per_uid and jobs.max_jobs_per_uid.
-  void TakeOver(const config::Config& config);
+  // The configuration says so now: quotas, jobs.max_ssd_per_uid and jobs.max_jobs_per_uid. `done`: they hold, for jobs
+  // that are open too; called at once where they are as before, else on the engine's thread.
+  void TakeOver(const config::Config& config, std::function<void()> done);
   // Logs which users and groups of the configuration the system does not know.
   void WarnOfUnknown();
 
  private:
   bool PostToNames(base::Workers::Task task);
-  void Apply();
-  void LearnAndApply(const std::set<uint32_t>& owners);
-  // However full the engine's mailbox is.
-  void PostToEngine(std::function<void()> closure);
+  void Apply(std::function<void()> done);
+  void LearnAndApply(const std::set<uint32_t>& owners, std::function<void()> done);
 
   boost::asio::io_context& io_;
-  boost::asio::steady_timer timer_;
   EngineSide& engine_;
+  EnginePosts posts_;
   std::unique_ptr<base::Workers> names_;  // One thread, which asks the user database. Null: none was needed yet.
 };
 

@@ -88,8 +88,7 @@ constexpr auto kOptions = std::to_array<Option>({
      "is paid back, both for an hour at most: until then nothing is written ahead of need. Writes that requests wait\n"
      "for are never held back, and may exceed it. 0: no budget.",
      0, 1000},
-    {"ssd.smart_file", Kind::kText, Change::kAtRestart, TIER_FIELD(ssd.smart_file),
-     "\"/run/tierd-smart/devices\"",
+    {"ssd.smart_file", Kind::kText, Change::kAtRestart, TIER_FIELD(ssd.smart_file), "\"/run/tierd-smart/devices\"",
      "What tierd-smart (tierd-smart.timer) found out about the health of the devices; absent: nothing is known.\n"
      "Empty: it is not read."},
     {"ssd.any_file_system", Kind::kBool, Change::kAtRestart, TIER_FIELD(ssd.any_file_system), "false",
@@ -155,7 +154,7 @@ constexpr auto kOptions = std::to_array<Option>({
      "the\n"
      "last 128 that ended.",
      0, kHour},
-    {"metrics.listen", Kind::kAddress, Change::kAtRunTime, TIER_FIELD(metrics.listen), "\"auto\"",
+    {"metrics.listen", Kind::kAddress, Change::kAtRestart, TIER_FIELD(metrics.listen), "\"auto\"",
      "Where Prometheus scrapes /metrics, ADDRESS:PORT; port 0 takes a free one (it is written to metrics.port in\n"
      "the socket directory); empty: nowhere. auto: 127.0.0.1:9464 for the daemon of /run/tierd, a free port of\n"
      "127.0.0.1 for others. A private daemon never listens."},

@@ -153,11 +153,10 @@ def test_reloads_under_load_end_no_job_and_fail_no_request(node: launcher.Runnin
         assert sorted(job["name"] for job in jobs) == ["one", "two"] and all(job["session_count"] == 1 for job in jobs)
 
 
-def test_every_option_that_changes_at_run_time_is_in_the_test_above(node: launcher.Running) -> None:
+def test_every_option_that_changes_at_run_time_is_taken_over_in_the_test_above(node: launcher.Running) -> None:
+    """What each then does: options_change_test.cc and engine_options_test.cc for the engine's, and below."""
     changeable = {name for name, option in options(node).items() if option["changes_at_run_time"]}
-    tested = {f"{section}.{key}" for section, keys in LEFT.items() for key in keys}
-    assert changeable - tested == {"metrics.listen"}, "which has a test of its own"
-    assert tested <= changeable
+    assert changeable == {f"{section}.{key}" for section, keys in LEFT.items() for key in keys}
 
 
 def test_a_broken_file_changes_nothing_and_is_told(node: launcher.Running) -> None:
@@ -237,16 +236,60 @@ def test_others_than_administrators_see_values_and_set_none(node: launcher.Runni
     assert refused.returncode == 5 and "only an administrator may set an option" in refused.stderr
 
 
-def test_metrics_move_with_a_reload_and_stay_where_the_new_address_is_taken(node: launcher.Running) -> None:
-    assert launcher.metrics(node)["tierd_draining"] == 0
-    done = tierctl(node, "config", "set", "metrics.listen", "")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(tierctl(node, "--json", "status").stdout)["metrics_address"] == ""
-    assert not (node.directory / "metrics.port").exists()
-    base = (node.directory / "tierd.toml").read_text()
-    assert "metrics.listen" in reload(node, base)
+def test_another_address_of_metrics_waits_for_a_restart_and_holds_nothing_else_up(node: launcher.Running) -> None:
     address = json.loads(tierctl(node, "--json", "status").stdout)["metrics_address"]
-    assert address.endswith(":" + (node.directory / "metrics.port").read_text().strip())
-    refused = tierctl(node, "config", "set", "metrics.listen", address)
-    assert refused.returncode != 0 and "set metrics.listen to a free address" in refused.stderr
+    base = (node.directory / "tierd.toml").read_text()
+    told = reload(node, text_of(base, {"engine": {"deadline": "3s"}}).replace("127.0.0.1:0", address))
+    assert "engine.deadline" in told and "metrics.listen" in told, told
+    assert told.endswith("only a restart changes metrics.listen"), told
+    refused = tierctl(node, "config", "set", "metrics.listen", "127.0.0.1:0")
+    assert refused.returncode == 2 and "changes only at a restart" in refused.stderr, refused
     assert json.loads(tierctl(node, "--json", "status").stdout)["metrics_address"] == address
+    assert launcher.metrics(node)["tierd_draining"] == 0
+
+
+def set_option(daemon: launcher.Running, option: str, value: str) -> None:
+    done = tierctl(daemon, "config", "set", option, value)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_quota_holds_for_jobs_that_are_open_when_the_command_returns(node: launcher.Running) -> None:
+    with tierd.connect(job="full", socket=node.socket) as client:
+        client.put("there", b"x" * (4 << 20))
+        for key in range(5):
+            set_option(node, "jobs.max_ssd_per_uid", "4MiB")
+            with pytest.raises(tierd.NoSpace, match="jobs.max_ssd_per_uid"):
+                client.put(key, b"x" * (2 << 20))
+            set_option(node, "jobs.max_ssd_per_uid", "0")
+            client.put(key, b"x" * (2 << 20))
+        assert bytes(client.get("there")) == b"x" * (4 << 20)
+
+
+def test_limits_of_leases_and_sessions_hold_when_the_command_returns(node: launcher.Running) -> None:
+    with tierd.connect(job="held", socket=node.socket) as client:
+        for key in range(3):
+            client.put(key, b"x" * 5000)
+        set_option(node, "jobs.max_leases", "2")
+        with client.lease(0), client.lease(1), pytest.raises(tierd.NoMemory, match="at most 2"):
+            client.lease(2)
+        set_option(node, "jobs.max_leases", "3")
+        with client.lease(0), client.lease(1), client.lease(2):
+            pass
+        set_option(node, "jobs.max_sessions", "1")
+        with pytest.raises(tierd.NoMemory):
+            tierd.connect(job="other", socket=node.socket)
+
+
+def test_what_is_dirty_is_written_once_write_behind_begins_earlier(node: launcher.Running) -> None:
+    set_option(node, "engine.evict", "100%")
+    set_option(node, "engine.write_behind", "100%")
+    with tierd.connect(job="dirty", socket=node.socket) as client:
+        for key in range(4):
+            client.put(key, b"x" * (2 << 20))
+
+        def written() -> float:
+            return sum(n for name, n in launcher.metrics(node).items() if name.startswith("WRITTEN"))
+
+        before = written()
+        set_option(node, "engine.write_behind", "1%")
+        launcher.wait_for("writes of what is dirty", lambda: written() > before)

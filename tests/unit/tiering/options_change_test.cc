@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "daemon/tiering/jobs/options_change.h"
 #include "tests/support/tiering/world.h"
 
 namespace tier::tiering::testing {
@@ -14,6 +15,50 @@ using ::testing::HasSubstr;
 constexpr uint64_t kPiece = kBlockSize;
 
 WorldOptions Roomy() { return {.windows = {.window_size = 2 * kMiB, .arena_max_bytes = 64 * kMiB}}; }
+
+// Every field that differs here is one line of ChangeOptions.
+TEST(OptionsChange, EachThatMayChangeIsTakenOverAndNoOther) {
+  memory::testing::FakeWindowSource windows(Roomy().windows);
+  storage::ExtentStore extents;
+  storage::testing::FakeTransferPort transfers;
+  RecordingSink sink;
+  const EngineOptions before;
+  Tables tables(
+      before, {.windows = windows, .extents = extents, .transfers = transfers, .manifests = nullptr, .replies = sink});
+  EngineOptions other;
+  other.deadline_default = seconds(7);
+  other.reclaim_deadline = seconds(11);
+  other.idle_after = seconds(13);
+  other.tensors_per_job_max = 17;
+  other.leases_per_session_max = 19;
+  other.metadata_bytes_per_uid_max = 23 * kMiB;
+  other.write_behind_start = 0.29;
+  other.evict_start = 0.31;
+  other.prefetch_bytes_max = 37 * kMiB;
+  other.stall_threshold = seconds(41);
+  other.kills_keepers = true;
+  other.keys_per_job_max = 43;
+  other.hash_seed = 47;
+  other.write_budget_per_day = 53;
+  ChangeOptions(tables, other);
+  const EngineOptions& now = tables.options;
+  EXPECT_EQ(now.deadline_default, seconds(7));
+  EXPECT_EQ(now.reclaim_deadline, seconds(11));
+  EXPECT_EQ(now.idle_after, seconds(13));
+  EXPECT_EQ(now.tensors_per_job_max, 17u);
+  EXPECT_EQ(now.leases_per_session_max, 19u);
+  EXPECT_EQ(now.metadata_bytes_per_uid_max, 23 * kMiB);
+  EXPECT_EQ(tables.metadata.figures().limit, 23 * kMiB);
+  EXPECT_EQ(now.write_behind_start, 0.29);
+  EXPECT_EQ(now.evict_start, 0.31);
+  EXPECT_EQ(now.prefetch_bytes_max, 37 * kMiB);
+  EXPECT_EQ(now.stall_threshold, seconds(41));
+  EXPECT_TRUE(tables.turn.TakeProgress()) << "what is overdue by now is looked at";
+  EXPECT_FALSE(now.kills_keepers);
+  EXPECT_EQ(now.keys_per_job_max, before.keys_per_job_max);
+  EXPECT_EQ(now.hash_seed, before.hash_seed);
+  EXPECT_EQ(now.write_budget_per_day, before.write_budget_per_day);
+}
 
 TEST(OptionsChange, FewerLeasesAreForRequestsThatCome) {
   World world(Roomy());

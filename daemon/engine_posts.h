@@ -1,0 +1,27 @@
+// EnginePosts: closures for the engine thread that must run: in this order, however full its mailbox is. Main thread.
+#pragma once
+
+#include <deque>
+#include <functional>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "daemon/base/mailbox.h"
+
+namespace tier {
+
+class EnginePosts {
+ public:
+  EnginePosts(boost::asio::io_context& io, base::Mailbox& mailbox) : mailbox_(mailbox), timer_(io) {}
+  void Post(std::function<void()> closure);
+
+ private:
+  void PostLate();
+
+  base::Mailbox& mailbox_;
+  boost::asio::steady_timer timer_;
+  std::deque<std::function<void()>> late_;  // Those for which there was no room yet.
+};
+
+}  // namespace tier
