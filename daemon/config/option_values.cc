@@ -70,7 +70,9 @@ struct Printer {
     return kind == Kind::kSize ? SizeText(*value) : std::to_string(*value);
   }
   std::string operator()(const int64_t* value) const { return std::to_string(*value); }
-  std::string operator()(const double* value) const { return ShareText(*value); }
+  std::string operator()(const double* value) const {
+    return kind == Kind::kNumber ? fmt::format("{}", *value) : ShareText(*value);
+  }
   std::string operator()(const base::Duration* value) const { return DurationText(*value); }
   std::string operator()(const std::string* value) const { return Quoted(*value); }
   std::string operator()(const SizeOrShare* value) const {
