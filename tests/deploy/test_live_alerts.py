@@ -20,8 +20,9 @@ import pytest
 import short_rules
 import yaml  # type: ignore[import-untyped]
 from alert_node import Needs, Node, wait_for
-from alert_scenes import SCENES, Play, Scene
+from alert_scenes import SCENES, Scene
 from prometheus_server import Prometheus
+from scene_parts import Play
 from short_rules import EVALUATION_SECONDS, SCRAPE_SECONDS
 from surroundings import find_tool
 
@@ -71,8 +72,9 @@ class Stage:
         selector = f'ALERTS{{alertname="{alert}", instance="{node.name}", alertstate="firing"}}'
         return [at for at, _ in self.prometheus.samples(selector, 600) if at >= since]
 
-    def fires_now(self, alert: str, node: Node) -> bool:
-        selector = f'ALERTS{{alertname="{alert}", instance="{node.name}", alertstate="firing"}}'
+    def is_now(self, states: str, alert: str, node: Node) -> bool:
+        """`states`: "firing", or "pending|firing": its expression holds."""
+        selector = f'ALERTS{{alertname="{alert}", instance="{node.name}", alertstate=~"{states}"}}'
         return bool(self.prometheus.query(selector))
 
     def scrapes(self, node: Node, count: int = 1) -> bool:
@@ -97,7 +99,7 @@ def follow(stage: Stage, alert: str, scene: Scene, node: Node, steps: Play) -> P
     """From a node that is ready to an alert that has cleared."""
     usual = int(scene.usual / SCRAPE_SECONDS)
     wait_for("Prometheus scrapes the node", lambda: stage.scrapes(node, usual), WAIT_SECONDS_MAX)
-    wait_for(f"{alert} is quiet", lambda: not stage.fires_now(alert, node), WAIT_SECONDS_MAX)
+    wait_for(f"{alert} is quiet", lambda: not stage.is_now("pending|firing", alert, node), WAIT_SECONDS_MAX)
     before = time.time()
     next(steps)
     began = (before, time.time())
@@ -105,7 +107,7 @@ def follow(stage: Stage, alert: str, scene: Scene, node: Node, steps: Play) -> P
     for _ in steps:
         raise AssertionError("a scene has two yields")
     ended = time.time()
-    clear = lambda: stage.scrapes(node, 2) and not stage.fires_now(alert, node)  # noqa: E731
+    clear = lambda: stage.scrapes(node, 2) and not stage.is_now("firing", alert, node)  # noqa: E731
     wait_for(f"{alert} clears", clear, WAIT_SECONDS_MAX)
     times = stage.firing(alert, node, before)
     return Played(began, ended, times[0], times[-1])
