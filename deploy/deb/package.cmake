@@ -10,8 +10,8 @@ set(CPACK_PACKAGE_DESCRIPTION
 lends them to training processes. A process hands it a tensor and gets it back
 when it needs it; between the two, the tensor lies in RAM, on SSD, or in both.
 .
-This package holds the daemon, tierctl, tierd-smart, the C libraries with their headers,
-pkg-config and CMake files, and systemd units.")
+This package holds the daemon, tierctl, tierd-smart, the C libraries with their
+headers, pkg-config and CMake files, and systemd units.")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
