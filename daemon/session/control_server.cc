@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "daemon/base/check.h"
+#include "daemon/session/control_settings.h"
 #include "daemon/session/not_admin.h"
 #include "daemon/session/quota_use.h"
 
@@ -299,6 +300,14 @@ Status ControlServer::ClearQuota(const Caller& caller, const QuotaTarget& target
   if (parts_.quotas == nullptr) return Fail(Code::kDenied, "this daemon has no quotas");
   if (Status cleared = parts_.quotas->Clear(target); !cleared) return cleared;
   return ApplyQuotas(fmt::format("uid {} cleared the quota of {}", caller.uid, QuotaText(target)));
+}
+
+Result<SettingsReport> ControlServer::ListOptions(const Caller& caller) {
+  return session::ListOptions(parts_.settings, caller);
+}
+
+Result<OptionState> ControlServer::SetOption(const Caller& caller, const std::string& name, const std::string& value) {
+  return session::SetOption(parts_.settings, caller, name, value);
 }
 
 DaemonDescription ControlServer::Condition(const tiering::EngineSnapshot& snapshot) const {

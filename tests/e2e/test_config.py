@@ -287,7 +287,8 @@ def test_what_is_dirty_is_written_once_write_behind_begins_earlier(node: launche
             client.put(key, b"x" * (2 << 20))
 
         def written() -> float:
-            return sum(n for name, n in launcher.metrics(node).items() if name.startswith("tierd_device_written_bytes_total"))
+            found = launcher.metrics(node).items()
+            return sum(value for name, value in found if name.startswith("tierd_device_written_bytes_total"))
 
         before = written()
         set_option(node, "engine.write_behind", "1%")
