@@ -31,7 +31,13 @@ const KnownDevices::Table* KnownDevices::Read() {
   if (opened_) return table_ ? &*table_ : nullptr;
   opened_ = true;
   struct stat about{};
-  if (index_path_.empty() || ::stat(index_path_.c_str(), &about) != 0 || about.st_size == 0) return nullptr;
+  if (index_path_.empty()) return nullptr;
+  if (::stat(index_path_.c_str(), &about) != 0) {
+    const int error = errno;
+    if (error == ENOENT || error == ENOTDIR) return nullptr;
+    return Failed({Code::kIoError, fmt::format("cannot look at {}: {}", index_path_, std::strerror(error))}, nullptr);
+  }
+  if (about.st_size == 0) return nullptr;
   auto index = IndexFile::Open({.path = index_path_, .map_size = kManifestMapSizeDefault});
   if (!index) return Failed(index.error(), nullptr);
   file_ = std::move(*index);

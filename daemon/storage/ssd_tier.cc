@@ -215,6 +215,7 @@ Result<DeviceFile> SsdTier::State::OpenOrMake(const SsdTierOptions& options, con
     }
     if (file || !MayLack(file.error().code) || known->IsNeeded(device.path)) return file;
     if (!known->NoRoomFor({}, OpenedUuids(), PathsOf(options)).empty()) return file;
+    if (known->failure()) return file;  // Who knows what jobs need cannot be asked.
     return OpenFile(options, device, true);
   }
 }

@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint8_t kGetLogPage = 0x02;
 constexpr uint32_t kWholeDevice = 0xffff'ffff;
-constexpr uint32_t kTimeoutMs = 5'000;
+constexpr uint32_t kTimeoutMs = 0;  // The kernel's own: a shorter one would reset a controller that is busy.
 
 Code CodeOf(int error) {
   switch (error) {

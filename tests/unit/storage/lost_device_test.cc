@@ -359,6 +359,22 @@ TEST_F(LostDeviceTest, AnIndexThatCannotBeReadIsNamedBeforeTheDevice) {
   EXPECT_LT(refused.error().message.find("index.mdb"), refused.error().message.find(lost_));
 }
 
+class BadIndex : public LostDeviceTest, public ::testing::WithParamInterface<Loss> {};
+
+TEST_P(BadIndex, LetsNothingBeMadeInThePlaceOfADevice) {
+  (void)FirstStart(Persisted::kThere);
+  Lose(GetParam());
+  std::ofstream(directory_.File("index.mdb"), std::ios::trunc) << std::string(8192, 'x');
+  const bool there = std::filesystem::exists(lost_);
+  const auto refused = SsdTier::Open(Pair(), *workers_);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("index.mdb"));
+  EXPECT_EQ(std::filesystem::exists(lost_), there);
+  EXPECT_FALSE(DeviceFile::ReadSuperblock(lost_)) << "it was formatted";
+}
+
+INSTANTIATE_TEST_SUITE_P(Lost, BadIndex, ::testing::Values(Loss::kGone, Loss::kWiped));
+
 TEST_F(LostDeviceTest, AnIndexInUseIsWaitedForAsADeviceInUse) {
   (void)FirstStart(Persisted::kThere);
   Lose(Loss::kForeign);
