@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstddef>
-#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,7 +11,6 @@
 namespace tier::metrics {
 namespace {
 
-using prometheus::ClientMetric;
 using storage::Direction;
 using storage::Purpose;
 
@@ -117,18 +115,7 @@ void AddLatency(FamilyBuilder& out, const std::vector<session::DeviceDescription
                 "(prefetches, and writes before the room is needed), background (what is moved off a device). One that "
                 "is for several counts as the first of these. A class appears once it has happened.");
   ForEachClass(devices, [&](const storage::LatencyFigures& figures, const Labels& labels) {
-    ClientMetric& metric = out.NewMetric(labels);
-    uint64_t cumulative = 0;
-    for (size_t i = 0; i < storage::kLatencyBuckets; ++i) {
-      cumulative += figures.requests[i];
-      const bool last = i == storage::kLatencyBucketsSeconds.size();
-      ClientMetric::Bucket bucket;
-      bucket.cumulative_count = cumulative;
-      bucket.upper_bound = last ? std::numeric_limits<double>::infinity() : storage::kLatencyBucketsSeconds[i];
-      metric.histogram.bucket.push_back(bucket);
-    }
-    metric.histogram.sample_count = cumulative;
-    metric.histogram.sample_sum = static_cast<double>(figures.sum_ns) * 1e-9;
+    out.AddHistogram(figures.requests, storage::kLatencyBucketsSeconds, figures.sum_ns, labels);
   });
   out.Counter("tierd_device_request_bytes_total", "Bytes that these requests moved.");
   ForEachClass(devices,

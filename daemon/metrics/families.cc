@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,7 +13,6 @@
 namespace tier::metrics {
 namespace {
 
-using prometheus::ClientMetric;
 using session::DaemonDescription;
 using tiering::EngineSnapshot;
 using tiering::JobCounters;
@@ -124,18 +122,7 @@ void AddMetadata(FamilyBuilder& out, const DaemonDescription& daemon) {
 
 void AddWaits(FamilyBuilder& out, const EngineSnapshot& engine) {
   out.Histogram("tierd_acquire_wait_seconds", "How long creates and acquires waited.");
-  ClientMetric& metric = out.NewMetric({});
-  uint64_t cumulative = 0;
-  for (size_t i = 0; i < engine.wait_histogram.size(); ++i) {
-    cumulative += engine.wait_histogram[i];
-    const bool last = i == tiering::kWaitBucketsSeconds.size();
-    ClientMetric::Bucket bucket;
-    bucket.cumulative_count = cumulative;
-    bucket.upper_bound = last ? std::numeric_limits<double>::infinity() : tiering::kWaitBucketsSeconds[i];
-    metric.histogram.bucket.push_back(bucket);
-  }
-  metric.histogram.sample_count = cumulative;
-  metric.histogram.sample_sum = static_cast<double>(engine.wait_sum_ns) * 1e-9;
+  out.AddHistogram(engine.wait_histogram, tiering::kWaitBucketsSeconds, engine.wait_sum_ns);
 }
 
 void AddRequests(FamilyBuilder& out, const EngineSnapshot& engine) {

@@ -1,12 +1,17 @@
 // FamilyBuilder: collects metric families one after the other; what is added goes to the family begun last.
 #pragma once
 
+#include <cstdint>
+#include <limits>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include <prometheus/metric_family.h>
+
+#include "daemon/base/check.h"
 
 namespace tier::metrics {
 
@@ -41,6 +46,26 @@ class FamilyBuilder {
     }
     return *this;
   }
+  // `bounds`: the upper ones, in seconds. `counts` has one more, of what is beyond them.
+  void AddHistogram(std::span<const uint64_t> counts, std::span<const double> bounds, uint64_t sum_ns,
+                    const Labels& labels = {}) {
+    TIER_CHECK(counts.size() == bounds.size() + 1, "{} counts for {} bounds", counts.size(), bounds.size());
+    prometheus::ClientMetric& metric = NewMetric(labels);
+    uint64_t cumulative = 0;
+    for (size_t i = 0; i < counts.size(); ++i) {
+      cumulative += counts[i];
+      prometheus::ClientMetric::Bucket bucket;
+      bucket.cumulative_count = cumulative;
+      bucket.upper_bound = i == bounds.size() ? std::numeric_limits<double>::infinity() : bounds[i];
+      metric.histogram.bucket.push_back(bucket);
+    }
+    metric.histogram.sample_count = cumulative;
+    metric.histogram.sample_sum = static_cast<double>(sum_ns) * 1e-9;
+  }
+
+  std::vector<prometheus::MetricFamily> Take() { return std::move(families_); }
+
+ private:
   prometheus::ClientMetric& NewMetric(const Labels& labels) {
     prometheus::ClientMetric& metric = families_.back().metric.emplace_back();
     for (const auto& [name, value] : labels) {
@@ -51,9 +76,7 @@ class FamilyBuilder {
     }
     return metric;
   }
-  std::vector<prometheus::MetricFamily> Take() { return std::move(families_); }
 
- private:
   FamilyBuilder& Begin(const char* name, const char* help, prometheus::MetricType type) {
     prometheus::MetricFamily& family = families_.emplace_back();
     family.name = name;
