@@ -8,7 +8,6 @@ that of an equal one from free blocks, by the same daemon.
 from __future__ import annotations
 
 import dataclasses
-import os
 import statistics
 import subprocess
 import time
@@ -88,7 +87,6 @@ def compacted() -> Round:
 
 
 def compaction(report: Report, quick: bool) -> None:
-    os.environ.setdefault("TIERD_BUILD", str(BUILD))
     rounds = [compacted() for _ in range(2 if quick else 10)]
     for when, picture in zip(("before", "after"), rounds[0].maps, strict=True):
         print(f"  tierctl pool map, {when} compaction:\n{picture}", flush=True)

@@ -6,12 +6,11 @@ exchanges pieces with devices that have room for hardly one more.
 
 from __future__ import annotations
 
-import os
 import time
 
 import numpy as np
 import numpy.typing as npt
-from node import BUILD, MIB, daemon
+from node import MIB, daemon
 from report import Report
 
 import tierd
@@ -96,7 +95,6 @@ def to_the_last_page(report: Report, jobs: int) -> None:
 
 
 def full_devices(report: Report, quick: bool) -> None:
-    os.environ["TIERD_BUILD"] = str(BUILD)  # Whose library.
     in_holes(report, 10_000 if quick else 50_000)
     to_the_last_page(report, 1)
     to_the_last_page(report, 2)

@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator
 
 from footprint import cpu_seconds
-from node import BUILD, GIB, MIB, daemon, program
+from node import GIB, MIB, daemon, program
 from report import Report, paired, quartiles
 
 ARENA = GIB
@@ -113,7 +113,6 @@ def taken_back(stopped: bool, huge_pages: str) -> Round:
 
 
 def guarantee_back(report: Report, quick: bool) -> None:
-    os.environ.setdefault("TIERD_BUILD", str(BUILD))
     for stopped in (False, True):
         with page_pool() as filled:
             rounds = [taken_back(stopped, "auto" if filled else "never") for _ in range(3 if quick else 12)]

@@ -9,7 +9,6 @@ leases beside processes that use as much processor time as the daemon and these 
 from __future__ import annotations
 
 import contextlib
-import os
 import statistics
 import threading
 import time
@@ -17,7 +16,7 @@ from collections.abc import Callable, Iterator
 
 from burner import burning
 from footprint import cpu_seconds
-from node import BUILD, GIB, LISTENING, MIB, Shell, command, daemon, metrics
+from node import GIB, LISTENING, MIB, Shell, command, daemon, metrics
 from report import Report, figure
 
 from tierd import control
@@ -135,7 +134,6 @@ class Loads:
 
 
 def neighbour(report: Report, quick: bool) -> None:
-    os.environ.setdefault("TIERD_BUILD", str(BUILD))
     rounds, count = (3, 4000) if quick else (12, 10_000)
     times: dict[str, list[float]] = {"alone": [], "loads": [], "burn": []}
     with daemon(arena=ARENA, tier=4 * GIB, more=LISTENING) as (process, _):

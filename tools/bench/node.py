@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT / "bindings/python"))
 
 from tierd.daemon import Daemon  # noqa: E402
 
-BUILD = pathlib.Path(os.environ.get("TIERD_BUILD", ROOT / "build/release"))
+BUILD = pathlib.Path(os.environ.setdefault("TIERD_BUILD", str(ROOT / "build/release")))  # Its library serves all parts.
 MIB, GIB = 1 << 20, 1 << 30
 
 

@@ -100,7 +100,6 @@ def one_round() -> tuple[float, float, str]:
 
 
 def prefault(report: Report, quick: bool) -> None:
-    os.environ.setdefault("TIERD_BUILD", str(BUILD))
     one_round()  # Uncounted: the first to touch memory that a virtual machine has not used yet waits for its host.
     ours, bare, how = zip(*(one_round() for _ in range(3 if quick else 12)), strict=True)
     ratio = paired(bare, ours)  # Of rates.

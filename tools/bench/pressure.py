@@ -135,7 +135,6 @@ def bare_gb_per_s(group: MemoryGroup, size: int) -> float:
 
 def give_back(quick: bool) -> tuple[list[Giving], list[float]]:
     """Rounds of a daemon each, and of the bare call each."""
-    os.environ.setdefault("TIERD_BUILD", str(BUILD))
     givings, bare = [], []
     for _ in range(2 if quick else 7):
         with memory_group() as group:

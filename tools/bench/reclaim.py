@@ -6,7 +6,6 @@ another one, connected before, creates a tensor that needs more than was left.
 
 from __future__ import annotations
 
-import os
 import pathlib
 import signal
 import statistics
@@ -14,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from node import BUILD, GIB, MIB, daemon
+from node import GIB, MIB, daemon
 
 ARENA = 64 * MIB
 HELD = 7  # Of eight parts of the arena; the other client asks for five.
@@ -39,7 +38,6 @@ def wait_for(process: subprocess.Popen[str]) -> None:
 
 def reclaim_ms(quick: bool) -> list[float]:
     """Milliseconds of each round, each with a daemon and clients of its own."""
-    os.environ.setdefault("TIERD_BUILD", str(BUILD))
     import tierd
 
     times = []

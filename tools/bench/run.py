@@ -40,7 +40,7 @@ from lora import lora_by_ranks
 from memory_group import Unavailable
 from models import MODELS
 from neighbour import neighbour
-from node import BUILD, GIB, MIB, Shell, bench, command, daemon, scratch
+from node import GIB, MIB, Shell, bench, command, daemon, scratch
 from observing import observing
 from options import PART_NAMES, parse
 from overflow import overflow_check
@@ -296,7 +296,7 @@ def measure_as_nobody(report: Report, parts: list[str]) -> None:
         words = [sys.executable, __file__, "--quick", "--json", str(lines)]
         for part in parts:
             words += ["--only", part]
-        environment = os.environ | {"TIER_BENCH_DIRECTORY": folder, "TIERD_BUILD": str(BUILD), "HOME": folder}
+        environment = os.environ | {"TIER_BENCH_DIRECTORY": folder, "HOME": folder}
         pipe = subprocess.PIPE
         with subprocess.Popen(
             words, preexec_fn=become_nobody, env=environment, stdout=pipe, stderr=pipe, text=True

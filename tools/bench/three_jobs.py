@@ -69,7 +69,7 @@ class Trainer:
         self.name = job.name
         self.losses: list[str] = []
         self.ready = False
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "TIERD_BUILD": str(BUILD)}
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
         environment["PYTHONPATH"] = f"{ROOT / 'bindings/python'}{os.pathsep}{ROOT / 'bindings/python/demo'}"
         environment |= {"TIERD_JOB_TOKEN": token} if token else {}
         words = [job.name, socket, dict(size.shape), job.seed, steps]
