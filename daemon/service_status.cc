@@ -12,13 +12,16 @@ namespace {
 
 struct Note {
   const char* begins;
-  const char* ends;  // Empty: the next one of the kind takes its place.
+  const char* ends;             // Empty: the next one of the kind takes its place.
+  const char* shown = nullptr;  // In place of the event's sentence, which is for administrators.
 };
+// Every user of the machine may read the line, and the parser quotes the file.
+constexpr char kReloadRefused[] = "the new configuration was refused, the log says why; all settings stay as they are";
 constexpr std::array<Note, 5> kNotes = {{{"draining", "undrained"},
                                          {"degraded", "recovered"},
                                          {"prefault", ""},
                                          {"host_memory", ""},
-                                         {kConfigReloadFailed, kConfigReloaded}}};
+                                         {kConfigReloadFailed, kConfigReloaded, kReloadRefused}}};
 
 }  // namespace
 
@@ -30,7 +33,8 @@ bool ServiceStatus::IsAbout(std::string_view kind) {
 
 bool ServiceStatus::OnEvent(const session::Event& event) {
   for (const Note& note : kNotes) {
-    if (event.kind == note.begins) return std::exchange(notes_[note.begins], event.message) != event.message;
+    const std::string& text = note.shown == nullptr ? event.message : std::string(note.shown);
+    if (event.kind == note.begins) return std::exchange(notes_[note.begins], text) != text;
     if (event.kind == note.ends) return notes_.erase(note.begins) != 0;
   }
   return false;

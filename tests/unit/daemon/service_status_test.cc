@@ -32,12 +32,14 @@ TEST(ServiceStatus, ALaterNoteOfAKindTakesThePlaceOfTheEarlier) {
   EXPECT_EQ(status.Line(), "serving; all is there");
 }
 
-TEST(ServiceStatus, ShowsThatTheConfigurationWasNotReloaded) {
+TEST(ServiceStatus, ShowsThatAConfigurationWasRefusedAndNothingOfTheFile) {
   ServiceStatus status;
   EXPECT_TRUE(status.SetServing("serving"));
   EXPECT_FALSE(status.SetServing("serving")) << "nothing is new";
-  EXPECT_TRUE(status.OnEvent(Of("config_reload_failed", "the reload failed: tierd.toml:2: …")));
-  EXPECT_EQ(status.Line(), "serving; the reload failed: tierd.toml:2: …");
+  EXPECT_TRUE(status.OnEvent(Of("config_reload_failed", "the reload failed: tierd.toml:2: [quota.user.alice] …")));
+  EXPECT_EQ(status.Line(),
+            "serving; the new configuration was refused, the log says why; all settings stay as they are");
+  EXPECT_FALSE(status.OnEvent(Of("config_reload_failed", "the reload failed: tierd.toml:3: …"))) << "the line is so";
   EXPECT_FALSE(status.OnEvent(Of("config_changed", "uid 0 set log.level")));
   EXPECT_TRUE(status.OnEvent(Of("config_reloaded", "tierd.toml was read again")));
   EXPECT_EQ(status.Line(), "serving");
