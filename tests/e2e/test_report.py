@@ -175,10 +175,24 @@ with Daemon(folder, sections, program=program):
         assert name not in files and f"  {name}: uid {OTHER} answers here" in readme, readme
 
 
-def test_a_configuration_that_is_a_link_is_missing(own_daemon: launcher.Running, tmp_path: pathlib.Path) -> None:
+def test_a_configuration_that_is_a_link_of_the_caller_is_there(
+    own_daemon: launcher.Running, tmp_path: pathlib.Path
+) -> None:
     config = own_daemon.directory / "tierd.toml"
     config.rename(tmp_path / "real.toml")
     config.symlink_to(tmp_path / "real.toml")
     done = report(own_daemon.directory, tmp_path / "report.tar.gz")
-    assert done.returncode == 0 and f"cannot read {config}: it is a symbolic link" in done.stdout, done
+    assert done.returncode == 0, done
+    assert b"[arena]" in unpacked(tmp_path / "report.tar.gz")["config-file.toml"]
+
+
+def test_root_follows_no_link_of_another_user(own_daemon: launcher.Running, tmp_path: pathlib.Path) -> None:
+    launcher.need_user(OTHER)
+    config = own_daemon.directory / "tierd.toml"
+    config.rename(tmp_path / "real.toml")
+    config.symlink_to(tmp_path / "real.toml")
+    os.chown(config, OTHER, OTHER, follow_symlinks=False)
+    done = report(own_daemon.directory, tmp_path / "report.tar.gz")
+    assert done.returncode == 0, done
+    assert f"cannot read {config}: tierd.toml is a symbolic link of uid {OTHER}" in done.stdout
     assert "config-file.toml" not in unpacked(tmp_path / "report.tar.gz")

@@ -1,17 +1,22 @@
 #include "tools/tierctl/host_files.h"
 
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/magic.h>
 #include <pwd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -21,9 +26,71 @@ namespace tier::tierctl {
 namespace {
 
 constexpr char kSystemUser[] = "tierd";  // As deploy/systemd names it.
+constexpr int kLinksMax = 40;            // As the kernel follows.
 
 std::unexpected<Error> Unread(Code code, const std::string& path, const std::string& why) {
   return Fail(code, fmt::format("cannot read {}: {}", path, why));
+}
+
+// Links of procfs are the kernel's, also in a user namespace that has no name for the machine's root.
+bool IsOfKernel(int fd) {
+  struct statfs about{};
+  return ::fstatfs(fd, &about) == 0 && about.f_type == PROC_SUPER_MAGIC;
+}
+
+// What the link that `link` stands for says, where one who is trusted made it: any other could have root read any file.
+Result<std::string> ReadLink(const proto::FileDescriptor& link, const std::string& name, const std::string& path,
+                             uint32_t caller) {
+  struct stat about{};
+  if (::fstat(link.get(), &about) != 0) return Unread(Code::kIoError, path, std::strerror(errno));
+  if (about.st_uid != 0 && about.st_uid != caller && !IsOfKernel(link.get())) {
+    return Unread(Code::kDenied, path,
+                  fmt::format("{} is a symbolic link of uid {}, and only those of root and of uid {} are followed",
+                              name, about.st_uid, caller));
+  }
+  std::array<char, PATH_MAX> text{};
+  const ssize_t size = ::readlinkat(link.get(), "", text.data(), text.size());
+  if (size < 0) return Unread(Code::kIoError, path, std::strerror(errno));
+  return std::string(text.data(), static_cast<size_t>(size));
+}
+
+proto::FileDescriptor StartOf(const std::string& path) {
+  return proto::FileDescriptor(::open(path.starts_with('/') ? "/" : ".", O_PATH | O_DIRECTORY | O_CLOEXEC));
+}
+
+// "a" and "b" of "/a/b". A slash at the end asks for a folder, which its "." is.
+std::vector<std::string> NamesIn(const std::string& path) {
+  std::vector<std::string> names;
+  for (const std::filesystem::path& name : std::filesystem::path(path).relative_path())
+    names.push_back(name.empty() ? "." : name.string());
+  return names;
+}
+
+// What `path` leads to, not opened for reading. It is walked one name at a time, and each is held by a descriptor: who
+// owns a folder may put another link in the place of one that was looked at.
+Result<proto::FileDescriptor> FindHostFile(const std::string& path, uint32_t caller) {
+  proto::FileDescriptor at = StartOf(path);
+  const std::vector<std::string> names = NamesIn(path);
+  std::deque<std::string> rest(names.begin(), names.end());
+  for (int links = 0; at && !rest.empty();) {
+    const std::string name = std::exchange(rest.front(), {});
+    rest.pop_front();
+    proto::FileDescriptor next(::openat(at.get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+    struct stat about{};
+    if (!next || ::fstat(next.get(), &about) != 0) return Unread(Code::kNotFound, path, std::strerror(errno));
+    if (!S_ISLNK(about.st_mode)) {
+      at = std::move(next);
+      continue;
+    }
+    const auto target = ReadLink(next, name, path, caller);
+    if (!target) return std::unexpected(target.error());
+    if (++links > kLinksMax) return Unread(Code::kDenied, path, std::strerror(ELOOP));
+    const std::vector<std::string> names_of_target = NamesIn(*target);
+    rest.insert(rest.begin(), names_of_target.begin(), names_of_target.end());
+    if (target->starts_with('/')) at = StartOf(*target);
+  }
+  if (!at) return Unread(Code::kNotFound, path, std::strerror(errno));
+  return at;
 }
 
 // The user at the other end of a Unix socket that this process has made; none: it is no such socket. gRPC makes its own
@@ -45,13 +112,16 @@ std::optional<uint32_t> PeerOf(int fd) {
 
 }  // namespace
 
-Result<std::string> ReadHostFile(const std::string& path) {
-  const proto::FileDescriptor file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  if (!file && errno == ELOOP) return Unread(Code::kDenied, path, "it is a symbolic link");
-  if (!file) return Unread(Code::kNotFound, path, std::strerror(errno));
+Result<std::string> ReadHostFile(const std::string& path, uint32_t caller) {
+  const auto found = FindHostFile(path, caller);
+  if (!found) return std::unexpected(found.error());
   struct stat about{};
-  if (::fstat(file.get(), &about) != 0) return Unread(Code::kIoError, path, std::strerror(errno));
+  if (::fstat(found->get(), &about) != 0) return Unread(Code::kIoError, path, std::strerror(errno));
   if (!S_ISREG(about.st_mode)) return Unread(Code::kDenied, path, "it is no regular file");
+  // The same file, whatever its name leads to by now.
+  const std::string itself = fmt::format("/proc/self/fd/{}", found->get());
+  const proto::FileDescriptor file(::open(itself.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (!file) return Unread(Code::kNotFound, path, std::strerror(errno));
   std::string text;
   for (std::array<char, 65536> buffer;;) {
     const ssize_t got = ::read(file.get(), buffer.data(), buffer.size());

@@ -1,7 +1,9 @@
 // What tierctl reads of this machine because a daemon names it. Any user may make a socket, answer as a daemon, and
 // name a file that only root may read, a pipe that never ends, or an address: so it is read only where a trusted user's
-// process answers, and no file further than one of settings goes.
+// process answers, no file further than one of settings goes, and no link is followed that another user made.
 #pragma once
+
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -15,9 +17,10 @@ namespace tier::tierctl {
 
 inline constexpr size_t kHostFileBytesMax = size_t{1} << 20;
 
-// The text of a regular file; it never waits. NOT_FOUND: it cannot be opened. DENIED: it is a symbolic
-// link, or no regular file. NO_MEMORY: it is longer than kHostFileBytesMax.
-Result<std::string> ReadHostFile(const std::string& path);
+// The text of a regular file; it never waits. Symbolic links are followed, in any part of the path, that root or the
+// user `caller` made. NOT_FOUND: it cannot be opened. DENIED: a link of another user leads to it, it is no regular
+// file, or links lead round in a circle. NO_MEMORY: it is longer than kHostFileBytesMax.
+Result<std::string> ReadHostFile(const std::string& path, uint32_t caller = ::geteuid());
 
 // The users whose processes listen at the other ends of the Unix sockets that this process has connected, as the kernel
 // says. Sockets that it was started with are not among them.

@@ -164,18 +164,56 @@ TEST_F(HostFiles, ARegularFileIsRead) {
 
 TEST_F(HostFiles, WhatIsNoRegularFileIsRefusedAtOnce) {
   ASSERT_EQ(::mkfifo(At("pipe").c_str(), 0600), 0);
-  std::filesystem::create_symlink(Write("target", "secret"), At("link"));
-  for (const std::string& path : {At("pipe"), std::string("/dev/zero"), directory_.path()}) {
+  std::filesystem::create_symlink("pipe", At("link"));
+  for (const std::string& path : {At("pipe"), At("link"), std::string("/dev/zero"), directory_.path()}) {
     const auto refused = ReadHostFile(path);
     ASSERT_FALSE(refused) << path;
     EXPECT_EQ(refused.error().code, Code::kDenied);
     EXPECT_EQ(refused.error().message, "cannot read " + path + ": it is no regular file");
   }
-  const auto link = ReadHostFile(At("link"));
-  ASSERT_FALSE(link);
-  EXPECT_EQ(link.error().code, Code::kDenied);
-  EXPECT_EQ(link.error().message, "cannot read " + At("link") + ": it is a symbolic link");
   EXPECT_EQ(ReadHostFile(At("none")).error().code, Code::kNotFound);
+  EXPECT_EQ(ReadHostFile("").error().code, Code::kDenied);
+}
+
+// As tools for configuration keep theirs: /etc/tierd/tierd.toml -> ..data/tierd.toml, and ..data -> ..2026.
+TEST_F(HostFiles, LinksOfTheCallerAreFollowed) {
+  std::filesystem::create_directory(At("..2026"));
+  Write("..2026/tierd.toml", "a = 1\n");
+  std::filesystem::create_directory_symlink("..2026", At("..data"));
+  std::filesystem::create_symlink("..data/../..data/tierd.toml", At("tierd.toml"));
+  std::filesystem::create_symlink(At("tierd.toml"), At("absolute"));
+  for (const char* name : {"tierd.toml", "absolute", "..data/tierd.toml"})
+    EXPECT_EQ(ReadHostFile(At(name)), "a = 1\n") << name;
+  EXPECT_TRUE(ReadHostFile("/proc/self/mounts")) << "links of root";
+}
+
+TEST_F(HostFiles, LinksThatLeadNowhereAreRefused) {
+  std::filesystem::create_symlink("round", At("round"));
+  EXPECT_EQ(ReadHostFile(At("round")).error().code, Code::kDenied);
+  EXPECT_THAT(ReadHostFile(At("round")).error().message, HasSubstr("oo many levels of symbolic links"));
+  std::filesystem::create_symlink("none", At("dangling"));
+  EXPECT_EQ(ReadHostFile(At("dangling")).error().code, Code::kNotFound);
+  EXPECT_EQ(ReadHostFile(Write("file", "") + "/").error().code, Code::kNotFound) << "it is no folder";
+}
+
+TEST_F(HostFiles, LinksOfAnotherUserAreRefused) {
+  constexpr uint32_t kOther = 12345;
+  std::filesystem::create_directory(At("folder"));
+  Write("folder/file", "secret");
+  std::filesystem::create_symlink("folder/file", At("link"));
+  std::filesystem::create_directory_symlink("folder", At("way"));
+  for (const char* name : {"link", "way"}) {
+    if (::lchown(At(name).c_str(), kOther, kOther) != 0) GTEST_SKIP() << "needs root, to make a link another user's";
+  }
+  for (const std::string& path : {At("link"), At("way/file")}) {
+    const auto refused = ReadHostFile(path);
+    ASSERT_FALSE(refused) << path;
+    EXPECT_EQ(refused.error().code, Code::kDenied);
+    EXPECT_THAT(refused.error().message,
+                AllOf(HasSubstr("cannot read " + path), HasSubstr("is a symbolic link of uid 12345, and only those of "
+                                                                  "root and of uid 0 are followed")));
+    EXPECT_EQ(ReadHostFile(path, kOther), "secret") << "for that user they are";
+  }
 }
 
 TEST_F(HostFiles, ALongOneIsRefused) {
