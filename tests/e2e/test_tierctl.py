@@ -227,6 +227,20 @@ def test_bash_completes_the_jobs_that_there_are(hostile: launcher.Running) -> No
     assert (done.stdout, done.stderr) == ("hostile\n", "")
 
 
+def test_bash_completes_the_options_of_the_configuration() -> None:
+    if not PROGRAM.exists():
+        pytest.skip("needs a build")
+
+    def offered(verb: str, typed: str) -> list[str]:
+        words = f"COMP_WORDS=(tierctl config {verb} {typed}); COMP_CWORD=3"
+        script = f"source <({PROGRAM} completion bash); {words}; _tierctl; echo ${{COMPREPLY[@]}}"
+        return subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout.split()
+
+    assert offered("set", "log.l") == offered("get", "log.l") == ["log.level"]
+    assert offered("get", "ssd.queue_d") == ["ssd.queue_depth"]
+    assert offered("set", "ssd.queue_d") == [], "it changes only at a restart"
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_can_read_its_completion(shell: str, tmp_path: pathlib.Path) -> None:
     if not PROGRAM.exists() or shutil.which(shell) is None:
@@ -251,6 +265,9 @@ def test_fish_offers_verbs_options_and_jobs(hostile: launcher.Running) -> None:
     assert {"list", "show", "set"} <= set(offered("tierctl job "))
     assert "--limit" in offered("tierctl job set hostile --l")
     assert "hostile" in offered("tierctl job show ")
+    assert offered("tierctl config set log.l") == ["log.level"]
+    assert "ssd.queue_depth" in offered("tierctl config get ssd.")
+    assert "ssd.queue_depth" not in offered("tierctl config set ssd."), "it changes only at a restart"
 
 
 def test_zsh_offers_verbs_and_jobs(hostile: launcher.Running, tmp_path: pathlib.Path) -> None:
@@ -276,3 +293,5 @@ def test_zsh_offers_verbs_and_jobs(hostile: launcher.Running, tmp_path: pathlib.
     assert {"status", "job", "events", "--json"} <= set(offered(""))
     assert {"list", "show", "--socket"} <= set(offered("job", ""))
     assert {"hostile", "--show-token"} <= set(offered("job", "show", ""))
+    assert {"log.level", "ssd.queue_depth"} <= set(offered("config", "get", ""))
+    assert "log.level" in offered("config", "set", "") and "ssd.queue_depth" not in offered("config", "set", "")

@@ -34,6 +34,8 @@ MAY_INCLUDE: dict[str, tuple[str, ...]] = {
     "libclient/": ("proto/",),
     # Tools stand beside both: a client of libtier and libtier-control that may read on-disk formats.
     "tools/": ("proto/", "libclient/", "daemon/base/", "daemon/storage/"),
+    # It completes the names of the daemon's options.
+    "tools/tierctl/": ("proto/", "libclient/", "daemon/base/", "daemon/storage/", "daemon/config/"),
     # Its paths are those of the daemon's configuration.
     "tools/smart/": ("proto/", "daemon/base/", "daemon/storage/", "daemon/config/"),
     "bindings/": ("libclient/",),

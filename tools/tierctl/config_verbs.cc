@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 
 #include <fmt/format.h>
 
+#include "daemon/config/options.h"
 #include "tools/tierctl/ask.h"
 #include "tools/tierctl/connection.h"
 #include "tools/tierctl/message_json.h"
@@ -28,7 +30,23 @@ std::string NoteOn(const v1::DaemonOption& option) {
 
 std::string FileText(const v1::DaemonOption& option) { return option.has_file_value() ? option.file_value() : "-"; }
 
+std::vector<std::string> NamesOf(const std::function<bool(const config::Option&)>& wanted) {
+  std::vector<std::string> names;
+  for (const config::Option& option : config::Options()) {
+    if (wanted(option)) names.emplace_back(option.key);
+  }
+  return names;
+}
+
 }  // namespace
+
+std::vector<std::string> OptionNames() {
+  return NamesOf([](const config::Option&) { return true; });
+}
+
+std::vector<std::string> OptionNamesForSet() {
+  return NamesOf([](const config::Option& option) { return option.change == config::Change::kAtRunTime; });
+}
 
 v1::ListOptionsResponse DifferencesIn(const v1::ListOptionsResponse& answer) {
   v1::ListOptionsResponse differences = answer;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "libclient/control/channel.h"
 #include "tools/tierctl/daemon_options.h"
@@ -14,6 +15,10 @@ int GetConfig(const DaemonOptions& options, const std::string& name);
 // Options that are not as in the file, or not at their defaults. kExitFailure: the file has a mistake.
 int DiffConfig(const DaemonOptions& options);
 int SetConfig(const DaemonOptions& options, const std::string& name, const std::string& value);
+
+// The names of the options that there are; those alone that SetConfig may change.
+std::vector<std::string> OptionNames();
+std::vector<std::string> OptionNamesForSet();
 
 // Of these, the options that DiffConfig shows.
 v1::ListOptionsResponse DifferencesIn(const v1::ListOptionsResponse& answer);

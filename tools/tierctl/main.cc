@@ -398,6 +398,8 @@ class CommandLine {
     }
     command.takes_job = app.get_option_no_throw("job") != nullptr;
     if (app.get_option_no_throw("shell") != nullptr) command.values.assign(std::begin(kShells), std::end(kShells));
+    if (app.get_option_no_throw("option") != nullptr)
+      command.values = app.get_option_no_throw("value") == nullptr ? OptionNames() : OptionNamesForSet();
     commands->push_back(std::move(command));
     for (const CLI::App* child : children) {
       Describe(*child, path.empty() ? child->get_name() : path + " " + child->get_name(), commands);

@@ -13,7 +13,9 @@ namespace tier::tierctl {
 namespace {
 
 const std::vector<CommandWords> kCommands = {
-    {.path = "", .verbs = {{"status", ""}, {"job", ""}}, .options = {{"--json", "it's JSON"}}},
+    {.path = "", .verbs = {{"status", ""}, {"job", ""}, {"config", ""}}, .options = {{"--json", "it's JSON"}}},
+    {.path = "config", .verbs = {{"set", ""}}},
+    {.path = "config set", .options = {{"--json", ""}}, .values = {"log.level", "log.format", "engine.deadline"}},
     {.path = "status", .options = {{"--json", ""}}},
     {.path = "job", .verbs = {{"list", ""}, {"show", "One job"}, {"set", ""}}},
     {.path = "job list"},
@@ -62,6 +64,12 @@ TEST_F(BashCompletion, CompletesNamesOfJobsWhereOneIsMeant) {
   EXPECT_EQ(Offer("job list t", 3), "\n");
 }
 
+TEST_F(BashCompletion, CompletesWhatAnArgumentMayBe) {
+  EXPECT_EQ(Offer("config set lo", 3), "log.level log.format\n");
+  EXPECT_EQ(Offer("config set engine", 3), "engine.deadline\n");
+  EXPECT_EQ(Offer("config lo", 2), "\n");
+}
+
 TEST(Completion, OfZshServesAsAFileOfItsFolderToo) {
   const std::string script = CompletionScript("zsh", kCommands);
   EXPECT_TRUE(script.starts_with("#compdef tierctl\n"));
@@ -74,6 +82,7 @@ TEST(Completion, OfFishQuotesWhatItSays) {
   const std::string script = CompletionScript("fish", kCommands);
   EXPECT_NE(script.find(R"(-l json -d 'it\'s JSON')"), std::string::npos) << script;
   EXPECT_NE(script.find("= \"job\"' -f -a show -d 'One job'"), std::string::npos) << script;
+  EXPECT_NE(script.find("= \"config set\"' -f -a log.level\n"), std::string::npos) << script;
 }
 
 TEST(Completion, KnowsThreeShells) { EXPECT_TRUE(CompletionScript("tcsh", kCommands).empty()); }

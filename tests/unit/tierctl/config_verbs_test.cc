@@ -7,7 +7,9 @@
 namespace tier::tierctl {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 v1::DaemonOption* Add(v1::ListOptionsResponse* answer, const char* name, const char* value, const char* file) {
@@ -17,6 +19,13 @@ v1::DaemonOption* Add(v1::ListOptionsResponse* answer, const char* name, const c
   option->set_default_value("0");
   if (file != nullptr) option->set_file_value(file);
   return option;
+}
+
+TEST(ConfigVerbs, OnlyOptionsThatChangeAtRunTimeAreNamedForSet) {
+  EXPECT_THAT(OptionNames(), Contains("ssd.queue_depth"));
+  EXPECT_THAT(OptionNames(), Contains("log.level"));
+  EXPECT_THAT(OptionNamesForSet(), Contains("log.level"));
+  EXPECT_THAT(OptionNamesForSet(), Not(Contains("ssd.queue_depth")));
 }
 
 TEST(ConfigVerbs, DifferencesAreAllThatIsNotAsInTheFileOrByDefault) {
