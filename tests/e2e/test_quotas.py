@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -104,6 +105,28 @@ def test_guarantees_and_jobs_beyond_a_quota_are_refused_with_its_name(node: laun
     assert said(second) == "ok"
     end(first)
     end(second)
+
+
+@pytest.mark.parametrize(
+    "word, answer",
+    [
+        ("--ram", f"NoMemory .*user {GAMES} may have 0 bytes of RAM"),
+        ("--ssd", f"NoSpace .*user {GAMES} may have 0 bytes on SSD"),
+        ("--jobs", "Denied .*the quota of user 5"),
+    ],
+)
+def test_a_quota_of_zero_is_nothing_at_all_and_unlimited_no_bound(
+    node: launcher.Running, word: str, answer: str
+) -> None:
+    assert admin(node, "quota", "set", "user", "games", word, "0").returncode == 0
+    refused = trainer(node, GAMES, "a", 1)
+    told = said(refused)
+    end(refused)
+    assert re.match(answer, told), told
+    assert admin(node, "quota", "set", "user", "games", word, "unlimited").returncode == 0
+    served = trainer(node, GAMES, "b", 1)
+    assert said(served) == "ok"
+    end(served)
 
 
 def test_only_administrators_change_quotas_and_users_see_their_own(node: launcher.Running) -> None:

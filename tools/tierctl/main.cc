@@ -230,10 +230,10 @@ class CommandLine {
     for (CLI::App* verb : {show, open, set, stalls, remove}) verb->add_option("job", args_.job, kJobHelp)->required();
     for (CLI::App* verb : {open, set}) {
       verb->add_option("--guarantee", args_.guarantee, "RAM that it always gets, such as 16GiB")->type_name("SIZE");
-      verb->add_option("--limit", args_.limit, "RAM that it may never exceed; 0: none")->type_name("SIZE");
+      verb->add_option("--limit", args_.limit, "RAM that it may never exceed; 0: no limit")->type_name("SIZE");
       verb->add_option("--ssd-guarantee", args_.ssd_guarantee, "Space on SSD devices that its tensors may always take")
           ->type_name("SIZE");
-      verb->add_option("--ssd-limit", args_.ssd_limit, "Space on SSD that its tensors may never exceed; 0: none")
+      verb->add_option("--ssd-limit", args_.ssd_limit, "Space on SSD that its tensors may never exceed; 0: no limit")
           ->type_name("SIZE");
     }
     show->add_flag("--show-token", args_.show_token, "Its token too; who has it may join the job");
@@ -328,11 +328,11 @@ class CommandLine {
       verb->add_option("for", args_.quota.level, "default, user or group")->required();
       verb->add_option("name", args_.quota.name, "Of the user or group, or its number");
     }
-    set->add_option("--ram", args_.quota.ram, "RAM of all its jobs, such as 64GiB; 0: none; unlimited")
+    set->add_option("--ram", args_.quota.ram, "RAM of all its jobs, such as 64GiB; 0: it may have none; unlimited")
         ->type_name("SIZE");
     set->add_option("--ssd", args_.quota.ssd, "Tensors of all its jobs, and what they persisted")->type_name("SIZE");
     set->add_option("--guarantee", args_.quota.guarantee, "Guarantees of RAM of all its jobs")->type_name("SIZE");
-    set->add_option("--jobs", args_.quota.jobs, "Open jobs; 0: none; unlimited")->type_name("COUNT");
+    set->add_option("--jobs", args_.quota.jobs, "Open jobs; 0: it may have none; unlimited")->type_name("COUNT");
     Examples(show, {"quota show", "quota show --json | jq '.uses[] | [.uid, .ram.used]'"});
     Examples(list, {"quota list"});
     Examples(set, {"quota set default --ram 64GiB --jobs 8", "quota set group students --guarantee 0",

@@ -143,6 +143,8 @@ std::string HoldersOf(const Tables& tables, const JobState& job, TensorIndex ten
 // What would make room for so many bytes: that depends on whose leases hold it.
 const char* Advice(const Tables& tables, const JobState& job, uint64_t requested_bytes) {
   const bool by_quota = tables.ledger.BoundByQuota(job.entitlement);
+  if (by_quota && requested_bytes > tables.ledger.UserOf(job.entitlement).quota.ram.most)
+    return "have an administrator raise the quota (tierctl quota set)";
   if (by_quota && requested_bytes > tables.ledger.AllowedTo(job.entitlement)) {
     return "close other jobs of this user, or have an administrator raise the quota (tierctl quota set)";
   }

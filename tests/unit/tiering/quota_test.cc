@@ -65,6 +65,34 @@ TEST(Quota, ALoweredOneIsReachedByEvictionAndARaisedOneServesWhoWaits) {
   EXPECT_EQ(world.Wait(second, waiting).code, Code::kOk);
 }
 
+TEST(Quota, OfZeroIsNothingAtAllAndNotAMissingBound) {
+  World world(Roomy());
+  const SessionId no_ram = world.Open({.uid = 7, .quota = Ram(0)});
+  const Answer refused = world.Create(no_ram, 1, 1);
+  EXPECT_EQ(refused.code, Code::kNoMemory);
+  EXPECT_THAT(refused.detail, AllOf(HasSubstr("more than the job can ever have in RAM at once"),
+                                    HasSubstr("user 7 may have 0 bytes of RAM (the quota of user 7, set at run time)"),
+                                    HasSubstr("have an administrator raise the quota"), Not(HasSubstr("close other"))));
+  const SessionId no_ssd = world.Open({.uid = 8, .quota = UserQuota{.ssd = {.most = 0}}});
+  const Answer unstored = world.Create(no_ssd, 1, 1);
+  EXPECT_EQ(unstored.code, Code::kNoSpace);
+  EXPECT_THAT(unstored.detail, HasSubstr("user 8 may have 0 bytes on SSD (option jobs.max_ssd_per_uid)"));
+}
+
+TEST(Quota, LoweredToZeroItLeavesTensorsOnSsdUntilItIsRaised) {
+  World world(Roomy());
+  const JobId job = world.OpenJob({.uid = 7});
+  const SessionId session = world.OpenSession(job);
+  world.PutEach(session, 1, 4, kPiece);
+  world.engine->SetQuota(7, Ram(0));
+  world.Turns(200);
+  EXPECT_EQ(world.Job(job).ram_bytes, 0u);
+  EXPECT_EQ(world.Acquire(session, 1).code, Code::kNoMemory);
+  EXPECT_EQ(world.Create(session, 9, kPiece).code, Code::kNoMemory);
+  world.engine->SetQuota(7, {});
+  EXPECT_EQ(world.CheckEach(session, 1, 4), Code::kOk);
+}
+
 TEST(Quota, AJobWithoutSessionsLeavesItsPartToThoseThatHaveSome) {
   World world(Roomy());
   const JobOptions named{.key = "7/a", .uid = 7, .quota = Ram(16 * kMiB), .named = true};
