@@ -16,6 +16,8 @@ import pytest
 
 import tierd
 
+control = pytest.importorskip("tierd.control")
+
 GAMES = 5  # "games", with the group of that name (60): every Debian has it.
 OTHER = 12345  # A user whom the system does not know.
 
@@ -155,6 +157,53 @@ def test_a_job_that_root_reserves_is_joined_by_its_owner_alone_and_without_a_tok
     mine = [job for job in jobs if job["uid"] == OTHER]
     assert len(mine) == 1 and mine[0]["guarantee_bytes"] == 4 << 20 and mine[0]["session_count"] == 1, jobs
     end(owner)
+
+
+def test_python_reserves_a_job_for_a_user(node: launcher.Running) -> None:
+    with control.connect(node.directory / "admin.sock") as admins, control.connect(node.directory) as users:
+        with pytest.raises(tierd.Denied, match="only an administrator may"):
+            users.open_job("step", uid=OTHER)
+        job = admins.open_job("step", uid=OTHER, guarantee="4MiB")
+        assert (job.uid, job.guarantee_bytes, job.session_count) == (OTHER, 4 << 20, 0)
+        owner = trainer(node, OTHER, "step", 1)
+        assert said(owner) == "ok"
+        (mine,) = [job for job in admins.list_jobs() if job.uid == OTHER]
+        assert (mine.id, mine.session_count) == (job.id, 1)
+        end(owner)
+
+
+def test_python_sets_lists_and_clears_quotas(node: launcher.Running) -> None:
+    with control.connect(node.directory / "admin.sock") as admins, control.connect(node.directory) as users:
+        for refused in (lambda: users.set_quota(user=OTHER, ram="8MiB"), lambda: users.clear_quota(user=OTHER)):
+            with pytest.raises(tierd.Denied, match="only an administrator may"):
+                refused()
+        admins.set_quota(user=OTHER, ram="8MiB", jobs="unlimited")
+        admins.set_quota(group="games", ssd=0)
+        process = trainer(node, OTHER, "a", 1)
+        assert said(process) == "ok"
+        told = admins.quotas()
+        assert {
+            (quota.level, quota.name, quota.at_run_time, quota.ram, quota.ssd, quota.jobs) for quota in told.quotas
+        } == {
+            ("default", "", False, None, None, None),
+            ("group", "games", False, None, None, 1),
+            ("group", str(60), True, None, 0, None),
+            ("user", str(OTHER), True, 8 << 20, None, "unlimited"),
+        }
+        (use,) = [use for use in told.uses if use.uid == OTHER]
+        assert (use.ram.most, use.ram.origin) == (8 << 20, f"the quota of user {OTHER}, set at run time")
+        assert use.ram.used == 1 << 20 and (use.jobs.used, use.jobs.most) == (1, "unlimited")
+        assert users.quotas().quotas == () and [use.uid for use in users.quotas().uses] == [0]
+        admins.clear_quota(user=OTHER)
+        with pytest.raises(tierd.NotFound):
+            admins.clear_quota(user=OTHER)
+        with pytest.raises(tierd.NotFound):
+            admins.set_quota(user="no-such-user-anywhere", ram=0)
+        with pytest.raises(tierd.Invalid, match="above that of RAM"):
+            admins.set_quota(user=OTHER, ram="1MiB", guarantee="2MiB")
+        (use,) = [use for use in admins.quotas().uses if use.uid == OTHER]
+        assert (use.ram.most, use.ram.origin) == ("unlimited", "")
+        end(process)
 
 
 def test_a_reload_takes_over_the_quotas_of_the_file(node: launcher.Running) -> None:

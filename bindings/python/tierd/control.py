@@ -1,4 +1,5 @@
-"""The control channel of the daemon (gRPC service ``tier.v1.ControlService``): jobs, limits, events, drain. No tensors.
+"""The control channel of the daemon (gRPC service ``tier.v1.ControlService``): jobs, limits, quotas, events, drain. No
+tensors.
 
 Needs the extra ``tierd[control]`` (grpcio, protobuf). Messages are made from control.proto's descriptors at run time.
 
@@ -18,11 +19,12 @@ import pathlib
 import socket as sockets
 import types
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 from . import errors, places
 from .library import MODES, PACKAGE
 from .quantity import byte_count
+from .quotas import Quotas, limits, quotas_of, target
 
 try:
     import grpc  # type: ignore[import-untyped]
@@ -32,6 +34,7 @@ except ImportError as missing:  # pragma: no cover
 
 _SERVICE = "tier.v1.ControlService"
 _TENSORS_LISTED = 1000  # Where no other number is asked for, and of one page.
+_UID_NONE = (1 << 32) - 1  # The kernel's "no user".
 _BY_NAME = {kind.name: kind for kind in errors.BY_CODE.values()}
 # Refusals that do not come from tierd itself.
 _BY_STATUS = {
@@ -172,8 +175,19 @@ class Control:
         ssd_guarantee: int | str | None = None,
         ssd_limit: int | str | None = None,
         token: str = "",
+        uid: int | None = None,
     ) -> Job:
-        """Opens a job without a session. Its processes join with the token of the job that is returned."""
+        """Opens a job without a session. Its processes join with the token of the job that is returned. ``guarantee``
+        and ``limit`` are bytes of RAM, ``ssd_guarantee`` and ``ssd_limit`` of SSD; a limit of 0 is none.
+
+        ``uid`` reserves the job for that user, on ``admin.sock`` alone: until the daemon restarts it waits for the
+        user's first run, whose first process joins it in any mode and needs no token. It counts for the user's quotas.
+
+        ``Denied`` where the caller is no administrator and names another ``uid``, or the user's quota of jobs is
+        reached; ``NoMemory`` and ``NoSpace`` where a guarantee cannot be given; ``AlreadyExists`` and ``NotFound`` by
+        ``mode``; ``Invalid`` for a term that is none."""
+        if uid is not None and (isinstance(uid, bool) or not isinstance(uid, int) or not 0 <= uid < _UID_NONE):
+            raise errors.Invalid(f"uid is {uid!r}: the number of a user lies between 0 and {_UID_NONE - 1}")
         if mode not in MODES:
             raise errors.Invalid(f"mode is {mode!r}: one of {', '.join(MODES)}")
         fields = {
@@ -187,6 +201,7 @@ class Control:
             "limit_bytes": byte_count(limit, "limit"),
             "ssd_guarantee_bytes": byte_count(ssd_guarantee, "ssd_guarantee"),
             "ssd_limit_bytes": byte_count(ssd_limit, "ssd_limit"),
+            "uid": uid,
         }
         return _job(self._call("OpenJob", **fields).job)
 
@@ -226,6 +241,36 @@ class Control:
             if len(tensors) >= (limit or _TENSORS_LISTED):
                 break
         return tensors[: limit or _TENSORS_LISTED]
+
+    def quotas(self) -> Quotas:
+        """Returns what users have of RAM, SSD, guarantees and jobs, what they may have, and which quota says so. On
+        ``admin.sock``: all users that have jobs, and every quota; else the caller alone."""
+        return quotas_of(self._call("ListQuotas"))
+
+    def set_quota(
+        self,
+        *,
+        user: str | int | None = None,
+        group: str | int | None = None,
+        ram: int | str | None = None,
+        ssd: int | str | None = None,
+        guarantee: int | str | None = None,
+        jobs: int | Literal["unlimited"] | None = None,
+    ) -> None:
+        """Caps what all jobs of ``user``, of each member of ``group``, or, without both, of every user that no other
+        quota names, may have together. ``ram``, ``ssd`` and ``guarantee`` (of RAM) are bytes, ``jobs`` is a count. 0 is
+        nothing at all, ``"unlimited"`` no bound, ``None`` no change. It holds at once, also for open jobs, comes
+        before what the configuration says, and is kept across restarts. On ``admin.sock`` alone.
+
+        ``Denied`` for others than administrators, and by a daemon that keeps nothing; ``NotFound`` where there is no
+        such user or group; ``Invalid`` for a guarantee above ``ram``, a value out of range, or nothing to change."""
+        self._call("SetQuota", **target(user, group), **limits(ram, ssd, guarantee, jobs))
+
+    def clear_quota(self, *, user: str | int | None = None, group: str | int | None = None) -> None:
+        """What :meth:`set_quota` set for ``user``, for ``group``, or without both by default, is no more: the
+        configuration decides. On ``admin.sock`` alone. ``NotFound`` where nothing was set; ``Denied`` for others than
+        administrators."""
+        self._call("ClearQuota", **target(user, group))
 
     def drain(self, job: str = "", *, timeout: float = 60.0) -> None:
         """Returns when all tensors of the job are on SSD. Without ``job``: all tensors of the daemon, which then
