@@ -32,13 +32,13 @@ from memory_group import Unavailable, memory_group  # noqa: E402
 
 # How long a lease keeps others waiting, in scenes about waits; TierdSlowAcquires tells of more than a second.
 HELD_SECONDS = 1.6
+SHORT_SECONDS = 0.3  # Several times between two evaluations.
 
 
 @dataclasses.dataclass(frozen=True)
 class Scene:
     play: Callable[[Node], Play]
-    # Seconds that a range in the expression keeps the alert behind its cause, and behind the end of it.
-    late: int = 0
+    # Seconds that a range in the expression keeps the alert behind the end of its cause.
     settle: int = 0
     # Seconds without the cause that Prometheus sees before it, for an alert that compares with what is usual.
     usual: int = 2
@@ -328,7 +328,7 @@ def read_once(client: tierd.Client) -> None:
         pass
 
 
-def hold_up(node: Node) -> Iterator[Callable[[], None]]:
+def hold_up(node: Node, seconds: float) -> Iterator[Callable[[], None]]:
     """Three processes wait for one that keeps a lease, again and again."""
     holder, *others = crowd(node, 3)
     ended = threading.Event()
@@ -337,7 +337,7 @@ def hold_up(node: Node) -> Iterator[Callable[[], None]]:
         def once() -> None:
             with holder.lease("layer", write=True, shared=True):
                 reads = [pool.submit(read_once, other) for other in others]
-                ended.wait(HELD_SECONDS)
+                ended.wait(seconds)
             for read in reads:
                 read.result(60)
 
@@ -348,7 +348,7 @@ def hold_up(node: Node) -> Iterator[Callable[[], None]]:
 
 def slow_acquires(node: Node) -> Play:
     node.start()
-    with contextlib.contextmanager(hold_up)(node) as begin:
+    with contextlib.contextmanager(hold_up)(node, HELD_SECONDS) as begin:
         yield
         begin()
         all_of_them, quick = (f"tierd_acquire_wait_seconds_{name}" for name in ("count", 'bucket{le="1"}'))
@@ -359,7 +359,7 @@ def slow_acquires(node: Node) -> Play:
 def job_stalls(node: Node) -> Play:
     node.start()
     stalls = f'tierd_job_stall_seconds_total{{tierd_job="training",uid="{os.getuid()}"}}'
-    with contextlib.contextmanager(hold_up)(node) as begin:
+    with contextlib.contextmanager(hold_up)(node, SHORT_SECONDS) as begin:
         yield
         begin()
         node.wait_figure(stalls)
@@ -398,7 +398,7 @@ SCENES: dict[str, Scene] = {
     "TierdRestarted": Scene(restarted, settle=15),
     "TierdDeviceErrors": Scene(device_errors, settle=15),
     "TierdSlowAcquires": Scene(slow_acquires, settle=10),
-    "TierdJobStalls": Scene(job_stalls, late=5, settle=5),
+    "TierdJobStalls": Scene(job_stalls, settle=5),
     "TierdArenaSaturated": Scene(arena_saturated),
     "TierdSsdNearlyFull": Scene(ssd_nearly_full),
     "TierdHostShort": Scene(host_short),

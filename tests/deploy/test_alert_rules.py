@@ -37,7 +37,8 @@ class Rate:
 class Cause:
     series: dict[str, Level | Rate]
     labels: dict[str, str] = dataclasses.field(default_factory=dict)  # Of the alert, beside instance and severity.
-    settle: int = 0  # Minutes that a range in the expression keeps the alert behind its cause.
+    settle: int = 0  # Minutes that a range in the expression keeps the alert behind the end of its cause,
+    late: int | None = None  # and behind its beginning, where that is something else.
 
 
 DEVICE = 'instance="n", device="0"'
@@ -75,11 +76,12 @@ CAUSES: dict[str, Cause] = {
     ),
     "TierdJobStalls": Cause(
         {
-            f"tierd_job_stall_seconds_total{{{JOB}}}": Rate(1, 15),
+            f"tierd_job_stall_seconds_total{{{JOB}}}": Rate(1, 2 * INTERVAL),  # Both processes, all the time.
             f"tierd_job_sessions{{{JOB}}}": Level(2, 2),
         },
         {"tierd_job": "train", "uid": "1000"},
         settle=5,
+        late=0,
     ),
     "TierdDriveWrites": Cause(
         {
@@ -168,6 +170,7 @@ def test_an_alert_fires_soon_after_its_cause_and_clears_after_it(tmp_path: pathl
     cause, rule = CAUSES[name], alerts()[name]
     waits = minutes(rule.get("for", "0s"))
     two_evaluations = 2 * INTERVAL / 60
+    late = cause.settle if cause.late is None else cause.late
     quiet = 120.0  # Minutes without the cause, longer than every range in the rules.
     ill = waits + cause.settle + 10
     phases = (quiet, ill, cause.settle + 30.0)
@@ -176,9 +179,26 @@ def test_an_alert_fires_soon_after_its_cause_and_clears_after_it(tmp_path: pathl
     checks = [
         firing(name, quiet - 1, None),
         firing(name, quiet + waits - INTERVAL / 60, None),  # Not before its `for`.
-        firing(name, quiet + waits + cause.settle + two_evaluations, labels),
+        firing(name, quiet + waits + late + two_evaluations, labels),
         firing(name, quiet + ill + cause.settle + two_evaluations, None),
     ]
+    promtool_test(tmp_path, [{"interval": f"{INTERVAL}s", "input_series": series, "promql_expr_test": checks}])
+
+
+def test_a_job_that_waits_less_for_a_minute_is_told_of_all_the_same(tmp_path: pathlib.Path) -> None:
+    """It waits two thirds of the time, and each third minute not at all: no ten minutes are without such a one."""
+    scrapes = 60 // INTERVAL  # In a minute.
+    at, values = 0, []
+    for _ in range(8):
+        for rise in (INTERVAL * 2 // 3, INTERVAL * 2 // 3, 0):
+            values += [at + rise * step for step in range(scrapes)]
+            at += rise * scrapes
+    series = [
+        {"series": f"tierd_job_stall_seconds_total{{{JOB}}}", "values": " ".join(map(str, values))},
+        {"series": f"tierd_job_sessions{{{JOB}}}", "values": "1+0x200"},
+    ]
+    labels = {"alertname": "TierdJobStalls", "alertstate": "firing", "instance": "n", "severity": "info"}
+    checks = [firing("TierdJobStalls", 20, {**labels, "tierd_job": "train", "uid": "1000"})]
     promtool_test(tmp_path, [{"interval": f"{INTERVAL}s", "input_series": series, "promql_expr_test": checks}])
 
 
