@@ -45,6 +45,18 @@ void DaemonSide::WakeUp() {
   if (std::exchange(asleep_, false)) loop_.EndSleep();
 }
 
+void DaemonSide::ChangeQuota(uint32_t uid, const UserQuota& quota) {
+  WakeUp();
+  quotas_[uid] = quota;
+  engine_->SetQuota(uid, quota);
+}
+
+Status DaemonSide::OpenJob(JobId job, const JobOptions& options) {
+  JobOptions of_user = options;
+  if (const auto quota = quotas_.find(options.uid); quota != quotas_.end()) of_user.quota = quota->second;
+  return engine_->OpenJob(job, of_user);
+}
+
 void DaemonSide::Attach(SessionId session, uint32_t uid, const session::OpenJobRequest& open, AttachDone done) {
   WakeUp();
   auto region = session::MakeSessionRegion(kEpoch, session);

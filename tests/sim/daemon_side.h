@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,6 +49,8 @@ class DaemonSide final : public EnginePort, public ReplySink, private session::S
   void Detach(SessionId session, const std::string& reason);   // The client's process has ended.
   void GiveWindowBack(SessionId session, WindowIndex window);  // The client has unmapped it.
   void CloseJob(uint64_t job, const std::string& reason, bool purge);
+  // Holds at once, and for jobs that the user opens from now on, as by the daemon's book of quotas.
+  void ChangeQuota(uint32_t uid, const UserQuota& quota);
   // One pass of the engine's loop, unless it sleeps and nothing wakes it. `interrupted`: something that the engine
   // waits for has moved. `may_sleep`: it goes to sleep if there is nothing to do.
   void Pass(bool interrupted, bool may_sleep);
@@ -60,7 +63,7 @@ class DaemonSide final : public EnginePort, public ReplySink, private session::S
   void CheckInvariants() { table_.watch().CheckInvariants(); }
 
   // EnginePort, as the session layer calls it: the engine's own, and the simulation is told.
-  Status OpenJob(JobId job, const JobOptions& options) override { return engine_->OpenJob(job, options); }
+  Status OpenJob(JobId job, const JobOptions& options) override;
   Status SetJob(JobId job, const TermsChange& change) override { return engine_->SetJob(job, change); }
   void SetQuota(uint32_t uid, const UserQuota& quota) override { engine_->SetQuota(uid, quota); }
   uint64_t StorageOf(uint32_t uid) const override { return engine_->StorageOf(uid); }
@@ -154,6 +157,7 @@ class DaemonSide final : public EnginePort, public ReplySink, private session::S
   session::JobService jobs_;
   session::SessionTable table_;
   session::EngineLoop loop_;
+  std::map<uint32_t, UserQuota> quotas_;  // By uid.
   bool asleep_ = false;
   std::optional<base::TimePoint> wake_at_;
 };

@@ -73,6 +73,17 @@ Plan DrawPlan(uint64_t seed) {
   plan.copy_delay_turns_max = static_cast<uint32_t>(chance.Below(8));
   plan.several_sizes = chance.OneIn(2);
   if (chance.OneIn(2)) plan.idle_after_ms = static_cast<uint32_t>(chance.Between(1, 50));
+  if (chance.OneIn(4)) plan.quota_one_in = static_cast<uint32_t>(chance.Between(20, 200));
+  return plan;
+}
+
+Plan QuotaPlan(uint64_t seed) {
+  Plan plan = DrawPlan(seed);
+  Chance chance(~seed);
+  plan.jobs = static_cast<uint32_t>(chance.Between(2, 4));
+  plan.clients = plan.jobs + static_cast<uint32_t>(chance.Below(3));
+  plan.guarantees = chance.OneIn(2);
+  plan.quota_one_in = static_cast<uint32_t>(chance.Between(10, 60));
   return plan;
 }
 

@@ -63,10 +63,13 @@ struct Plan {
   uint32_t stop_one_in = 0;       // Rounds, until a client stops for a while, and answers nothing; 0: never.
   uint32_t reclaim_deadline_ms = 60'000;
   uint32_t idle_after_ms = 60'000;
+  uint32_t quota_one_in = 0;     // Turns, until a user has other quotas; 0: never.
   uint32_t pressure_one_in = 0;  // Turns, until the host has memory for more of the arena, or for less; 0: for all.
 };
 
 Plan DrawPlan(uint64_t seed);
+// The same, with several jobs of users whose quotas change again and again.
+Plan QuotaPlan(uint64_t seed);
 // 65 jobs of one client each over an arena of a few windows.
 Plan CrowdedPlan(uint64_t seed);
 // Tensors of all sizes in a few blocks: free pages are scattered most of the time, and pieces move in RAM.

@@ -25,10 +25,11 @@ INSTANTIATE_TEST_SUITE_P(Seeds, Simulated, ::testing::Range<uint64_t>(1, 241, kS
 class SimulatedAgain : public ::testing::TestWithParam<uint64_t> {};
 
 TEST_P(SimulatedAgain, WhatThisSeedHasFoundIsNotThereAnyMore) {
-  Simulation simulation(DrawPlan(GetParam()));
+  Plan plan = DrawPlan(GetParam());
+  plan.quota_one_in = 0;  // They were found before quotas were drawn.
+  Simulation simulation(plan);
   const Outcome outcome = simulation.Run();
-  ASSERT_FALSE(outcome.finding.has_value())
-      << *outcome.finding << "\nreplay: tier_sim --seed " << GetParam() << " --seeds 1";
+  ASSERT_FALSE(outcome.finding.has_value()) << *outcome.finding << "\nseed " << GetParam() << " without quotas";
 }
 // 1222220031: a free is refused in the turn in which another session frees the tensor with its lease.
 // 926508222: of two replacements by one session the earlier takes the place of the later, which waits under the name.
@@ -75,6 +76,21 @@ TEST(SimulatedHandOver, WindowsGoToOtherJobsWhileWhatLiesInThemMoves) {
   }
   EXPECT_GT(moves, 20u);
   EXPECT_GT(windows, 2u);
+}
+
+TEST(SimulatedQuotas, QuotasChangeWhileJobsRunAndTheBooksBalance) {
+  uint64_t changes = 0;
+  uint64_t refusals = 0;
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    Simulation simulation(QuotaPlan(seed));
+    const Outcome outcome = simulation.Run();
+    ASSERT_FALSE(outcome.finding.has_value())
+        << *outcome.finding << "\nreplay: tier_sim --quotas --seed " << seed << " --seeds 1";
+    changes += outcome.quota_changes;
+    refusals += outcome.quota_refusals;
+  }
+  EXPECT_GT(changes, 400u);
+  EXPECT_GT(refusals, 100u);
 }
 
 TEST(SimulatedPressed, AHostThatRunsShortOfMemoryTakesNoLeaseAndLosesNoByte) {

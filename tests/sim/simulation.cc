@@ -95,6 +95,7 @@ void Simulation::MakeSurroundings() {
             DeviceMishap();
             DeviceMishap();
             HostMishap();
+            QuotaMishap();
             TakeTurn();
           },
       .window_returned = [this](SessionId session, WindowIndex window) { daemon_.GiveWindowBack(session, window); },
@@ -424,6 +425,7 @@ Outcome Simulation::Run() {
     Mishap();
     DeviceMishap();
     HostMishap();
+    QuotaMishap();
     TakeTurn();
   }
   if (!outcome_.finding) WindDown();
@@ -451,6 +453,7 @@ void Simulation::OnTurnEnd() {
 }
 
 void Simulation::OnAnswer(SessionId session, const Reply& reply) {
+  CountQuotaRefusal(reply);
   const auto client = clients_.find(static_cast<uint64_t>(session));
   if (client != clients_.end()) return client->second->OnReply(reply);
   if (!hostiles_.contains(static_cast<uint64_t>(session))) Fail("an answer to a session that is gone");

@@ -33,7 +33,9 @@ struct Outcome {
   uint64_t left_by_moves = 0;    // … and windows that these have emptied.
   uint64_t shortages = 0;        // Times that the arena was above what the host had for it …
   uint64_t paid = 0;             // … and came down to that.
-  std::string codes;             // Of creates and acquires: "OK 12 TIMEOUT 3 ...".
+  uint64_t quota_changes = 0;
+  uint64_t quota_refusals = 0;  // Requests that a quota refused.
+  std::string codes;            // Of creates and acquires: "OK 12 TIMEOUT 3 ...".
 };
 
 class Simulation final : private DaemonEvents {
@@ -86,6 +88,10 @@ class Simulation final : private DaemonEvents {
   void DeviceMishap();
   // The host has memory for another part of the arena.
   void HostMishap();
+  // A user has other quotas.
+  void QuotaMishap();
+  void CheckQuota(uint32_t uid, const QuotaLimit& ram);
+  void CountQuotaRefusal(const Reply& reply);
   void NoteHost();
   void WindDown();
   // No lease, no request, and a host that has no memory: whatever can go goes.

@@ -20,12 +20,14 @@ struct Kind {
   bool scattered = false;
   bool hand_over = false;
   bool pressed = false;
+  bool quotas = false;
 };
 
 Plan PlanOf(const Kind& kind, uint64_t seed) {
   if (kind.hand_over) return tier::tiering::sim::HandOverPlan(seed);
   if (kind.scattered) return tier::tiering::sim::ScatteredPlan(seed);
   if (kind.pressed) return tier::tiering::sim::PressedPlan(seed);
+  if (kind.quotas) return tier::tiering::sim::QuotaPlan(seed);
   return kind.crowded ? tier::tiering::sim::CrowdedPlan(seed) : tier::tiering::sim::DrawPlan(seed);
 }
 
@@ -33,6 +35,7 @@ const char* FlagOf(const Kind& kind) {
   if (kind.hand_over) return " --hand-over";
   if (kind.scattered) return " --scattered";
   if (kind.pressed) return " --pressed";
+  if (kind.quotas) return " --quotas";
   return kind.crowded ? " --crowded" : "";
 }
 
@@ -52,6 +55,7 @@ int main(int argc, char** argv) {
   app.add_flag("--scattered", kind.scattered, "Tensors of all sizes in a few blocks: pieces move in RAM");
   app.add_flag("--hand-over", kind.hand_over, "Jobs with guarantees over a sparse arena: windows are emptied by moves");
   app.add_flag("--pressed", kind.pressed, "A host that runs short of memory again and again");
+  app.add_flag("--quotas", kind.quotas, "Jobs of users whose quotas change again and again");
   app.add_flag("--verbose", verbose, "One line for each seed");
   CLI11_PARSE(app, argc, argv);
 
@@ -72,10 +76,11 @@ int main(int argc, char** argv) {
     if (verbose) {
       fmt::print(
           "{} turns, {} sleeps, {} answered, {} granted, {} killed, {} revoked, {} bytes swapped in, {} moves, {} "
-          "cancelled, {} moves to empty {} windows, {} shortages, {} paid;{}\n",
+          "cancelled, {} moves to empty {} windows, {} shortages, {} paid, {} quotas, {} refused by them;{}\n",
           outcome.turns, outcome.sleeps, outcome.answered, outcome.granted, outcome.killed, outcome.revoked,
           outcome.swapped_in_bytes, outcome.moves, outcome.cancelled_moves, outcome.hand_over_moves,
-          outcome.left_by_moves, outcome.shortages, outcome.paid, outcome.codes);
+          outcome.left_by_moves, outcome.shortages, outcome.paid, outcome.quota_changes, outcome.quota_refusals,
+          outcome.codes);
     }
     if (!outcome.finding) continue;
     fmt::print("seed {}: {}\nreplay: tier_sim --seed {} --seeds 1{}\n", now, *outcome.finding, now, FlagOf(kind));

@@ -13,6 +13,7 @@ namespace tier::tiering {
 namespace {
 
 constexpr uint64_t kCapacity = 1 * kGiB;
+constexpr uint32_t kUids = 4;  // Users are 1 to 3.
 
 struct Model {
   struct Job {
@@ -40,16 +41,20 @@ struct Model {
   }
 };
 
-void Run(uint64_t quota) {
+enum class Quotas : uint8_t { kStay, kChange };
+
+void Run(uint64_t quota, Quotas quotas = Quotas::kStay) {
   StorageLedger ledger;
-  const QuotaLimit limit{.most = quota};
+  std::map<uint32_t, QuotaLimit> limits;
+  for (uint32_t uid = 1; uid < kUids; ++uid) limits[uid] = {.most = quota};
   Model model;
   uint32_t next = 0;
   for (int step = 0; step < 60; ++step) {
-    const auto what = *rc::gen::inRange(0, 10);
+    const auto what = *rc::gen::inRange(0, quotas == Quotas::kChange ? 11 : 10);
     if (what < 2 || model.jobs.empty()) {
-      const Model::Job job{.uid = *rc::gen::inRange(1u, 4u),
+      const Model::Job job{.uid = *rc::gen::inRange(1u, kUids),
                            .terms = {.guarantee_bytes = *rc::gen::inRange<uint64_t>(0, kCapacity / 3)}};
+      const QuotaLimit& limit = limits[job.uid];
       if (!ledger.AdmitGuarantee(job.uid, kNoEntitlement, job.terms.guarantee_bytes, {kCapacity, 0}, limit)) continue;
       ledger.Open(EntitlementIndex{next}, job.uid, job.terms, limit);
       model.jobs.emplace(next++, job);
@@ -70,19 +75,25 @@ void Run(uint64_t quota) {
       job.used -= less;
     } else if (what == 4) {
       const Terms terms{.guarantee_bytes = *rc::gen::inRange<uint64_t>(0, kCapacity / 3)};
-      if (!ledger.AdmitGuarantee(job.uid, index, terms.guarantee_bytes, {kCapacity, 0}, limit)) continue;
+      if (!ledger.AdmitGuarantee(job.uid, index, terms.guarantee_bytes, {kCapacity, 0}, limits[job.uid])) continue;
       ledger.Set(index, terms);
       job.terms = terms;
+    } else if (what == 10) {
+      const bool none = *rc::gen::inRange(0, 4) == 0;
+      limits[job.uid].most = none ? kUnlimited : *rc::gen::inRange<uint64_t>(0, kCapacity);
+      ledger.SetQuota(job.uid, limits[job.uid]);
     } else {
       const uint64_t allowed = ledger.RoomOf(index, {kCapacity, 0}).allowed;
       const uint64_t others = model.Others(at->first);
       RC_ASSERT(others + std::max(allowed, job.claim()) <= kCapacity);
-      RC_ASSERT(allowed >= job.terms.guarantee_bytes);  // No one was admitted into it.
+      // No one was admitted into it; a quota that was lowered may reach into it.
+      RC_ASSERT(allowed >= job.terms.guarantee_bytes || quotas == Quotas::kChange);
       const uint64_t of_user = model.OfUser(job.uid, at->first);
       const uint64_t left = kCapacity - (others - of_user);
       const uint64_t for_user = left - left / 32;
       RC_ASSERT(allowed <= std::max(job.terms.guarantee_bytes, for_user - std::min(for_user, of_user)));
-      RC_ASSERT(model.OfUser(job.uid, at->first) + std::max(allowed, job.claim()) <= quota);
+      RC_ASSERT(allowed == 0 || of_user + allowed <= limits[job.uid].most);
+      RC_ASSERT(of_user + job.claim() <= limits[job.uid].most || quotas == Quotas::kChange);
       const uint64_t asked = *rc::gen::inRange<uint64_t>(0, kCapacity / 4);
       if (job.used + asked > allowed) continue;
       ledger.AddUsed(index, asked);
@@ -95,6 +106,7 @@ void Run(uint64_t quota) {
 
 RC_GTEST_PROP(StorageLedgerProperty, NobodyGetsWhatOthersAreGuaranteed, ()) { Run(kUnlimited); }
 RC_GTEST_PROP(StorageLedgerProperty, NobodyGetsBeyondTheQuotaOfItsUser, ()) { Run(kCapacity / 2); }
+RC_GTEST_PROP(StorageLedgerProperty, NobodyGetsBeyondAQuotaThatChanges, ()) { Run(kUnlimited, Quotas::kChange); }
 
 }  // namespace
 }  // namespace tier::tiering
