@@ -6,8 +6,8 @@
 #include <boost/asio/io_context.hpp>
 
 #include "daemon/config/config.h"
-#include "daemon/engine_posts.h"
 #include "daemon/engine_side.h"
+#include "daemon/session/engine_posts.h"
 #include "daemon/session/listener.h"
 #include "daemon/user_quotas.h"
 
@@ -29,7 +29,7 @@ class ConfigChanges {
 
  private:
   const ConfigChangesParts parts_;
-  EnginePosts posts_;
+  session::EnginePosts posts_;
 };
 
 }  // namespace tier

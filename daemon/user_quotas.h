@@ -10,8 +10,8 @@
 #include <boost/asio/io_context.hpp>
 
 #include "daemon/base/workers.h"
-#include "daemon/engine_posts.h"
 #include "daemon/engine_side.h"
+#include "daemon/session/engine_posts.h"
 
 namespace tier {
 
@@ -35,7 +35,7 @@ class UserQuotas {
 
   boost::asio::io_context& io_;
   EngineSide& engine_;
-  EnginePosts posts_;
+  session::EnginePosts posts_;
   std::unique_ptr<base::Workers> names_;  // One thread, which asks the user database. Null: none was needed yet.
 };
 

@@ -34,8 +34,8 @@ Listener::Listener(const ListenerOptions& options, const ListenerParts& parts)
       parts_(parts),
       listening_(parts.io),
       accept_timer_(parts.io),
-      post_timer_(parts.io),
       unread_timer_(parts.io),
+      posts_(parts.io, parts.mailbox),
       attach_rate_(options.attaches_per_uid_per_second),
       attach_timer_(parts.io),
       unread_(options.unread) {}
@@ -303,25 +303,6 @@ void Listener::CloseAll() {
   blocked_.clear();
   for (const auto& [session, connection] : std::exchange(attached_, {})) connection->Close();
   for (auto& [session, left] : std::exchange(left_, {})) CloseSocket(std::move(left.socket), left.of_client);
-}
-
-void Listener::PostToEngine(std::function<void()> closure) {
-  const bool in_order = late_.empty();
-  late_.push_back(std::move(closure));
-  if (in_order) PostLate();
-}
-
-void Listener::PostLate() {
-  while (!late_.empty()) {
-    if (!parts_.mailbox.TryPost(late_.front())) {
-      post_timer_.expires_after(kPostRetry);
-      post_timer_.async_wait([this](error_code error) {
-        if (!error) PostLate();
-      });
-      return;
-    }
-    late_.pop_front();
-  }
 }
 
 Listener::ConnectionPtr Listener::ConnectionOf(tiering::SessionId session) const {

@@ -12,13 +12,13 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
@@ -28,6 +28,7 @@
 #include "daemon/session/attach_rate.h"
 #include "daemon/session/connection.h"
 #include "daemon/session/engine_page.h"
+#include "daemon/session/engine_posts.h"
 #include "daemon/session/passed_descriptors.h"
 #include "daemon/session/process_end.h"
 #include "daemon/session/session_table.h"
@@ -44,7 +45,6 @@ inline constexpr auto kAcceptRetry = std::chrono::milliseconds(100);  // When no
 // sessions that have ended left some unread.
 inline constexpr auto kUnreadInterval = std::chrono::milliseconds(20);
 inline constexpr auto kLeftInterval = std::chrono::seconds(1);
-inline constexpr auto kPostRetry = std::chrono::milliseconds(1);  // When the mailbox is full.
 
 struct ListenerOptions {
   uint64_t epoch = 0;
@@ -128,9 +128,7 @@ class Listener final : public SessionNotices, private ConnectionOwner {
   void OnAttached(const ConnectionPtr& connection, std::vector<proto::FileDescriptor> for_client,
                   const Result<Attached>& attached);
   void Refuse(const ConnectionPtr& connection, const Error& error);
-  // Runs `closure` on the engine thread, after those posted before it, however full the mailbox is.
-  void PostToEngine(std::function<void()> closure);
-  void PostLate();
+  void PostToEngine(std::function<void()> closure) { posts_.Post(std::move(closure)); }
   void DetachLater(tiering::SessionId session, const std::string& why);
   // The session's connection; null once it is gone.
   ConnectionPtr ConnectionOf(tiering::SessionId session) const;
@@ -148,10 +146,9 @@ class Listener final : public SessionNotices, private ConnectionOwner {
   ListenerParts parts_;
   boost::asio::posix::stream_descriptor listening_;
   boost::asio::steady_timer accept_timer_;
-  boost::asio::steady_timer post_timer_;
   boost::asio::steady_timer unread_timer_;
-  std::deque<std::function<void()>> late_;  // For the engine, when its mailbox was full. A connection has
-  // at most three there (attach, end, detach) and one for each window it was asked for.
+  // A connection has at most three there (attach, end, detach) and one for each window it was asked for.
+  EnginePosts posts_;
   uint64_t last_session_ = 0;
   AttachRate attach_rate_;
   boost::asio::steady_timer attach_timer_;

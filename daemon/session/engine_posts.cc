@@ -1,14 +1,8 @@
-#include "daemon/engine_posts.h"
+#include "daemon/session/engine_posts.h"
 
-#include <chrono>
 #include <utility>
 
-namespace tier {
-namespace {
-
-constexpr auto kMailboxRetry = std::chrono::milliseconds(10);
-
-}  // namespace
+namespace tier::session {
 
 void EnginePosts::Post(std::function<void()> closure) {
   late_.push_back(std::move(closure));
@@ -18,7 +12,7 @@ void EnginePosts::Post(std::function<void()> closure) {
 void EnginePosts::PostLate() {
   for (; !late_.empty(); late_.pop_front()) {
     if (mailbox_.TryPost(late_.front())) continue;
-    timer_.expires_after(kMailboxRetry);
+    timer_.expires_after(kPostRetry);
     timer_.async_wait([this](const boost::system::error_code& error) {
       if (!error) PostLate();
     });
@@ -26,4 +20,4 @@ void EnginePosts::PostLate() {
   }
 }
 
-}  // namespace tier
+}  // namespace tier::session

@@ -1,12 +1,12 @@
 // Closures for an engine whose mailbox is full.
-#include "daemon/engine_posts.h"
+#include "daemon/session/engine_posts.h"
 
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace tier {
+namespace tier::session {
 namespace {
 
 using ::testing::ElementsAre;
@@ -32,4 +32,4 @@ TEST(EnginePosts, AllOfThemRunInTheirOrderOnceThereIsRoom) {
 }
 
 }  // namespace
-}  // namespace tier
+}  // namespace tier::session
