@@ -1,11 +1,12 @@
-// A directory of this test, which goes with it.
+// A directory of this test, and of this user alone, which goes with it.
 #pragma once
 
-#include <cstdlib>
+#include <stdlib.h>
+
+#include <cerrno>
 #include <filesystem>
 #include <string>
-
-#include "daemon/base/check.h"
+#include <system_error>
 
 namespace tier::session::testing {
 
@@ -13,7 +14,8 @@ class TemporaryDirectory {
  public:
   TemporaryDirectory() {
     std::string pattern = (std::filesystem::temp_directory_path() / "tierd-test-XXXXXX").string();
-    TIER_CHECK(::mkdtemp(pattern.data()) != nullptr, "no directory {}", pattern);
+    if (::mkdtemp(pattern.data()) == nullptr)
+      throw std::filesystem::filesystem_error("mkdtemp", pattern, std::error_code(errno, std::generic_category()));
     path_ = pattern;
   }
   ~TemporaryDirectory() {

@@ -1,9 +1,6 @@
 // Paths that --check-config tells to be wrong on this host.
 #include "daemon/host_check.h"
 
-#include <unistd.h>
-
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -14,6 +11,7 @@
 #include "daemon/storage/index_file.h"
 #include "daemon/storage/known_devices.h"
 #include "daemon/storage/ssd_tier.h"
+#include "tests/support/session/temporary_directory.h"
 
 namespace tier {
 namespace {
@@ -25,20 +23,18 @@ using ::testing::HasSubstr;
 class HostCheck : public ::testing::Test {
  protected:
   HostCheck() {
-    char pattern[] = "/tmp/tier-host-check-XXXXXX";
-    directory_ = ::mkdtemp(pattern);
     std::ofstream(directory_ + "/file") << "x";
     paths_ = {.socket_directory = directory_ + "/run", .data_directory = directory_ + "/data"};
     config_.ssd.any_file_system = true;
   }
-  ~HostCheck() override { std::filesystem::remove_all(directory_); }
   std::string Mistake(const std::string& device = {}) {
     if (!device.empty()) config_.ssd.devices = {device};
     const auto checked = CheckHostPaths(config_, paths_);
     return checked ? std::string() : checked.error().message;
   }
 
-  std::string directory_;
+  const session::testing::TemporaryDirectory folder_;
+  const std::string directory_ = folder_.path();
   DaemonPaths paths_;
   config::Config config_ = config::DefaultConfig();
 };

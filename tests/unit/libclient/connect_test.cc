@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/support/session/temporary_directory.h"
 #include "tests/unit/libclient/client_fixture.h"
 
 namespace tier::session_fake {
@@ -26,19 +27,16 @@ int ConnectTo(const std::string& socket, tier_client** client) {
 class DeadSocket {
  public:
   DeadSocket() {
-    char pattern[] = "/tmp/tier-dead-XXXXXX";
-    directory_ = ::mkdtemp(pattern);
     const proto::FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     std::memcpy(address.sun_path, path().data(), path().size());
     EXPECT_EQ(::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
   }
-  ~DeadSocket() { std::filesystem::remove_all(directory_); }
-  std::string path() const { return directory_ + "/tierd.sock"; }
+  std::string path() const { return directory_.path() + "/tierd.sock"; }
 
  private:
-  std::string directory_;
+  session::testing::TemporaryDirectory directory_;
 };
 
 TEST(Connect, NamesTheSocketAndTheWayToStartADaemon) {

@@ -7,11 +7,11 @@
 
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <thread>
 
 #include "libclient/abi/handle.h"
+#include "tests/support/session/temporary_directory.h"
 #include "tests/unit/libclient/client_fixture.h"
 
 namespace tier::session_fake {
@@ -117,9 +117,8 @@ TEST(Greeting, ADaemonThatSaysNothingIsATimeout) {
 // A stopped daemon's listening socket, once as many wait as it was made for.
 TEST(Greeting, ADaemonThatAcceptsNobodyIsATimeout) {
   const proto::FileDescriptor listening(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  char directory[] = "/tmp/tier-full-XXXXXX";
-  ASSERT_NE(::mkdtemp(directory), nullptr);
-  const std::string path = std::string(directory) + "/tierd.sock";
+  const session::testing::TemporaryDirectory directory;
+  const std::string path = directory.path() + "/tierd.sock";
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, path.data(), path.size());
@@ -131,7 +130,6 @@ TEST(Greeting, ADaemonThatAcceptsNobodyIsATimeout) {
     before.emplace_back(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   } while (::connect(before.back().get(), name, sizeof address) == 0);
   const auto attached = link::Attach({.sockets = {path}, .timeout = milliseconds(1)});
-  std::filesystem::remove_all(directory);
   ASSERT_FALSE(attached);
   EXPECT_EQ(attached.error().code, Code::kTimeout);
   EXPECT_THAT(attached.error().message, HasSubstr("takes no connection"));

@@ -1,12 +1,12 @@
 #include "libclient/link/numa_node.h"
 
-#include <stdlib.h>
-
 #include <filesystem>
 #include <fstream>
 #include <initializer_list>
 
 #include <gtest/gtest.h>
+
+#include "tests/support/session/temporary_directory.h"
 
 namespace tier::link {
 namespace {
@@ -15,15 +15,11 @@ namespace {
 class NumaNode : public testing::Test {
  protected:
   NumaNode() {
-    std::string name = (std::filesystem::temp_directory_path() / "tier-sysfs-XXXXXX").string();
-    EXPECT_NE(::mkdtemp(name.data()), nullptr);
-    root_ = name;
     Write("devices/system/node/online", "0-1\n");
     Write("devices/system/node/node0/cpulist", "0,2\n");
     Write("devices/system/node/node1/cpulist", "1,3\n");
     Write("bus/pci/devices/0000:3b:00.0/numa_node", "1\n");
   }
-  ~NumaNode() override { std::filesystem::remove_all(root_); }
 
   void Write(const std::string& path, const std::string& text) const {
     std::filesystem::create_directories((root_ / path).parent_path());
@@ -35,7 +31,8 @@ class NumaNode : public testing::Test {
     return NodeOf(place, root_.string());
   }
 
-  std::filesystem::path root_;
+  const session::testing::TemporaryDirectory folder_;
+  const std::filesystem::path root_ = folder_.path();
 };
 
 TEST_F(NumaNode, IsThatOfAllProcessors) {

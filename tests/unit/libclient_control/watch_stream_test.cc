@@ -3,11 +3,12 @@
 
 #include <unistd.h>
 
-#include <filesystem>
 #include <memory>
 #include <string>
 
 #include <gtest/gtest.h>
+
+#include "tests/support/session/temporary_directory.h"
 
 namespace tier::control_client {
 namespace {
@@ -33,22 +34,17 @@ class EventService final : public v1::ControlService::Service {
 class WatchStreamTest : public ::testing::Test {
  protected:
   WatchStreamTest() {
-    char pattern[] = "/tmp/tier-watch-XXXXXX";
-    directory_ = ::mkdtemp(pattern);
-    const std::string path = directory_ + "/control.sock";
+    const std::string path = directory_.path() + "/control.sock";
     grpc::ServerBuilder builder;
     builder.AddListeningPort("unix:" + path, grpc::InsecureServerCredentials());
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
     channel_ = std::move(Channel::Connect(path.c_str(), nullptr).value());
   }
-  ~WatchStreamTest() override {
-    server_->Shutdown();
-    std::filesystem::remove_all(directory_);
-  }
+  ~WatchStreamTest() override { server_->Shutdown(); }
   static Result<v1::Event> Next(WatchStream& stream) { return stream.Next(std::chrono::seconds(20)); }
 
-  std::string directory_;
+  const session::testing::TemporaryDirectory directory_;
   EventService service_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Channel> channel_;

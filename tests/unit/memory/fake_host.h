@@ -1,8 +1,6 @@
 // A /proc and /sys of the test's own, in a temporary folder.
 #pragma once
 
-#include <stdlib.h>
-
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -11,20 +9,12 @@
 #include <gtest/gtest.h>
 
 #include "proto/units.h"
+#include "tests/support/session/temporary_directory.h"
 
 namespace tier::memory {
 
 class FakeHost {
  public:
-  FakeHost() {
-    std::string name = (std::filesystem::temp_directory_path() / "tier-host-XXXXXX").string();
-    EXPECT_NE(::mkdtemp(name.data()), nullptr);
-    root_ = name;
-  }
-  ~FakeHost() { std::filesystem::remove_all(root_); }
-  FakeHost(const FakeHost&) = delete;
-  FakeHost& operator=(const FakeHost&) = delete;
-
   std::string root() const { return root_.string(); }
   void Write(const std::string& path, const std::string& text) const {
     const auto file = root_ / path;
@@ -51,7 +41,8 @@ class FakeHost {
   }
 
  private:
-  std::filesystem::path root_;
+  const session::testing::TemporaryDirectory folder_;
+  const std::filesystem::path root_ = folder_.path();
 };
 
 }  // namespace tier::memory

@@ -4,12 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "tests/support/session/temporary_directory.h"
 
 namespace tier::proto {
 namespace {
@@ -30,18 +31,14 @@ TEST(SocketPlaces, RootTrustsNoDirectoryInTmp) {
 
 class UserDirectory : public ::testing::Test {
  protected:
-  UserDirectory() {
-    char pattern[] = "/tmp/tier-places-XXXXXX";  // mkdtemp gives it to this user alone.
-    path_ = ::mkdtemp(pattern);
-  }
-  ~UserDirectory() override { std::filesystem::remove_all(path_); }
   Error Refusal(const std::string& path, uint32_t uid = ::geteuid()) {
     const Status checked = CheckUserDirectory(path, uid);
     EXPECT_FALSE(checked);
     return checked ? Error{} : checked.error();
   }
 
-  std::string path_;
+  const session::testing::TemporaryDirectory folder_;  // Of this user alone.
+  const std::string path_ = folder_.path();
 };
 
 TEST_F(UserDirectory, OfItsUserAloneIsTrusted) { EXPECT_TRUE(CheckUserDirectory(path_, ::geteuid())); }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "daemon/session/job_registry.h"
+#include "tests/support/session/job_registry_fixture.h"
 
 namespace tier::session {
 namespace {
@@ -10,41 +11,10 @@ namespace {
 using proto::OpenMode;
 using ::testing::HasSubstr;
 
-class CountingTokens final : public TokenSource {
- public:
-  uint64_t Random() override { return ++last_ * 0x9e3779b97f4a7c15; }
-
- private:
-  uint64_t last_ = 0;
-};
-
 constexpr uint32_t kAlice = 1000;
 constexpr uint32_t kBob = 1001;
-constexpr base::TimePoint kStart{std::chrono::seconds(1000)};
 
-class JobRegistryTest : public ::testing::Test {
- protected:
-  // Admit and Commit in one: the engine agrees to everything.
-  Result<Job> Open(uint32_t uid, OpenJobRequest request, bool with_session = true) {
-    EXPECT_TRUE(ValidateOpenJob(request));
-    auto admission = registry_.Admit(uid, request, now_);
-    if (!admission) return std::unexpected(admission.error());
-    last_created_ = admission->created;
-    std::optional<tiering::SessionId> session;
-    if (with_session) session = static_cast<tiering::SessionId>(++last_session_);
-    return registry_.Commit(*admission, request, session, now_);
-  }
-  Code Refusal(uint32_t uid, const OpenJobRequest& request) {
-    const auto opened = Open(uid, request);
-    return opened ? Code::kOk : opened.error().code;
-  }
-
-  CountingTokens tokens_;
-  JobRegistry registry_{{.jobs_per_uid_max = 3}, tokens_};
-  base::TimePoint now_ = kStart;
-  uint64_t last_session_ = 0;
-  bool last_created_ = false;
-};
+using JobRegistryTest = testing::JobRegistryFixture;
 
 TEST_F(JobRegistryTest, AttachCreatesThenJoinsWithTheToken) {
   const Job first = Open(kAlice, {.name = "train"}).value();

@@ -27,6 +27,7 @@
 #include "daemon/session/service_manager.h"
 #include "tests/support/proto/thread_shortage.h"
 #include "tests/support/session/hostile_descriptor.h"
+#include "tests/support/session/temporary_directory.h"
 
 namespace tier::session {
 namespace {
@@ -36,14 +37,10 @@ using ::testing::HasSubstr;
 
 class Scratch {
  public:
-  Scratch() : path_((std::filesystem::temp_directory_path() / "tier-process-XXXXXX").string()) {
-    EXPECT_NE(::mkdtemp(path_.data()), nullptr);
-  }
-  ~Scratch() { std::filesystem::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  std::string operator/(const std::string& name) const { return directory_.path() + "/" + name; }
 
  private:
-  std::string path_;
+  testing::TemporaryDirectory directory_;
 };
 
 TEST(InstanceLock, IsTakenOnceAndNamesItsHolder) {

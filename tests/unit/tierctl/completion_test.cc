@@ -1,13 +1,13 @@
 #include "tools/tierctl/completion.h"
 
-#include <unistd.h>
-
 #include <array>
 #include <cstdio>
 #include <fstream>
 #include <memory>
 
 #include <gtest/gtest.h>
+
+#include "tests/support/session/temporary_directory.h"
 
 namespace tier::tierctl {
 namespace {
@@ -32,21 +32,14 @@ std::string RunBash(const std::string& script) {
 
 class BashCompletion : public ::testing::Test {
  protected:
-  BashCompletion() {
-    char path[] = "/tmp/tier-completion-XXXXXX";
-    const int fd = ::mkstemp(path);
-    EXPECT_GE(fd, 0);
-    ::close(fd);
-    path_ = path;
-    std::ofstream(path_) << CompletionScript("bash", kCommands);
-  }
-  ~BashCompletion() override { ::remove(path_.c_str()); }
+  BashCompletion() { std::ofstream(path_) << CompletionScript("bash", kCommands); }
   // What is offered for the last of these words, with a tierctl that knows two jobs.
   std::string Offer(const std::string& words, int at) {
     return RunBash("source " + path_ + "; tierctl() { echo train; echo 1001/train; }; COMP_WORDS=(tierctl " + words +
                    "); COMP_CWORD=" + std::to_string(at) + "; _tierctl; echo ${COMPREPLY[@]}");
   }
-  std::string path_;
+  const session::testing::TemporaryDirectory folder_;
+  const std::string path_ = folder_.path() + "/completion";
 };
 
 TEST_F(BashCompletion, CompletesNounsVerbsAndTheirOptions) {

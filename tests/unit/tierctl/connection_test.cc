@@ -9,12 +9,12 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "proto/mapping.h"
+#include "tests/support/session/temporary_directory.h"
 #include "tools/tierctl/output.h"
 
 namespace tier::tierctl {
@@ -38,13 +38,8 @@ class StatusService final : public v1::ControlService::Service {
 
 class ConnectionTest : public ::testing::Test {
  protected:
-  ConnectionTest() {
-    char pattern[] = "/tmp/tier-connection-XXXXXX";
-    directory_ = ::mkdtemp(pattern);
-  }
   ~ConnectionTest() override {
     if (server_ != nullptr) server_->Shutdown();
-    std::filesystem::remove_all(directory_);
   }
   // A socket that somebody listens on and nobody answers; closed, what a killed daemon leaves behind.
   proto::FileDescriptor Listen(const std::string& path) {
@@ -71,7 +66,8 @@ class ConnectionTest : public ::testing::Test {
     return channel ? Error{} : channel.error();
   }
 
-  std::string directory_;
+  const session::testing::TemporaryDirectory folder_;
+  const std::string directory_ = folder_.path();
   StatusService service_;
   std::unique_ptr<grpc::Server> server_;
 };

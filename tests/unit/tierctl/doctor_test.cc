@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/session/temporary_directory.h"
 #include "tools/tierctl/connection.h"
 
 namespace tier::tierctl {
@@ -22,8 +23,6 @@ constexpr uint64_t kGiB = uint64_t{1} << 30;
 class DoctorTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    char pattern[] = "/tmp/tier-doctor-XXXXXX";
-    root_ = ::mkdtemp(pattern);
     Write("/proc/meminfo", "MemTotal: 67108864 kB\nMemAvailable: 60000000 kB\nHugePages_Total: 8\nHugePages_Free: 8\n");
     Write("/proc/sys/kernel/io_uring_disabled", "0\n");
     Write("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "always within_size [advise] never deny force\n");
@@ -40,7 +39,6 @@ class DoctorTest : public ::testing::Test {
     machine_.owner = [](const std::string&) { return std::nullopt; };
     SetFree(500 * kGiB);
   }
-  void TearDown() override { std::filesystem::remove_all(root_); }
   void Write(const std::string& path, const std::string& text) {
     std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
     std::ofstream(root_ + path) << text;
@@ -68,7 +66,8 @@ class DoctorTest : public ::testing::Test {
     return {};
   }
 
-  std::string root_;
+  const session::testing::TemporaryDirectory folder_;
+  const std::string root_ = folder_.path();
   Machine machine_;
 };
 

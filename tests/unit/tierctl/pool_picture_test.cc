@@ -1,15 +1,16 @@
 // The picture of the pool from given figures: as text, narrow and wide, in colour and without, and as SVG.
+
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/session/temporary_directory.h"
 #include "tools/tierctl/pool_text.h"
 #include "tools/tierctl/pool_verbs.h"
 
@@ -284,8 +285,8 @@ TEST(UnicodeWanted, ByTheFirstLocaleThatIsSet) {
 }
 
 TEST(WriteTextFile, NamesTheFileAndTheReason) {
-  const std::string folder = ::testing::TempDir() + "pool_picture_test." + std::to_string(::getpid());
-  std::filesystem::create_directory(folder);
+  const session::testing::TemporaryDirectory directory;
+  const std::string& folder = directory.path();
   ASSERT_TRUE(WriteTextFile(folder + "/a.svg", "<svg/>"));
   std::ifstream file(folder + "/a.svg");
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "<svg/>");
@@ -294,7 +295,6 @@ TEST(WriteTextFile, NamesTheFileAndTheReason) {
   EXPECT_EQ(missing.error().code, Code::kIoError);
   EXPECT_EQ(missing.error().message, "cannot write " + folder + "/no/a.svg: No such file or directory");
   EXPECT_THAT(WriteTextFile("/dev/full", "<svg/>").error().message, HasSubstr("No space left on device"));
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace
