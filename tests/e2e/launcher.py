@@ -116,13 +116,26 @@ def wait_for(what: str, holds: Callable[[], bool], seconds: float = 30) -> None:
         assert time.monotonic() < end, f"not within {seconds:g} s: {what}"
 
 
-def tierctl(daemon: Running, *words: str) -> str:
-    """What it prints for these words. It must succeed."""
+def need_tierctl() -> pathlib.Path:
+    """Its program; skips without one."""
     program = BUILD / "tools/tierctl/tierctl"
     if not program.exists():
         pytest.skip(f"needs a build: {program} is not there")
-    result = subprocess.run(
-        [program, *words], capture_output=True, text=True, env=environment(TIERD_SOCKET=daemon.socket), timeout=30
-    )
+    return program
+
+
+def run_tierctl(
+    daemon: Running | str | os.PathLike[str], *words: object, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """tierctl with these words, asking this daemon: by its usual socket, or by one that is named in place of it.
+    `options` are those of `subprocess.run`."""
+    at = daemon.directory if isinstance(daemon, Running) else daemon
+    command = [str(need_tierctl()), "--socket", str(at), *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
+
+
+def tierctl(daemon: Running, *words: object) -> str:
+    """What it prints for these words. It must succeed."""
+    result = run_tierctl(daemon, *words)
     assert result.returncode == 0, result.stderr
     return result.stdout

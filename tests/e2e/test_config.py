@@ -82,11 +82,7 @@ def loaded(daemon: launcher.Running) -> Iterator[list[Load]]:
 
 
 def tierctl(daemon: launcher.Running, *words: str, socket: str = "admin.sock") -> subprocess.CompletedProcess[str]:
-    program = launcher.BUILD / "tools/tierctl/tierctl"
-    if not program.exists():
-        pytest.skip(f"needs a build: {program} is not there")
-    command = [str(program), "--socket", f"{daemon.directory}/{socket}", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return launcher.run_tierctl(daemon.directory / socket, *words)
 
 
 def options(daemon: launcher.Running, socket: str = "admin.sock") -> dict[str, dict[str, Any]]:

@@ -71,9 +71,7 @@ def test_a_jobs_ssd_space_is_guaranteed_limited_and_shown(daemon: launcher.Runni
                 client.put(number, bytes(2 << 20))
             with pytest.raises(tierd.NoSpace, match="by its limit; .*tierctl job set --ssd-limit"):
                 client.put("one more", b"byte")
-            tierctl = str(launcher.BUILD / "tools/tierctl/tierctl")
-            words = [tierctl, "job", "set", "space", "--ssd-limit", "12MiB", "--socket", str(daemon.directory)]
-            shown = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+            shown = launcher.tierctl(daemon, "job", "set", "space", "--ssd-limit", "12MiB")
             assert "8.00 MiB in tensors, SSD guarantee 4.00 MiB, SSD limit 12.0 MiB" in " ".join(shown.split()), shown
             client.put("one more", b"byte")
             with pytest.raises(tierd.Invalid, match="an SSD limit of 3 MiB is below the guarantee of 4 MiB"):

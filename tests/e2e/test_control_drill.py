@@ -39,38 +39,25 @@ def test_a_c_launcher_steers_a_job_while_it_swaps(own_daemon: launcher.Running) 
         assert step in result.stdout
 
 
-def need_tierctl() -> pathlib.Path:
-    program = launcher.BUILD / "tools/tierctl/tierctl"
-    if not program.exists():
-        pytest.skip(f"needs a build: {program} is not there")
-    return program
-
-
 def test_tierctl_finds_the_same_daemon(own_daemon: launcher.Running) -> None:
-    program = need_tierctl()
+    program = launcher.need_tierctl()
     environment = dict(os.environ, TIERD_SOCKET=own_daemon.socket)
     status = subprocess.run([program, "status"], capture_output=True, text=True, env=environment, timeout=30)
     assert status.returncode == 0, status.stderr
     assert "tierd" in status.stdout and "arena" in status.stdout
-    devices = subprocess.run([program, "device", "list"], capture_output=True, text=True, env=environment, timeout=30)
+    devices = launcher.run_tierctl(own_daemon, "device", "list")
     assert "ERRORS  CORRUPT  WINDOW FAULTS" in devices.stdout, devices.stderr
-    listed = subprocess.run(
-        [program, "device", "list", "--json"], capture_output=True, text=True, env=environment, timeout=30
-    )
+    listed = launcher.run_tierctl(own_daemon, "device", "list", "--json")
     (device,) = json.loads(listed.stdout)["devices"]
     assert [device[f"{name}_total"] for name in ("errors", "corrupt", "window_faults")] == [0, 0, 0]
-    missing = subprocess.run(
-        [program, "job", "show", "absent"], capture_output=True, text=True, env=environment, timeout=30
-    )
+    missing = launcher.run_tierctl(own_daemon, "job", "show", "absent")
     assert missing.returncode == 3, missing.stderr
 
 
 def test_what_a_closed_job_persisted_is_listed_and_removed(own_daemon: launcher.Running) -> None:
-    program = need_tierctl()
 
     def tierctl(*words: str) -> subprocess.CompletedProcess[str]:
-        environment = dict(os.environ, TIERD_SOCKET=own_daemon.socket)
-        return subprocess.run([program, "job", *words], capture_output=True, text=True, env=environment, timeout=30)
+        return launcher.run_tierctl(own_daemon, "job", *words)
 
     with tierd.connect(job="finished", socket=own_daemon.socket, named=True) as client:
         client.put("weights", bytes(5 << 20))
@@ -92,13 +79,8 @@ def test_what_a_closed_job_persisted_is_listed_and_removed(own_daemon: launcher.
 
 
 def test_a_job_that_is_resumed_has_the_terms_that_an_operator_gave_it(own_daemon: launcher.Running) -> None:
-    program = need_tierctl()
-
     def tierctl(*words: str) -> str:
-        environment = dict(os.environ, TIERD_SOCKET=own_daemon.socket)
-        told = subprocess.run([program, "job", *words], capture_output=True, text=True, env=environment, timeout=30)
-        assert told.returncode == 0, told.stderr
-        return told.stdout
+        return launcher.tierctl(own_daemon, "job", *words)
 
     given = {"guarantee": 4 << 20, "limit": 24 << 20, "ssd_guarantee": 16 << 20, "ssd_limit": 64 << 20}
     words = [word for name, size in given.items() for word in (f"--{name.replace('_', '-')}", str(size))]
@@ -114,7 +96,7 @@ def test_a_job_that_is_resumed_has_the_terms_that_an_operator_gave_it(own_daemon
 
 
 def test_tierctl_without_a_daemon_says_what_it_tried(socket_folder: pathlib.Path) -> None:
-    program = need_tierctl()
+    program = launcher.need_tierctl()
     environment = dict(os.environ, TIERD_SOCKET=str(socket_folder / "tierd.sock"))
     result = subprocess.run([program, "status"], capture_output=True, text=True, env=environment, timeout=30)
     assert result.returncode == 4

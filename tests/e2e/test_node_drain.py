@@ -5,18 +5,11 @@ from __future__ import annotations
 import concurrent.futures
 import json
 import os
-import pathlib
-import subprocess
 
 import launcher
 import pytest
 import tierd
-
-
-def tierctl(daemon: launcher.Running, *words: str) -> subprocess.CompletedProcess[str]:
-    program = launcher.BUILD / "tools/tierctl/tierctl"
-    command = [str(program), "--socket", str(pathlib.Path(daemon.socket).parent), *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+from launcher import run_tierctl as tierctl
 
 
 def test_a_drained_node_lets_jobs_go_on_and_takes_none(own_daemon: launcher.Running) -> None:
@@ -61,10 +54,6 @@ def test_a_drain_that_waits_returns_when_the_last_process_has_left(own_daemon: l
 
 
 def test_undrain_is_for_administrators_and_needs_no_drain(own_daemon: launcher.Running) -> None:
-    control = str(pathlib.Path(own_daemon.socket).parent / "control.sock")
-    program = launcher.BUILD / "tools/tierctl/tierctl"
-    refused = subprocess.run(
-        [str(program), "--socket", control, "undrain"], capture_output=True, text=True, timeout=60, check=False
-    )
+    refused = tierctl(own_daemon.directory / "control.sock", "undrain")
     assert refused.returncode == 5 and "only an administrator" in refused.stderr, refused.stderr
     assert tierctl(own_daemon, "undrain").returncode == 0

@@ -31,8 +31,7 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
 def tierctl(daemon: launcher.Running, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """`tierctl pool map` with these words, of this daemon."""
-    command = [str(launcher.BUILD / "tools/tierctl/tierctl"), "pool", "map", *words, "--socket", str(daemon.directory)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, **options)
+    return launcher.run_tierctl(daemon, "pool", "map", *words, **options)
 
 
 def pool_of(daemon: launcher.Running, **options: Any) -> Any:
@@ -114,7 +113,7 @@ def shown_on_terminal(daemon: launcher.Running, width: int, environment: dict[st
     """What `tierctl pool map` writes to a terminal of so many columns."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
-    command = [str(launcher.BUILD / "tools/tierctl/tierctl"), "pool", "map", "--socket", str(daemon.directory)]
+    command = [launcher.need_tierctl(), "pool", "map", "--socket", daemon.directory]
     child = subprocess.Popen(command, stdout=theirs, env=environment)
     os.close(theirs)
     text = b""

@@ -66,8 +66,7 @@ def end(process: subprocess.Popen[str]) -> None:
 def admin(
     node: launcher.Running, *words: str, socket: str = "admin.sock", uid: int = 0
 ) -> subprocess.CompletedProcess[str]:
-    command = [str(launcher.BUILD / "tools/tierctl/tierctl"), "--socket", f"{node.directory}/{socket}", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, user=uid, cwd="/")
+    return launcher.run_tierctl(node.directory / socket, *words, user=uid, cwd="/")
 
 
 def uses(node: launcher.Running) -> dict[int, dict[str, dict[str, object]]]:

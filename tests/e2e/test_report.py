@@ -14,11 +14,9 @@ import tempfile
 from typing import Any
 
 import launcher
-import pytest
 
 import tierd
 
-PROGRAM = launcher.BUILD / "tools/tierctl/tierctl"
 FILES = {
     "README.txt", "version.json", "status.json", "devices.json", "config-running.json", "config-file.toml", "jobs.json",
     "stalls.json", "pool.json", "quotas.json", "events.json", "metrics.txt", "doctor.json", "kernel/version",
@@ -31,10 +29,7 @@ PLAIN: dict[str, Any] = {"cwd": "/", "user": OTHER, "group": OTHER, "extra_group
 
 
 def report(socket: pathlib.Path, path: pathlib.Path, **options: Any) -> subprocess.CompletedProcess[str]:
-    if not PROGRAM.exists():
-        pytest.skip(f"needs a build: {PROGRAM} is not there")
-    command = [str(PROGRAM), "--socket", str(socket), "report", "-o", str(path)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
+    return launcher.run_tierctl(socket, "report", "-o", path, **options)
 
 
 def unpacked(path: pathlib.Path) -> dict[str, bytes]:

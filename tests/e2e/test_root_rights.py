@@ -40,9 +40,7 @@ sys.stdin.read()"""
 
 def run(daemon: launcher.Running, socket: str, *words: str) -> subprocess.CompletedProcess[str]:
     """tierctl as root, by one socket of this daemon."""
-    tierctl = str(launcher.BUILD / "tools/tierctl/tierctl")
-    command = [tierctl, "--socket", f"{daemon.directory}/{socket}", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return launcher.run_tierctl(daemon.directory / socket, *words)
 
 
 def test_root_sees_other_users_jobs_by_the_admin_socket_alone(others_job: launcher.Running) -> None:

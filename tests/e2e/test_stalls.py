@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import subprocess
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -78,10 +77,8 @@ def test_who_waits_for_a_lease_is_seen_while_it_waits(node: launcher.Running) ->
 
 def test_other_users_do_not_see_them(node: launcher.Running) -> None:
     launcher.need_user(OTHER)
-    program = launcher.BUILD / "tools/tierctl/tierctl"
     with tierd.connect(job="mine", socket=node.socket):
-        asked = subprocess.run(
-            [str(program), "--socket", f"{node.directory}/control.sock", "job", "stalls", "mine"],
-            capture_output=True, text=True, timeout=60, user=OTHER, group=OTHER, extra_groups=[], cwd="/",
-        )  # fmt: skip
+        asked = launcher.run_tierctl(
+            node.directory / "control.sock", "job", "stalls", "mine", user=OTHER, group=OTHER, extra_groups=[], cwd="/"
+        )
         assert asked.returncode == 3 and "NOT_FOUND" in asked.stderr, asked

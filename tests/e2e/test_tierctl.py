@@ -52,12 +52,7 @@ def hostile() -> Iterator[launcher.Running]:
 
 
 def run(daemon: launcher.Running, *words: object, **options: object) -> subprocess.CompletedProcess[str]:
-    if not PROGRAM.exists():
-        pytest.skip(f"needs a build: {PROGRAM} is not there")
-    command = [str(PROGRAM), *map(str, words), "--socket", str(daemon.directory)]
-    return subprocess.run(  # type: ignore[call-overload,no-any-return]
-        command, capture_output=True, text=True, timeout=60, **options
-    )
+    return launcher.run_tierctl(daemon, *words, **options)
 
 
 def is_visible(text: str) -> bool:

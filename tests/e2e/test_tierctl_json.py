@@ -32,8 +32,7 @@ def busy() -> Iterator[dict[str, Any]]:
     documents: dict[str, Any] = {}
 
     def ask(verb: str, *words: object) -> None:
-        command = [str(PROGRAM), "--socket", str(running.directory), "--json", *map(str, words)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = launcher.run_tierctl(running, "--json", *words)
         assert done.returncode in (0, 1, 6) and done.stdout, (verb, done.stderr)
         documents[verb] = json.loads(done.stdout)
 

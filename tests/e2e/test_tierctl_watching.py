@@ -17,17 +17,13 @@ import terminal
 
 import tierd
 
-PROGRAM = launcher.BUILD / "tools/tierctl/tierctl"
-
 
 def command(daemon: launcher.Running, *words: object) -> list[str]:
-    if not PROGRAM.exists():
-        pytest.skip(f"needs a build: {PROGRAM} is not there")
-    return [str(PROGRAM), *map(str, words), "--socket", str(daemon.directory)]
+    return [str(launcher.need_tierctl()), *map(str, words), "--socket", str(daemon.directory)]
 
 
 def events(daemon: launcher.Running, *words: object) -> list[dict[str, Any]]:
-    done = subprocess.run(command(daemon, "--json", "events", *words), capture_output=True, text=True, timeout=60)
+    done = launcher.run_tierctl(daemon, "--json", "events", *words)
     assert done.returncode == 0, done.stderr
     found: list[dict[str, Any]] = json.loads(done.stdout)["events"]
     return found
@@ -39,7 +35,7 @@ def test_recent_events_are_printed_and_that_is_all(own_daemon: launcher.Running)
     assert [event["kind"] for event in events(own_daemon)] == [
         "job_opened", "session_attached", "session_ended", "job_closed",
     ]  # fmt: skip
-    done = subprocess.run(command(own_daemon, "events"), capture_output=True, text=True, timeout=60)
+    done = launcher.run_tierctl(own_daemon, "events")
     (first, *_) = done.stdout.splitlines()
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  job_opened        job 'train' of uid \d+ opened", first)
 
@@ -86,12 +82,8 @@ def test_who_follows_loses_nothing_while_the_daemon_is_away(socket_folder: pathl
 
 
 def test_who_follows_a_daemon_that_never_was_is_told(socket_folder: pathlib.Path) -> None:
-    if not PROGRAM.exists():
-        pytest.skip("needs a build")
     for words in (["events"], ["events", "--follow"], ["events", "--follow", "--since", "5"], ["top"]):
-        done = subprocess.run(
-            [PROGRAM, *words, "--socket", socket_folder / "none.sock"], capture_output=True, text=True, timeout=60
-        )
+        done = launcher.run_tierctl(socket_folder / "none.sock", *words)
         assert (done.returncode, done.stdout) == (4, "") and "DISCONNECTED" in done.stderr
 
 

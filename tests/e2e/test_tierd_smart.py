@@ -11,7 +11,6 @@ import launcher
 import pytest
 
 PROGRAM = launcher.BUILD / "tools/smart/tierd-smart"
-TIERCTL = launcher.BUILD / "tools/tierctl/tierctl"
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason=f"needs a build: {PROGRAM} is not there")
 
@@ -72,12 +71,11 @@ def test_the_daemon_tells_what_the_file_says(tmp_path: pathlib.Path, socket_fold
             assert metrics['tierd_device_smart_used_ratio{device="0"}'] == 0.97
             assert metrics['tierd_device_smart_temperature_celsius{device="0"}'] == 38
             assert metrics['tierd_device_smart_stale{device="0"}'] == 0
-            command = [TIERCTL, "--socket", socket_folder / "control.sock", "device", "list"]
-            listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            listed = launcher.tierctl(daemon, "device", "list")
             assert "READ P50 / P99" in listed and "DWPD" in listed
             assert "device 0 warns of: spare, read_only" in listed
             assert "has used 97 % of its endurance, and has 5 % of its spare left, and 2 media errors" in listed
-            document = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout
+            document = launcher.tierctl(daemon, "device", "list", "--json")
             assert json.loads(document)["devices"][0]["smart"]["warnings"] == ["spare", "read_only"]
-            shown = subprocess.run([*command[:-1], "show", device], capture_output=True, text=True, check=True).stdout
+            shown = launcher.tierctl(daemon, "device", "show", device)
             assert "in use by tierd as device 0: reads" in shown and "drive writes a day" in shown
