@@ -12,19 +12,21 @@ import contextlib
 import dataclasses
 import os
 import pathlib
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tools/bench"))
+
+from scrape import scrape  # noqa: E402
+
 BUILD = pathlib.Path(os.environ.get("TIERD_BUILD", ROOT / "build/release")).resolve()
 
 
@@ -105,8 +107,7 @@ def start(
 
 def metrics(daemon: Running) -> dict[str, float]:
     """All of them, by name and labels."""
-    with urllib.request.urlopen(daemon.metrics_url, timeout=10) as answer:
-        return {name: float(n) for name, n in re.findall(r"^(tierd_\S+) (\S+)$", answer.read().decode(), re.M)}
+    return scrape(daemon.metrics_url)
 
 
 def wait_for(what: str, holds: Callable[[], bool], seconds: float = 30) -> None:

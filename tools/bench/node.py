@@ -6,15 +6,15 @@ import contextlib
 import json
 import os
 import pathlib
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
+
+from scrape import scrape
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bindings/python"))
@@ -82,8 +82,7 @@ LISTENING = {"metrics": {"listen": "127.0.0.1:0"}}  # A daemon with that has met
 def metrics(process: Daemon) -> dict[str, float]:
     """All of them, by name and labels."""
     port = int((process.directory / "metrics.port").read_text())
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-        return {name: float(n) for name, n in re.findall(r"^(tierd_\S+) (\S+)$", answer.read().decode(), re.M)}
+    return scrape(f"http://127.0.0.1:{port}/metrics")
 
 
 @contextlib.contextmanager
