@@ -6,8 +6,8 @@ help_demo() {
 usage: tools/dev demo [OPTIONS of the demo]
 
 Looks at disk, memory, compiler and io_uring, prints what each phase will cost, sets up, builds, and trains a byte-level
-GPT twice: by itself, and with its optimizer state and activations in a private tierd whose arena holds a quarter of
-them. Exit 0 only when the losses of both runs are the same bit for bit and every optimizer state came back from SSD.
+GPT twice: in plain torch, and by offload(model) in a private tierd whose arena holds an eighth of its optimizer
+states. Exit 0 only when the losses of both runs are the same bit for bit and every optimizer state came back from SSD.
 Options are passed on; `tools/dev demo -- --help` lists them, and builds nothing.
 TEXT
 }
