@@ -31,7 +31,8 @@ Result<std::vector<std::string>> CheckHostPaths(const config::Config& config, co
     return std::unexpected(std::move(ok.error()));
   if (auto ok = CheckDirectory("daemon.data_directory", paths.data_directory); !ok)
     return std::unexpected(std::move(ok.error()));
-  storage::KnownDevices known(paths.persistent ? storage::IndexPath(paths.data_directory) : std::string());
+  storage::KnownDevices known(paths.persistent ? storage::IndexPath(paths.data_directory) : std::string(),
+                              storage::IndexUse::kLook);
   std::vector<std::string> lost;
   for (const std::string& device : config.ssd.devices) {
     if (device == "none") continue;

@@ -19,7 +19,7 @@ inline constexpr char kNotChecked[] =
 
 // The first path that cannot serve, with the option that names it and the reason. A device that tierd can start
 // without, as the index of its last run tells, is no mistake: a sentence says what becomes of it. To find out, the
-// index is opened where a device is not there and no daemon runs.
+// index is read where a device is not there, beside a daemon that has it open.
 Result<std::vector<std::string>> CheckHostPaths(const config::Config& config, const DaemonPaths& paths);
 
 }  // namespace tier

@@ -22,6 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/base/check.h"
 #include "daemon/base/fault_escape.h"
 #include "daemon/base/format_bytes.h"
 #include "daemon/storage/device_lock.h"
@@ -32,6 +33,7 @@
 namespace tier::storage {
 namespace {
 
+constexpr unsigned kNoTable = ~0u;
 constexpr uint64_t kGrowthMin = kMiB;  // Beside the values: pages of the tables themselves.
 constexpr std::array<const char*, kIndexTables> kTableNames = {"manifests", "extents", "binding", "quarantine"};
 
@@ -81,6 +83,23 @@ int TryOpenTables(MDB_env* environment, MDB_txn** reader, unsigned* tables) {
   return error;
 }
 
+// Makes none: an index of an earlier tierd may lack one, and one that was never bound all of them.
+int TryFindTables(MDB_env* environment, MDB_txn** reader, unsigned* tables, uint64_t* commit) {
+  int error = mdb_txn_begin(environment, nullptr, MDB_RDONLY, reader);
+  for (size_t i = 0; i < kIndexTables && error == 0; ++i) {
+    error = mdb_dbi_open(*reader, kTableNames[i], 0, &tables[i]);
+    if (error != MDB_NOTFOUND) continue;
+    tables[i] = kNoTable;
+    error = 0;
+  }
+  if (error == 0) *commit = mdb_txn_id(*reader);
+  // The tables stay open only beyond a transaction that ends in order.
+  if (error == 0) error = mdb_txn_commit(std::exchange(*reader, nullptr));
+  if (error == 0) error = mdb_txn_begin(environment, nullptr, MDB_RDONLY, reader);
+  if (error == 0) mdb_txn_reset(*reader);
+  return error;
+}
+
 }  // namespace
 
 IndexFile::IndexFile(IndexFileOptions options) : options_(std::move(options)) {}
@@ -104,10 +123,14 @@ IndexFile::~IndexFile() {
   if (reader_ != nullptr) mdb_txn_abort(reader_);
   guarded_ = {};
   if (environment_ != nullptr) mdb_env_close(environment_);  // Touches nothing of the map.
-  if (file_) UnlockDevice(file_.get());
+  if (file_ && !options_.read_only) UnlockDevice(file_.get());
 }
 
 Status IndexFile::OpenFile() {
+  if (options_.read_only) {
+    file_ = proto::FileDescriptor(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+    return file_ ? Status() : FailErrno(errno, "opening the index " + path_);
+  }
   constexpr int kFlags = O_RDWR | O_CLOEXEC;
   file_ = proto::FileDescriptor(::open(path_.c_str(), kFlags));
   if (!file_ && errno == ENOENT) {
@@ -133,15 +156,17 @@ Status IndexFile::OpenEnvironment() {
   struct stat about{};
   if (::fstat(file_.get(), &about) != 0) return FailErrno(errno, "looking at the index " + path_);
   const auto size = static_cast<uint64_t>(about.st_size);
-  map_size_ = AlignUp(std::max(options_.map_size, size), kPageSize);
+  map_size_ = AlignUp(std::max(options_.read_only ? 0 : options_.map_size, size), kPageSize);
   int error = mdb_env_create(&environment_);
   // Where a page does not hold what LMDB expects it would abort the process.
   if (error == 0) error = mdb_env_set_assert(environment_, [](MDB_env*, const char*) { base::EndGuardedCall(); });
   if (error == 0) error = mdb_env_set_mapsize(environment_, map_size_);
   if (error == 0) error = mdb_env_set_maxdbs(environment_, kIndexTables);
   // It maps the file and reads its head with ordinary calls: the map is not touched yet.
-  if (error == 0) error = mdb_env_open(environment_, path_.c_str(), MDB_NOSUBDIR | MDB_NOTLS | MDB_NOLOCK, 0600);
+  const unsigned flags = MDB_NOSUBDIR | MDB_NOTLS | MDB_NOLOCK | (options_.read_only ? MDB_RDONLY : 0);
+  if (error == 0) error = mdb_env_open(environment_, path_.c_str(), flags, 0600);
   if (error != 0) return FailIndex(error, "opening the index " + path_);
+  if (options_.read_only) return GuardMap();
   // Only now: LMDB takes an empty file for a new environment, one of zeros for a damaged one.
   if (Status allocated = Allocate(size, map_size_); !allocated) return allocated;
   return GuardMap();
@@ -158,6 +183,12 @@ Status IndexFile::GuardMap() {
 // An index of an earlier tierd may lack a table, and have no page left for it.
 Status IndexFile::OpenTables() {
   const MutexLock lock(mutex_);
+  if (options_.read_only) {
+    return Touch("looking at the tables of the index " + path_,
+                 [environment = environment_, reader = &reader_, tables = tables_.data(), commit = &seen_commit_] {
+                   return TryFindTables(environment, reader, tables, commit);
+                 });
+  }
   for (;;) {  // Ends: each time the file has grown, or the disk has no room left.
     int error = 0;
     Status opened = Touch("opening the tables of the index " + path_,
@@ -239,6 +270,7 @@ IndexWrite IndexFile::TryWrite(std::span<const IndexChange> changes, bool* full)
 }
 
 IndexWrite IndexFile::Write(std::span<const IndexChange> changes) {
+  TIER_CHECK(!options_.read_only, "{} changes of {}, which is open for reading", changes.size(), path_);
   uint64_t needed = kGrowthMin;
   for (const IndexChange& change : changes) needed += AlignUp(change.value.size(), kPageSize);
   const MutexLock lock(mutex_);
@@ -274,11 +306,22 @@ Status IndexFile::Grow(uint64_t needed) {
   return GiveUpUnread(status.error().message);  // LMDB may have let go of the old map.
 }
 
+Status IndexFile::CheckUnchanged() const {
+  if (!options_.read_only) return {};
+  MDB_envinfo about{};
+  Status status = Touch("reading the index " + path_,
+                        [environment = environment_, &about] { return mdb_env_info(environment, &about); });
+  if (!status || about.me_last_txnid == seen_commit_) return status;
+  return Fail(Code::kAlreadyExists,
+              fmt::format("the index {} is in use by a tierd, which changed it while it was read: try again", path_));
+}
+
 Result<std::vector<std::byte>> IndexFile::Get(IndexTable table, std::string_view key) const {
   const MutexLock lock(mutex_);
   MDB_val found{};
   const MDB_dbi handle = tables_[static_cast<size_t>(table)];
   const std::string doing = fmt::format("reading {} of the index {}", key, path_);
+  if (handle == kNoTable) return Fail(Code::kNotFound, doing + ": it has no such table");
   Status status = Touch(doing, [reader = reader_, handle, key, &found] {
     if (const int error = mdb_txn_renew(reader); error != 0) return error;
     MDB_val name = AsValue(key);
@@ -297,6 +340,7 @@ Result<std::vector<std::byte>> IndexFile::Get(IndexTable table, std::string_view
     if (found.mv_size != 0) std::memcpy(bytes, found.mv_data, found.mv_size);
     return 0;
   });
+  if (status) status = CheckUnchanged();
   if (!status) return std::unexpected(status.error());
   return value;
 }
@@ -304,6 +348,7 @@ Result<std::vector<std::byte>> IndexFile::Get(IndexTable table, std::string_view
 Result<std::vector<std::string>> IndexFile::Keys(IndexTable table) const {
   const MutexLock lock(mutex_);
   const MDB_dbi handle = tables_[static_cast<size_t>(table)];
+  if (handle == kNoTable) return std::vector<std::string>();  // Of a read-only one alone.
   const std::string doing = "reading the names in the index " + path_;
   MDB_cursor* cursor = nullptr;
   Status status = Touch(doing, [reader = reader_, handle, &cursor] {
@@ -327,6 +372,7 @@ Result<std::vector<std::string>> IndexFile::Keys(IndexTable table) const {
   if (cursor != nullptr) mdb_cursor_close(cursor);
   mdb_txn_reset(reader_);
   if (status.error().code != Code::kNotFound) return std::unexpected(status.error());
+  if (Status unchanged = CheckUnchanged(); !unchanged) return std::unexpected(unchanged.error());
   return keys;
 }
 

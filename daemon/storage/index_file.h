@@ -12,6 +12,10 @@
 // LMDB runs without its own locks (MDB_NOLOCK), so that there is no lock file, a mapping that could be cut short too.
 // Then no reader may run beside a writer: one mutex covers each transaction. Other processes are kept out by a lock on
 // the file. Thread-safe.
+//
+// For looking only (`read_only`) it takes no lock and writes nothing, so another process may have the index meanwhile.
+// What a commit freed is used again by the next commit but one. So what was read is whole where no commit came between;
+// where one did, the call answers ALREADY_EXISTS.
 #pragma once
 
 #include <array>
@@ -59,6 +63,7 @@ struct IndexFileOptions {
   std::string path;
   uint64_t map_size = 0;  // Bytes, to begin with. A larger file that is there already keeps its size.
   std::function<Result<FileSystemSpace>(const std::string&)> space = SpaceOf;  // Tests: how full the disk is.
+  bool read_only = false;  // It is there, and stays as it is. `map_size` means nothing.
 };
 
 class IndexFile {
@@ -81,6 +86,7 @@ class IndexFile {
  private:
   explicit IndexFile(IndexFileOptions options);
   Status OpenFile();
+  Status CheckUnchanged() const TIER_REQUIRES(mutex_);
   Status OpenEnvironment();
   Status Allocate(uint64_t from, uint64_t size);
   Status OpenTables();
@@ -100,6 +106,7 @@ class IndexFile {
   const std::string& path_ = options_.path;
   proto::FileDescriptor file_;  // Holds the lock.
   bool made_ = false;           // By this Open.
+  uint64_t seen_commit_ = 0;    // Of the index as a read-only Open found it.
   uint64_t map_size_ = 0;
   MDB_env* environment_ = nullptr;
   MDB_txn* reader_ = nullptr;  // Of every read, so that a fault in one loses no memory.

@@ -38,7 +38,8 @@ const KnownDevices::Table* KnownDevices::Read() {
     return Failed({Code::kIoError, fmt::format("cannot look at {}: {}", index_path_, std::strerror(error))}, nullptr);
   }
   if (about.st_size == 0) return nullptr;
-  auto index = IndexFile::Open({.path = index_path_, .map_size = kManifestMapSizeDefault});
+  auto index =
+      IndexFile::Open({.path = index_path_, .map_size = kManifestMapSizeDefault, .read_only = use_ == IndexUse::kLook});
   if (!index) return Failed(index.error(), nullptr);
   file_ = std::move(*index);
   const auto uuid = file_->Get(IndexTable::kBinding, kKeyIndexUuid);

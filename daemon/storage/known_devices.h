@@ -6,9 +6,10 @@
 // mistake in the configuration, and refuses the start.
 //
 // The index is read when a question asks for it, and each part of it once: a start on whole devices reads its uuid, and
-// no list of extents. It is open, and so locked, while this lives. Thread-compatible.
+// no list of extents. It is open while this lives, and locked unless it is only looked at. Thread-compatible.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -26,10 +27,16 @@ namespace tier::storage {
 // Where the index of a data directory lies.
 std::string IndexPath(const std::string& data_dir);
 
+enum class IndexUse : uint8_t {
+  kOwn,   // For a start: it is locked against all others.
+  kLook,  // Beside a daemon that has it: nothing is locked or written.
+};
+
 class KnownDevices {
  public:
   // Empty: there is no index, and nothing is known.
-  explicit KnownDevices(std::string index_path) : index_path_(std::move(index_path)) {}
+  explicit KnownDevices(std::string index_path, IndexUse use = IndexUse::kOwn)
+      : index_path_(std::move(index_path)), use_(use) {}
   ~KnownDevices();
 
   // `why`: the refusal of the device. True: the path had a device of this index, and the refusal says that it is not
@@ -65,6 +72,7 @@ class KnownDevices {
   }
 
   const std::string index_path_;
+  const IndexUse use_;
   bool opened_ = false;  // Or tried.
   std::unique_ptr<IndexFile> file_;
   std::optional<Table> table_;

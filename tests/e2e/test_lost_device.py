@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pathlib
 import shutil
+import subprocess
 from typing import Any
 
 import launcher
@@ -161,3 +163,31 @@ def test_an_index_directory_that_is_new_leaves_the_devices_alone(socket_folder: 
         shutil.move(disk / "index.kept", disk / "data" / "index.mdb")
         with node.start() as daemon:
             expect_whole(daemon, "training")
+
+
+def test_a_check_beside_the_daemon_reads_its_index_and_changes_nothing(
+    tmp_path: pathlib.Path, socket_folder: pathlib.Path
+) -> None:
+    with launcher.disk_folder() as disk:
+        node = Node(socket_folder, disk)
+        node.lost = disk / "mount/b.ssd"
+        node.lost.parent.mkdir()
+        with node.start() as daemon:
+            persist(daemon, "job")
+        shutil.rmtree(node.lost.parent)
+        settings = node.settings("data", node.here, node.lost)
+        lines = [
+            f"[{name}]\n" + "".join(f"{k} = {json.dumps(v)}\n" for k, v in settings[name].items()) for name in settings
+        ]
+        config = tmp_path / "tierd.toml"
+        config.write_text("".join(lines))
+        with node.start() as daemon:
+            index = disk / "data/index.mdb"
+            before = hashlib.sha256(index.read_bytes()).digest(), index.stat().st_mtime_ns
+            command = [launcher.need_build(), "--check-config", "--config", config]
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+            assert (done.returncode, done.stderr) == (0, "")
+            assert f"{node.lost}: " in done.stdout and "starts without it" in done.stdout
+            assert (hashlib.sha256(index.read_bytes()).digest(), index.stat().st_mtime_ns) == before
+            persist(daemon, "later")
+            assert lost_jobs(daemon) == ["job"]

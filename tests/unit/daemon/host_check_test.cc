@@ -8,7 +8,6 @@
 #include <gtest/gtest.h>
 
 #include "daemon/base/workers.h"
-#include "daemon/storage/index_file.h"
 #include "daemon/storage/known_devices.h"
 #include "daemon/storage/ssd_tier.h"
 #include "tests/support/session/temporary_directory.h"
@@ -101,11 +100,37 @@ TEST_F(HostCheckOfALostDevice, SaysThatTheDaemonStartsWithoutIt) {
   EXPECT_THAT(Mistake(directory_ + "/muont/tier.ssd"), HasSubstr("ssd.devices: ")) << "a misspelled path is a mistake";
 }
 
-TEST_F(HostCheckOfALostDevice, SaysThatItIsNotKnownWhileADaemonHoldsTheIndex) {
-  const auto held = storage::IndexFile::Open({.path = storage::IndexPath(directory_), .map_size = 256 * kMiB});
-  ASSERT_TRUE(held);
-  EXPECT_THAT(Mistake(),
-              AllOf(HasSubstr(device_.substr(0, device_.rfind('/'))), HasSubstr("is not known"), HasSubstr("in use")));
+// Of a small index all that is not blank.
+std::string BeginningOf(const std::string& path) {
+  std::string bytes(8 * kMiB, '\0');
+  std::ifstream(path, std::ios::binary).read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  return bytes;
+}
+
+// A daemon that started without the device has the index: it is not kept from it, and the index stays as it is.
+TEST_F(HostCheckOfALostDevice, ReadsTheIndexBesideADaemonAndLeavesItAsItIs) {
+  const auto workers = base::Workers::Start(1, "test").value();
+  const storage::SsdTierOptions options{.devices = {{.path = device_, .size = 64 * kMiB}},
+                                        .windows_max = 64,
+                                        .data_dir = directory_,
+                                        .allow_any_file_system = true};
+  const auto daemon = storage::SsdTier::Open(options, *workers);
+  ASSERT_TRUE(daemon) << daemon.error().message;
+  const std::string index = storage::IndexPath(directory_);
+  const std::string before = BeginningOf(index);
+  const auto written = std::filesystem::last_write_time(index);
+  const auto lost = CheckHostPaths(config_, paths_);
+  ASSERT_TRUE(lost) << lost.error().message;
+  EXPECT_THAT(*lost, ElementsAre(AllOf(HasSubstr(device_), HasSubstr("starts without it"))));
+  EXPECT_EQ(std::filesystem::last_write_time(index), written);
+  EXPECT_TRUE(BeginningOf(index) == before);
+  EXPECT_FALSE(std::filesystem::exists(index + "-lock"));
+}
+
+TEST_F(HostCheckOfALostDevice, NeedsNoRightToWriteTheIndex) {
+  if (::geteuid() == 0) GTEST_SKIP() << "needs a user whom the kernel refuses something";
+  std::filesystem::permissions(storage::IndexPath(directory_), std::filesystem::perms::owner_read);
+  EXPECT_TRUE(CheckHostPaths(config_, paths_));
 }
 
 }  // namespace

@@ -101,6 +101,64 @@ TEST_F(IndexFileTest, GrowsForATableThatAFullIndexOfAnEarlierTierdLacks) {
   EXPECT_EQ(Wait(store.get(), 1).at(1).code, Code::kOk);
 }
 
+Result<std::unique_ptr<IndexFile>> Look(const std::string& path) {
+  return IndexFile::Open({.path = path, .read_only = true});
+}
+
+TEST_F(IndexFileTest, IsReadBesideItsDaemonAndStaysAsItIs) {
+  const auto store = Open();
+  store->StartPut(1, "job", Manifest("m"), Manifest("l"));
+  ASSERT_EQ(Wait(store.get(), 1).at(1).code, Code::kOk);
+  struct stat before{};
+  ASSERT_EQ(::stat(path_.c_str(), &before), 0);
+  {
+    const auto index = Look(path_);
+    ASSERT_TRUE(index) << index.error().message;
+    EXPECT_THAT((*index)->Keys(IndexTable::kManifests).value(), UnorderedElementsAre("job"));
+    EXPECT_EQ((*index)->Get(IndexTable::kExtents, "job").value(), Manifest("l"));
+    EXPECT_EQ((*index)->Get(IndexTable::kExtents, "other").error().code, Code::kNotFound);
+  }
+  struct stat after{};
+  ASSERT_EQ(::stat(path_.c_str(), &after), 0);
+  EXPECT_EQ(after.st_mtim.tv_nsec, before.st_mtim.tv_nsec);
+  EXPECT_EQ(after.st_size, before.st_size);
+  store->StartPut(2, "later", Manifest("m"), {});
+  EXPECT_EQ(Wait(store.get(), 1).at(2).code, Code::kOk) << "its daemon goes on";
+}
+
+// What it found may have been used for something else by then.
+TEST_F(IndexFileTest, SaysThatItWasChangedWhileItWasRead) {
+  const auto store = Open();
+  const auto index = Look(path_);
+  ASSERT_TRUE(index);
+  store->StartPut(1, "job", Manifest("m"), {});
+  ASSERT_EQ(Wait(store.get(), 1).at(1).code, Code::kOk);
+  EXPECT_EQ((*index)->Get(IndexTable::kManifests, "job").error().code, Code::kAlreadyExists);
+  const auto names = (*index)->Keys(IndexTable::kManifests);
+  ASSERT_FALSE(names);
+  EXPECT_EQ(names.error().code, Code::kAlreadyExists);
+  EXPECT_THAT(names.error().message, HasSubstr("try again"));
+}
+
+TEST_F(IndexFileTest, IsReadThoughItLacksATable) {
+  ASSERT_EQ(MakeIndexOfThreeTables(path_, 1), 1);
+  const auto index = Look(path_);
+  ASSERT_TRUE(index) << index.error().message;
+  EXPECT_THAT((*index)->Keys(IndexTable::kManifests).value(), UnorderedElementsAre("1000/0"));
+  EXPECT_THAT((*index)->Keys(IndexTable::kQuarantine).value(), ::testing::IsEmpty());
+  EXPECT_EQ((*index)->Get(IndexTable::kQuarantine, "any").error().code, Code::kNotFound);
+}
+
+TEST_F(IndexFileTest, WhatIsNoIndexIsNotReadAndStaysAsItIs) {
+  EXPECT_EQ(Look(path_).error().code, Code::kNotFound);
+  EXPECT_NE(::access(path_.c_str(), F_OK), 0);
+  std::ofstream(path_) << std::string(8192, 'x');
+  EXPECT_FALSE(Look(path_));
+  struct stat about{};
+  ASSERT_EQ(::stat(path_.c_str(), &about), 0);
+  EXPECT_EQ(about.st_size, 8192);
+}
+
 TEST_F(IndexFileTest, AnswersNoSpaceForAManifestThatDoesNotFitAndKeepsTheOthers) {
   ManifestStoreOptions options = Options();
   options.space = [](const std::string&) -> Result<FileSystemSpace> {
