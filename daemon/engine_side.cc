@@ -113,8 +113,8 @@ std::vector<storage::SsdDeviceOptions> DevicesOf(const config::Config& config, c
 bool IsOptional(const storage::SsdDeviceOptions& device) { return device.need == storage::Need::kIfPossible; }
 
 // A killed predecessor's device is in use until its last request has landed; there is no event to wait for.
-Result<std::unique_ptr<storage::SsdTier>> OpenSsd(const storage::SsdTierOptions& options, base::Workers& workers,
-                                                  bool wait) {
+Result<std::unique_ptr<storage::SsdTier>> OpenSsd(storage::SsdTierOptions options, base::Workers& workers, bool wait) {
+  options.open_until = options.now() + storage::kOpenWait;  // Once, however often it is opened.
   const auto give_up = std::chrono::steady_clock::now() + (wait ? kDeviceLockWait : std::chrono::seconds(0));
   for (;;) {
     auto ssd = storage::SsdTier::Open(options, workers);

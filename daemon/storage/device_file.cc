@@ -193,7 +193,7 @@ Status DeviceFile::OpenPresent(const DeviceFileOptions& options) {
   const Result<proto::Superblock> label = ReadLabelOf(fd_.get());
   if (label) return Adopt(options, *label);
   if (label.error().code != Code::kNotFound) return Refusal(path_, label.error());
-  if (!options.may_make) return Fail(Code::kCorrupt, path_ + " is blank where its label was");
+  if (!options.may_make) return Fail(Code::kNotFound, path_ + " is blank where its label was");
   if (!block_device_) {
     const std::string directory = DirectoryOf(path_);
     const bool as_it_stands = size_ != 0 && options.size == 0;

@@ -27,7 +27,7 @@ struct DeviceFileOptions {
   bool discard_at_format = true;       // Block devices.
   bool allow_any_file_system = false;  // Tests.
   std::function<Result<FileSystemSpace>(const std::string&)> space = SpaceOf;
-  // A file that is absent is made, and what has no label is formatted. False: NOT_FOUND, or CORRUPT.
+  // A file that is absent is made, and what has no label is formatted. False: NOT_FOUND.
   bool may_make = true;
 };
 

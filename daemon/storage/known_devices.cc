@@ -21,6 +21,13 @@ bool IsGone(int error) {
   return error == ENOENT || error == ENOTDIR || error == ENXIO || error == ENODEV || error == EIO;
 }
 
+// Zero: it belongs to none.
+Uuid IndexOf(const proto::Superblock& superblock) {
+  Uuid index{};
+  std::copy_n(superblock.index_uuid, index.size(), index.begin());
+  return index;
+}
+
 }  // namespace
 
 std::string IndexPath(const std::string& data_dir) { return data_dir + "/index.mdb"; }
@@ -105,9 +112,17 @@ std::string KnownDevices::NoRoomFor(const Uuid& uuid, std::span<const Uuid> open
       index_path_, kIndexDevicesMax);
 }
 
-Status KnownDevices::CheckMade(const std::string& path, std::span<const Uuid> opened,
-                               std::span<const std::string> configured) {
-  TIER_CHECK(!path.empty() && !opened.empty(), "a device was made at '{}', and {} are open", path, opened.size());
+bool KnownDevices::IsNew(const proto::Superblock& superblock) {
+  if (IndexOf(superblock) != Uuid{}) return false;
+  const Table* const table = Read();
+  if (table == nullptr) return false;
+  const std::vector<ManifestDevice> known = table->devices.Known();
+  return std::ranges::find(known, UuidOf(superblock), &ManifestDevice::uuid) == known.end();
+}
+
+Status KnownDevices::CheckNew(const std::string& path, std::span<const Uuid> opened,
+                              std::span<const std::string> configured) {
+  TIER_CHECK(std::ranges::find(configured, path) != configured.end(), "'{}' is not configured", path);
   if (Knows(path)) return {};
   for (const ManifestDevice& device : Needed()) {
     if (device.path.empty()) continue;  // It cannot be named again.
@@ -142,8 +157,7 @@ bool KnownDevices::IsLost(const std::string& path, const Error& why) {
 }
 
 bool KnownDevices::IsOfAnother(const std::string& path, const proto::Superblock& superblock) {
-  Uuid bound{};
-  std::copy_n(superblock.index_uuid, bound.size(), bound.begin());
+  const Uuid bound = IndexOf(superblock);
   if (bound == Uuid{} || !Knows(path)) return false;
   const Uuid& own = Read()->index;
   return own != Uuid{} && bound != own;

@@ -44,9 +44,12 @@ class KnownDevices {
   bool IsLost(const std::string& path, const Error& why);
   // What jobs persisted lies on the device that was at the path: no other one is made in its place.
   bool IsNeeded(const std::string& path);
-  // A device was made at a path that the index never knew, while one that jobs need is neither among those that were
-  // opened nor configured where it was: a misspelled path, most likely. INVALID with both.
-  Status CheckMade(const std::string& path, std::span<const Uuid> opened, std::span<const std::string> configured);
+  // The superblock belongs to no index, and the index does not know its device.
+  bool IsNew(const proto::Superblock& superblock);
+  // A device that is new, or about to be made, is at a path that the index never knew, while one that jobs need is
+  // neither among those that were opened nor configured where it was: a misspelled path, most likely. INVALID with
+  // both.
+  Status CheckNew(const std::string& path, std::span<const Uuid> opened, std::span<const std::string> configured);
   // The path had a device of this index, and this superblock is of a device of another index.
   bool IsOfAnother(const std::string& path, const proto::Superblock& superblock);
   // Why the index has no number for one more device that is new to it, beside the `opened` ones, those that will be at

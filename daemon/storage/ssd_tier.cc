@@ -2,10 +2,7 @@
 #include "daemon/storage/ssd_tier.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <functional>
-#include <optional>
-#include <thread>
 
 #include <fmt/format.h>
 
@@ -13,6 +10,7 @@
 #include "daemon/base/format_bytes.h"
 #include "daemon/storage/completion_signal.h"
 #include "daemon/storage/device_file.h"
+#include "daemon/storage/device_opening.h"
 #include "daemon/storage/io_thread.h"
 #include "daemon/storage/io_threads.h"
 #include "daemon/storage/known_devices.h"
@@ -65,76 +63,7 @@ Status CheckOptions(const SsdTierOptions& options) {
                                           FormatBytes(kBlockSize), FormatBytes(kMergeBytesMax)));
 }
 
-bool IsDispensable(const SsdDeviceOptions& device, Code why) {
-  if (device.need != Need::kIfRoom) return device.need == Need::kIfPossible;
-  std::error_code absent;
-  const uint64_t size = std::filesystem::file_size(device.path, absent);
-  // A file that is there may hold persisted tensors, also one whose holes the disk has no room to fill.
-  return why == Code::kNoSpace && (absent || size == 0);
-}
-
-// Why the disk is still too full for a usual default file in the place of this one; empty: it is not, or this is one.
-std::string ShortageAround(const DeviceFile& file, const SsdTierOptions& options) {
-  const std::string directory = std::filesystem::path(file.path()).parent_path();
-  auto space = options.space(directory);
-  if (!space) return {};
-  const uint64_t size = file.superblock().device_size;
-  space->available += size;
-  if (size >= std::min(kDefaultFileMax, space->available / kDefaultFreeDivisor)) return {};
-  return PlanDefaultFile(*space, directory).shortage;
-}
-
-// What the manifests of its index name on a bound device would be overwritten by a tier that knows nothing of them.
-Status RefuseBound(const DeviceFile& file) {
-  Uuid index{};
-  std::copy_n(file.superblock().index_uuid, index.size(), index.begin());
-  if (index == Uuid{}) return {};
-  return Fail(Code::kInvalid,
-              fmt::format("{} holds tensors that the index {} (commit {}) names, and no data directory to find it in: "
-                          "set daemon.data_directory, or give up what it holds by: tierctl device format --force {}",
-                          file.path(), FormatUuid(index), file.superblock().index_commit, file.path()));
-}
-
-Result<DeviceFile> OpenFile(const SsdTierOptions& options, const SsdDeviceOptions& device, bool may_make) {
-  return DeviceFile::Open({.path = device.path,
-                           .size = device.size,
-                           .private_file = device.private_file,
-                           .discard_at_format = options.discard_at_format,
-                           .allow_any_file_system = options.allow_any_file_system,
-                           .space = options.space,
-                           .may_make = may_make});
-}
-
-std::string ForeignReason(const DeviceFile& file) {
-  Uuid index{};
-  std::copy_n(file.superblock().index_uuid, index.size(), index.begin());
-  return fmt::format(
-      "{} is left untouched: it is device {} of another index, {} (commit {}); to give up what it holds, "
-      "type: tierctl device format --force {}",
-      file.path(), FormatUuid(UuidOf(file.superblock())), FormatUuid(index), file.superblock().index_commit,
-      file.path());
-}
-
-// Of the refusal of a device that was not to be made: nothing may be there, or what has no label.
-bool MayLack(Code why) { return why == Code::kNotFound || why == Code::kCorrupt; }
-
-std::vector<std::string> PathsOf(const SsdTierOptions& options) {
-  std::vector<std::string> paths;
-  for (const SsdDeviceOptions& device : options.devices) paths.push_back(device.path);
-  return paths;
-}
-
-// An index that cannot be read may be why the device is not known to be lost: it comes first.
-Error RefusalOf(const Error& device, const std::optional<Error>& index) {
-  if (!index) return device;
-  TIER_CHECK(index->code != Code::kOk, "an index failed without a reason, beside: {}", device.message);
-  return {index->code, fmt::format("{}; and so it is not known whether tierd can do without a device: {}",
-                                   index->message, device.message)};
-}
-
 }  // namespace
-
-void PauseBeforeRetry() { std::this_thread::sleep_for(kOpenRetryPause); }
 
 struct SsdTier::State {
   // Destroyed from the bottom up: transfers before the devices they go to.
@@ -151,12 +80,7 @@ struct SsdTier::State {
   bool bound = false;                            // The index names the devices: they belong together from then on.
   std::unique_ptr<LmdbManifestStore> manifests;  // Its thread writes superblocks: gone before the files.
 
-  Status CheckOpened(const SsdTierOptions& options, const DeviceFile& file) const;
-  Status OpenDevices(const SsdTierOptions& options);
-  std::vector<Uuid> OpenedUuids() const;
-  Result<DeviceFile> OpenOrMake(const SsdTierOptions& options, const SsdDeviceOptions& device,
-                                KnownDevices* known) const;
-  Status CheckMade(const SsdTierOptions& options, KnownDevices* known) const;
+  Status TakeDevices(const SsdTierOptions& options);
   // I/O of every device, by io_uring or, where it is not to be had for one, of all by threads.
   Result<std::vector<IoThreadParts>> OpenIo(const SsdTierOptions& options);
   Result<std::vector<IoThreadParts>> OpenRings(const SsdTierOptions& options) const;
@@ -176,89 +100,17 @@ Status SsdTier::State::OnEveryDevice(const std::function<Status(DeviceFile&)>& s
   return first;
 }
 
-Status SsdTier::State::CheckOpened(const SsdTierOptions& options, const DeviceFile& file) const {
-  if (options.data_dir.empty()) {
-    if (Status unbound = RefuseBound(file); !unbound) return unbound;
-  }
-  const Uuid uuid = UuidOf(file.superblock());
-  for (const DeviceFile& other : files) {
-    if (UuidOf(other.superblock()) != uuid) continue;
-    return Fail(Code::kAlreadyExists, fmt::format("{} and {} carry the same uuid {}: one is a copy of the other; name "
-                                                  "one of them in ssd.devices",
-                                                  other.path(), file.path(), FormatUuid(uuid)));
-  }
-  return {};
-}
-
-std::vector<Uuid> SsdTier::State::OpenedUuids() const {
-  std::vector<Uuid> opened;
-  for (const DeviceFile& file : files) opened.push_back(UuidOf(file.superblock()));
-  return opened;
-}
-
-Status SsdTier::State::CheckMade(const SsdTierOptions& options, KnownDevices* known) const {
-  for (const DeviceFile& file : files) {
-    if (!file.created()) continue;
-    if (Status made = known->CheckMade(file.path(), OpenedUuids(), PathsOf(options)); !made) return made;
-  }
-  return {};
-}
-
-// The device, as it is. What is not there is made only where no job needs what was there, and the index has a number.
-Result<DeviceFile> SsdTier::State::OpenOrMake(const SsdTierOptions& options, const SsdDeviceOptions& device,
-                                              KnownDevices* known) const {
-  for (uint32_t retries = 0;; ++retries) {
-    Result<DeviceFile> file = OpenFile(options, device, false);
-    if (!file && file.error().code == Code::kIoError && retries < options.open_retries) {
-      options.pause_before_retry();
-      continue;
-    }
-    if (file || !MayLack(file.error().code) || known->IsNeeded(device.path)) return file;
-    if (!known->NoRoomFor({}, OpenedUuids(), PathsOf(options)).empty()) return file;
-    if (known->failure()) return file;  // Who knows what jobs need cannot be asked.
-    return OpenFile(options, device, true);
-  }
-}
-
-Status SsdTier::State::OpenDevices(const SsdTierOptions& options) {
-  KnownDevices known(options.data_dir.empty() ? std::string() : IndexPath(options.data_dir));
-  files.reserve(options.devices.size());
-  for (const SsdDeviceOptions& device : options.devices) {
-    Result<DeviceFile> file = OpenOrMake(options, device, &known);
-    if (!file && IsDispensable(device, file.error().code) && !known.IsNeeded(device.path)) {
-      shortage = file.error().message;
-      continue;
-    }
-    if (!file && MayLack(file.error().code) && !known.IsNeeded(device.path)) {
-      if (std::string full = known.NoRoomFor({}, OpenedUuids(), PathsOf(options)); !full.empty()) {
-        absent.push_back({.path = device.path, .reason = std::move(full)});
-        continue;
-      }
-    }
-    if (!file && known.IsLost(device.path, file.error())) {
-      absent.push_back({.path = device.path, .reason = file.error().message});
-      continue;
-    }
-    if (!file) return std::unexpected(RefusalOf(file.error(), known.failure()));
-    if (known.IsOfAnother(device.path, file->superblock())) {
-      absent.push_back({.path = device.path, .reason = ForeignReason(*file)});
-      continue;
-    }
-    if (std::string full = known.NoRoomFor(UuidOf(file->superblock()), OpenedUuids(), PathsOf(options));
-        !full.empty()) {
-      absent.push_back({.path = device.path, .reason = std::move(full)});
-      continue;
-    }
-    if (Status checked = CheckOpened(options, *file); !checked) return checked;
-    const bool found = device.need != Need::kRequired && !file->created();
-    if (const std::string reason = found ? ShortageAround(*file, options) : file->shortage(); !reason.empty())
-      shortage = reason;
-    descriptions.push_back(Describe(*file));
-    extents.AddDevice(file->block_count());
-    files.push_back(std::move(*file));
-  }
-  if (Status made = CheckMade(options, &known); !made) return made;
+Status SsdTier::State::TakeDevices(const SsdTierOptions& options) {
+  auto opened = OpenDevices(options);
+  if (!opened) return std::unexpected(std::move(opened.error()));
+  files = std::move(opened->files);
+  absent = std::move(opened->absent);
+  if (!opened->shortage.empty()) shortage = std::move(opened->shortage);
   if (files.empty() && shortage.empty() && !absent.empty()) shortage = absent.front().reason;
+  for (const DeviceFile& file : files) {
+    descriptions.push_back(Describe(file));
+    extents.AddDevice(file.block_count());
+  }
   return {};
 }
 
@@ -347,7 +199,7 @@ Status SsdTier::State::OpenManifests(const SsdTierOptions& tier) {
 
 Status SsdTier::State::Open(const SsdTierOptions& options, base::Workers& workers) {
   shortage = options.no_device_reason;
-  if (Status status = OpenDevices(options); !status) return status;
+  if (Status status = TakeDevices(options); !status) return status;
   auto parts = OpenIo(options);
   if (!parts) return std::unexpected(parts.error());
   if (files.empty()) {

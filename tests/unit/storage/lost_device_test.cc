@@ -1,11 +1,6 @@
 // What a start does when the SSD behind a configured path is lost: gone, foreign, wiped, or another tierd's by now. It
 // starts on what is there, says what is missing, writes over nothing, and has everything again when the SSD is back.
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -21,7 +16,7 @@
 #include "daemon/storage/index_file.h"
 #include "daemon/storage/known_devices.h"
 #include "daemon/storage/lmdb_manifest_store.h"
-#include "tests/support/storage/ssd_tier_fixture.h"
+#include "tests/unit/storage/lost_device_fixture.h"
 
 namespace tier::storage {
 namespace {
@@ -31,82 +26,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-
-constexpr int kWaitMs = 30'000;
-
-enum class Loss : uint8_t { kGone, kForeign, kWiped, kSwapped };
-enum class Persisted : uint8_t { kNothing, kThere };
-
-void Persist(SsdTier* tier, const std::string& job, uint16_t device) {
-  ManifestStore* const store = tier->manifests();
-  ExtentListWriter list(1, store->device_numbers());
-  list.Add({.run = {.block = 3, .page = 0, .pages = 512}, .device = device});
-  store->StartPut(1, job, std::vector<std::byte>(16), std::move(list).Take());
-  std::vector<ManifestResult> results;
-  store->Poll(&results);
-  while (results.empty() && testing::WaitReadable(tier->completion_fd(), kWaitMs)) {
-    tier->ClearWakeup();
-    store->Poll(&results);
-  }
-  ASSERT_EQ(results.size(), 1u);
-  ASSERT_EQ(results[0].code, Code::kOk) << results[0].message;
-}
-
-class LostDeviceTest : public testing::SsdTierFixture {
- protected:
-  // Two devices, of which the second one will be lost.
-  SsdTierOptions Pair() {
-    SsdTierOptions options = Options();
-    options.devices.push_back({.path = lost_, .size = kSize});
-    options.data_dir = directory_.path();
-    return options;
-  }
-  std::string FirstStart(Persisted persisted) {
-    const auto tier = Open(Pair());
-    Persist(tier.get(), "1000/whole", 0);
-    if (persisted == Persisted::kThere) Persist(tier.get(), "1000/lost", 1);
-    return tier->device(1).uuid;
-  }
-  // The second device lies in the directory, and has what a job persisted; then the directory is elsewhere.
-  SsdTierOptions PersistedAndUnmounted(const std::string& mount) {
-    std::filesystem::create_directory(mount);
-    SsdTierOptions options = Pair();
-    options.devices[1].path = mount + "/tier.img";
-    Persist(Open(options).get(), "1000/lost", 1);
-    std::filesystem::rename(mount, directory_.File("elsewhere"));
-    return options;
-  }
-  void Lose(Loss loss) {
-    std::filesystem::rename(lost_, kept_);
-    switch (loss) {
-      case Loss::kGone: break;
-      case Loss::kForeign: ASSERT_TRUE(testing::RunCommand("yes foreign | head -c 64M > " + lost_)); break;
-      case Loss::kWiped: ASSERT_TRUE(testing::RunCommand("truncate -s 64M " + lost_)); break;
-      case Loss::kSwapped: MakeAnothers(lost_); break;
-    }
-    if (std::filesystem::exists(lost_)) std::filesystem::copy_file(lost_, found_);
-  }
-  // A device of an index in another directory.
-  void MakeAnothers(const std::string& path) {
-    const testing::ScratchDirectory other;
-    SsdTierOptions options = Options();
-    options.devices = {{.path = path, .size = kSize}};
-    options.data_dir = other.path();
-    Persist(Open(options).get(), "1000/others", 0);
-  }
-  void BringBack() {
-    std::filesystem::rename(kept_, lost_);
-    std::filesystem::remove(found_);
-  }
-  bool IsAsFound() { return testing::RunCommand("cmp " + lost_ + " " + found_); }
-  std::vector<proto::ExtentListRun> ListOf(SsdTier& tier, const std::string& job) {
-    return DecodeExtentList(tier.manifests()->LoadExtents(job).value()).value();
-  }
-
-  const std::string lost_ = directory_.File("lost.img");
-  const std::string kept_ = directory_.File("lost.kept");
-  const std::string found_ = directory_.File("found.copy");
-};
 
 class LostDeviceStates : public LostDeviceTest, public ::testing::WithParamInterface<std::tuple<Loss, Persisted>> {};
 
@@ -232,7 +151,10 @@ TEST_F(LostDeviceTest, APathThatTheIndexNeverKnewIsAMistake) {
   (void)FirstStart(Persisted::kThere);
   SsdTierOptions options = Pair();
   options.devices[1].path = directory_.File("no/such.img");
+  EXPECT_EQ(Refusal(options), Code::kInvalid) << "a device that jobs need is not named";
+  options.devices.push_back({.path = lost_, .size = kSize});
   EXPECT_EQ(Refusal(options), Code::kNotFound);
+  options.devices.pop_back();
   options.devices[1].path = directory_.File("foreign.img");
   ASSERT_TRUE(testing::RunCommand("yes foreign | head -c 64M > " + options.devices[1].path));
   EXPECT_EQ(Refusal(options), Code::kInvalid);
@@ -297,55 +219,6 @@ TEST_F(LostDeviceTest, AForbiddenDeviceRefusesTheStart) {
   (void)FirstStart(Persisted::kThere);
   std::filesystem::permissions(lost_, std::filesystem::perms::none);
   EXPECT_EQ(Refusal(Pair()), Code::kDenied);
-}
-
-// A program that runs cannot be opened for writing. That error says nothing of what is there, as one of a device in a
-// reset does not.
-class DeviceThatDoesNotAnswer : public LostDeviceTest {
- protected:
-  ~DeviceThatDoesNotAnswer() override { End(); }
-  // It does not answer until the `answers`-th pause. 0: never.
-  SsdTierOptions Unanswering(uint32_t answers) {
-    (void)FirstStart(Persisted::kThere);
-    std::filesystem::rename(lost_, kept_);
-    std::filesystem::copy_file("/bin/sleep", lost_);
-    std::string name = "sleep";
-    std::string time = "1000";
-    char* arguments[] = {name.data(), time.data(), nullptr};
-    EXPECT_EQ(::posix_spawn(&program_, lost_.c_str(), nullptr, nullptr, arguments, environ), 0);
-    SsdTierOptions options = Pair();
-    options.pause_before_retry = [this, answers] {
-      if (++pauses_ != answers) return;
-      End();
-      std::filesystem::rename(kept_, lost_);
-    };
-    return options;
-  }
-  void End() {
-    if (program_ == 0) return;
-    (void)::kill(program_, SIGKILL);
-    (void)::waitpid(std::exchange(program_, 0), nullptr, 0);
-  }
-  uint32_t pauses_ = 0;
-  pid_t program_ = 0;
-};
-
-TEST_F(DeviceThatDoesNotAnswer, IsNotLostWhereItAnswersSoon) {
-  const SsdTierOptions options = Unanswering(3);
-  const auto tier = Open(options);
-  ASSERT_NE(tier, nullptr);
-  EXPECT_EQ(pauses_, 3u);
-  EXPECT_EQ(tier->device_count(), 2);
-  EXPECT_THAT(tier->missing_devices(), IsEmpty());
-}
-
-TEST_F(DeviceThatDoesNotAnswer, IsLostAfterAllRetries) {
-  const SsdTierOptions options = Unanswering(0);
-  const auto tier = Open(options);
-  ASSERT_NE(tier, nullptr);
-  EXPECT_EQ(pauses_, options.open_retries);
-  ASSERT_THAT(tier->missing_devices(), SizeIs(1));
-  EXPECT_EQ(tier->missing_devices()[0].path, lost_);
 }
 
 // The reason for which the device is not known to be lost comes first.

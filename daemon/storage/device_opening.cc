@@ -1,0 +1,259 @@
+// See device_opening.h.
+#include "daemon/storage/device_opening.h"
+
+#include <algorithm>
+#include <deque>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "daemon/base/check.h"
+#include "daemon/storage/known_devices.h"
+
+namespace tier::storage {
+namespace {
+
+bool IsDispensable(const SsdDeviceOptions& device, Code why) {
+  if (device.need != Need::kIfRoom) return device.need == Need::kIfPossible;
+  std::error_code absent;
+  const uint64_t size = std::filesystem::file_size(device.path, absent);
+  // A file that is there may hold persisted tensors, also one whose holes the disk has no room to fill.
+  return why == Code::kNoSpace && (absent || size == 0);
+}
+
+// Why the disk is still too full for a usual default file in the place of this one; empty: it is not, or this is one.
+std::string ShortageAround(const DeviceFile& file, const SsdTierOptions& options) {
+  const std::string directory = std::filesystem::path(file.path()).parent_path();
+  auto space = options.space(directory);
+  if (!space) return {};
+  const uint64_t size = file.superblock().device_size;
+  space->available += size;
+  if (size >= std::min(kDefaultFileMax, space->available / kDefaultFreeDivisor)) return {};
+  return PlanDefaultFile(*space, directory).shortage;
+}
+
+Uuid IndexOf(const DeviceFile& file) {
+  Uuid index{};
+  std::copy_n(file.superblock().index_uuid, index.size(), index.begin());
+  return index;
+}
+
+// What the manifests of its index name on a bound device would be overwritten by a tier that knows nothing of them.
+Status RefuseBound(const DeviceFile& file) {
+  const Uuid index = IndexOf(file);
+  if (index == Uuid{}) return {};
+  return Fail(Code::kInvalid,
+              fmt::format("{} holds tensors that the index {} (commit {}) names, and no data directory to find it in: "
+                          "set daemon.data_directory, or give up what it holds by: tierctl device format --force {}",
+                          file.path(), FormatUuid(index), file.superblock().index_commit, file.path()));
+}
+
+std::string ForeignReason(const DeviceFile& file) {
+  return fmt::format(
+      "{} is left untouched: it is device {} of another index, {} (commit {}); to give up what it holds, "
+      "type: tierctl device format --force {}",
+      file.path(), FormatUuid(UuidOf(file.superblock())), FormatUuid(IndexOf(file)), file.superblock().index_commit,
+      file.path());
+}
+
+// An index that cannot be read may be why the device is not known to be lost: it comes first.
+Error RefusalOf(const Error& device, const std::optional<Error>& index) {
+  if (!index) return device;
+  TIER_CHECK(index->code != Code::kOk, "an index failed without a reason, beside: {}", device.message);
+  return {index->code, fmt::format("{}; and so it is not known whether tierd can do without a device: {}",
+                                   index->message, device.message)};
+}
+
+class DeviceOpening {
+ public:
+  explicit DeviceOpening(const SsdTierOptions& options)
+      : options_(options), known_(options.data_dir.empty() ? std::string() : IndexPath(options.data_dir)) {
+    for (const SsdDeviceOptions& device : options.devices) {
+      places_.emplace_back().device = &device;
+      paths_.push_back(device.path);
+    }
+  }
+  Result<OpenedDevices> Run() {
+    Status status = Find();
+    if (status) status = CheckNew();
+    if (status) status = MakeAll();
+    if (!status) {
+      for (const Place& place : places_) {
+        if (place.file) place.file->RemoveIfMade();
+      }
+      return std::unexpected(status.error());
+    }
+    for (Place& place : places_) {
+      if (place.file) opened_.files.push_back(std::move(*place.file));
+    }
+    return std::move(opened_);
+  }
+
+ private:
+  enum class Make : uint8_t { kNo, kYes };
+  struct Place {  // One path of the configuration.
+    const SsdDeviceOptions* device = nullptr;
+    std::optional<DeviceFile> file{};
+    std::optional<Error> refusal{};  // Why it is not open. None: it is, or is done without.
+    bool to_make = false;            // Nothing is there, and nothing that jobs need was.
+  };
+
+  Status Find();
+  Status CheckNew();
+  Status MakeAll();
+  void Try(Place* place, Make make);
+  void WaitForNeeded();
+  Status Settle(Place* place);
+  Status SettleRefused(Place* place);
+  Status CheckOpened(const Place& place) const;
+  std::vector<Uuid> OpenedUuids(const Place* but) const;
+  std::string NoRoomFor(const Place& place, const Uuid& uuid) {
+    return known_.NoRoomFor(uuid, OpenedUuids(&place), paths_);
+  }
+  void DoWithout(Place* place, std::string reason) {
+    place->file.reset();
+    place->refusal.reset();
+    opened_.absent.push_back({.path = place->device->path, .reason = std::move(reason)});
+  }
+
+  const SsdTierOptions& options_;
+  KnownDevices known_;
+  std::deque<Place> places_;
+  std::vector<std::string> paths_;
+  OpenedDevices opened_;
+};
+
+void DeviceOpening::Try(Place* place, Make make) {
+  Result<DeviceFile> file = DeviceFile::Open({.path = place->device->path,
+                                              .size = place->device->size,
+                                              .private_file = place->device->private_file,
+                                              .discard_at_format = options_.discard_at_format,
+                                              .allow_any_file_system = options_.allow_any_file_system,
+                                              .space = options_.space,
+                                              .may_make = make == Make::kYes});
+  place->refusal.reset();
+  if (file) {
+    place->file.emplace(std::move(*file));
+  } else {
+    place->refusal = std::move(file.error());
+  }
+}
+
+// One time for all of them. A call that hangs at a dead device is not ended by it; no other one is begun after it.
+void DeviceOpening::WaitForNeeded() {
+  const base::TimePoint until = options_.open_until ? *options_.open_until : options_.now() + kOpenWait;
+  const auto is_waited_for = [this](const Place& place) {
+    return place.refusal && place.refusal->code == Code::kIoError && known_.IsNeeded(place.device->path);
+  };
+  while (std::ranges::any_of(places_, is_waited_for) && options_.now() < until) {
+    options_.pause_before_retry();
+    for (Place& place : places_) {
+      if (is_waited_for(place) && options_.now() < until) Try(&place, Make::kNo);
+    }
+  }
+}
+
+Status DeviceOpening::Find() {
+  for (Place& place : places_) Try(&place, Make::kNo);
+  WaitForNeeded();
+  for (Place& place : places_) {
+    if (Status settled = Settle(&place); !settled) return settled;
+  }
+  return {};
+}
+
+Status DeviceOpening::CheckNew() {
+  const std::vector<Uuid> opened = OpenedUuids(nullptr);
+  for (const Place& place : places_) {
+    const bool is_new = place.to_make || (place.file && known_.IsNew(place.file->superblock()));
+    if (!is_new) continue;
+    if (Status fits = known_.CheckNew(place.device->path, opened, paths_); !fits) return fits;
+  }
+  return {};
+}
+
+Status DeviceOpening::MakeAll() {
+  for (Place& place : places_) {
+    if (!place.to_make) continue;
+    if (std::string full = NoRoomFor(place, {}); !full.empty()) {
+      DoWithout(&place, std::move(full));
+      continue;
+    }
+    Try(&place, Make::kYes);
+    if (Status settled = Settle(&place); !settled) return settled;
+  }
+  return {};
+}
+
+Status DeviceOpening::Settle(Place* place) {
+  if (!place->file) return SettleRefused(place);
+  const DeviceFile& file = *place->file;
+  if (known_.IsOfAnother(place->device->path, file.superblock())) {
+    DoWithout(place, ForeignReason(file));
+    return {};
+  }
+  if (std::string full = NoRoomFor(*place, UuidOf(file.superblock())); !full.empty()) {
+    DoWithout(place, std::move(full));
+    return {};
+  }
+  if (Status checked = CheckOpened(*place); !checked) return checked;
+  const bool found = place->device->need != Need::kRequired && !file.created();
+  if (std::string reason = found ? ShortageAround(file, options_) : file.shortage(); !reason.empty())
+    opened_.shortage = std::move(reason);
+  return {};
+}
+
+// What is not there is made only where no job needs what was there, and the index has a number.
+Status DeviceOpening::SettleRefused(Place* place) {
+  TIER_CHECK(place->refusal, "{} is neither open nor refused", place->device->path);
+  const Error why = *place->refusal;
+  const std::string& path = place->device->path;
+  const bool tried = std::exchange(place->to_make, false);
+  if (why.code == Code::kNotFound && !tried && !known_.IsNeeded(path)) {
+    if (std::string full = NoRoomFor(*place, {}); !full.empty()) {
+      DoWithout(place, std::move(full));
+      return {};
+    }
+    place->to_make = !known_.failure();  // Else it is not known what jobs need.
+    if (place->to_make) return {};
+  }
+  if (IsDispensable(*place->device, why.code) && !known_.IsNeeded(path)) {
+    place->refusal.reset();
+    opened_.shortage = why.message;
+    return {};
+  }
+  if (!known_.IsLost(path, why)) return std::unexpected(RefusalOf(why, known_.failure()));
+  DoWithout(place, why.message);
+  return {};
+}
+
+Status DeviceOpening::CheckOpened(const Place& place) const {
+  const DeviceFile& file = *place.file;
+  if (options_.data_dir.empty()) {
+    if (Status unbound = RefuseBound(file); !unbound) return unbound;
+  }
+  const Uuid uuid = UuidOf(file.superblock());
+  for (const Place& other : places_) {
+    if (&other == &place || !other.file || UuidOf(other.file->superblock()) != uuid) continue;
+    return Fail(Code::kAlreadyExists, fmt::format("{} and {} carry the same uuid {}: one is a copy of the other; name "
+                                                  "one of them in ssd.devices",
+                                                  other.file->path(), file.path(), FormatUuid(uuid)));
+  }
+  return {};
+}
+
+std::vector<Uuid> DeviceOpening::OpenedUuids(const Place* but) const {
+  std::vector<Uuid> opened;
+  for (const Place& place : places_) {
+    if (place.file && &place != but) opened.push_back(UuidOf(place.file->superblock()));
+  }
+  return opened;
+}
+
+}  // namespace
+
+Result<OpenedDevices> OpenDevices(const SsdTierOptions& options) { return DeviceOpening(options).Run(); }
+
+}  // namespace tier::storage

@@ -1,0 +1,25 @@
+// Opens the configured devices of a start, in two passes. The first one opens what is there, and writes nothing. When
+// all of that is known, and the index (known_devices.h) finds no path that seems misspelled, the second one makes files
+// that are absent and formats what is blank. So a mistake in one path is found before anything is written at another.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "daemon/storage/device_file.h"
+#include "daemon/storage/index_devices.h"
+#include "daemon/storage/ssd_tier_options.h"
+#include "proto/result.h"
+
+namespace tier::storage {
+
+struct OpenedDevices {
+  std::vector<DeviceFile> files;   // In the order of the configuration.
+  std::vector<AbsentPath> absent;  // Configured, and done without.
+  std::string shortage;            // Of room for a device. Empty: there was room.
+};
+
+// Refusals as SsdTier::Open. Files that a refused call made are gone again.
+Result<OpenedDevices> OpenDevices(const SsdTierOptions& options);
+
+}  // namespace tier::storage

@@ -1,0 +1,187 @@
+// What a start makes, and when: nothing is written before all paths are looked at; and how long it waits for a device
+// that does not answer.
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/storage/device_file.h"
+#include "tests/unit/storage/lost_device_fixture.h"
+
+namespace tier::storage {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+using DeviceOpening = LostDeviceTest;
+
+// A disk of other data whose first MiB is blank.
+TEST_F(DeviceOpening, AMisspelledPathWithABlankFileIsNotFormattedAtAnyStart) {
+  (void)FirstStart(Persisted::kThere);
+  SsdTierOptions options = Pair();
+  const std::string misspelled = directory_.File("tsol.img");
+  ASSERT_TRUE(testing::RunCommand("truncate -s 64M " + misspelled + " && yes | head -c 1M | dd of=" + misspelled +
+                                  " bs=1M seek=2 conv=notrunc status=none"));
+  std::filesystem::copy_file(misspelled, found_);
+  for (int start = 0; start < 2; ++start) {
+    for (const bool alone : {false, true}) {
+      options = Pair();
+      options.devices[1].path = misspelled;
+      if (alone) options.devices.erase(options.devices.begin());
+      const auto refused = SsdTier::Open(options, *workers_);
+      ASSERT_FALSE(refused) << "start " << start;
+      EXPECT_EQ(refused.error().code, Code::kInvalid);
+      EXPECT_THAT(refused.error().message, AllOf(HasSubstr(misspelled), HasSubstr("a misspelling?")));
+      EXPECT_TRUE(testing::RunCommand("cmp " + misspelled + " " + found_)) << "not a byte of it is tierd's";
+    }
+  }
+  EXPECT_THAT(Open(Pair())->missing_devices(), IsEmpty());
+}
+
+// As an earlier tierd left it, which formatted before it refused; or as tierctl device format leaves it.
+TEST_F(DeviceOpening, ADeviceThatNoIndexKnowsIsNotTakenInPlaceOfOneThatIsMissing) {
+  (void)FirstStart(Persisted::kThere);
+  SsdTierOptions options = Pair();
+  options.devices[1].path = directory_.File("tsol.img");
+  ASSERT_TRUE(testing::RunCommand("truncate -s 64M " + options.devices[1].path));
+  ASSERT_TRUE(FormatDevice(options.devices[1].path, false));
+  EXPECT_EQ(Refusal(options), Code::kInvalid);
+  options.devices.push_back({.path = lost_, .size = kSize});
+  const auto tier = Open(options);
+  ASSERT_NE(tier, nullptr) << "beside the one that jobs need it is welcome";
+  EXPECT_EQ(tier->device_count(), 3);
+}
+
+// The index knows the device, whatever its path is today.
+TEST_F(DeviceOpening, ADeviceThatMovedToAnotherPathIsNoMistake) {
+  const std::string uuid = FirstStart(Persisted::kThere);
+  std::filesystem::rename(lost_, kept_);
+  SsdTierOptions options = Pair();
+  options.devices[1].path = kept_;
+  options.devices.push_back({.path = directory_.File("more.img"), .size = kSize});
+  const auto tier = Open(options);
+  ASSERT_NE(tier, nullptr);
+  EXPECT_THAT(tier->missing_devices(), IsEmpty());
+  EXPECT_EQ(tier->device(1).uuid, uuid);
+  EXPECT_TRUE(tier->device(2).created);
+}
+
+// What is refused at one path is found before anything is written at another.
+TEST_F(DeviceOpening, ARefusedPathLeavesABlankFileBesideItUntouched) {
+  SsdTierOptions options = Pair();
+  options.devices[0].path = directory_.File("blank.img");
+  ASSERT_TRUE(testing::RunCommand("truncate -s 64M " + options.devices[0].path));
+  ASSERT_TRUE(testing::RunCommand("yes foreign | head -c 64M > " + lost_));
+  EXPECT_EQ(Refusal(options), Code::kInvalid);
+  EXPECT_EQ(DeviceFile::ReadSuperblock(options.devices[0].path).error().code, Code::kNotFound) << "it was formatted";
+}
+
+// A program that runs cannot be opened for writing. That error says nothing of what is there, as one of a device in a
+// reset does not. Time goes on only where the tier pauses, and by `attempt_` at each attempt.
+class DeviceThatDoesNotAnswer : public LostDeviceTest {
+ protected:
+  ~DeviceThatDoesNotAnswer() override { End(); }
+  // It does not answer until the `answers`-th pause. 0: never.
+  SsdTierOptions Unanswering(uint32_t answers) {
+    std::filesystem::rename(lost_, kept_);
+    Occupy(lost_);
+    SsdTierOptions options = Pair();
+    options.now = [this] { return now_; };
+    options.pause_before_retry = [this, answers] {
+      now_ = now_ + kOpenRetryPause + attempt_;
+      if (++pauses_ != answers) return;
+      End();
+      std::filesystem::rename(kept_, lost_);
+    };
+    return options;
+  }
+  void Occupy(const std::string& path) {
+    std::filesystem::copy_file("/bin/sleep", path, std::filesystem::copy_options::overwrite_existing);
+    std::string name = "sleep";
+    std::string time = "1000";
+    char* arguments[] = {name.data(), time.data(), nullptr};
+    programs_.push_back(0);
+    EXPECT_EQ(::posix_spawn(&programs_.back(), path.c_str(), nullptr, nullptr, arguments, environ), 0);
+  }
+  void End() {
+    for (const pid_t program : std::exchange(programs_, {})) {
+      (void)::kill(program, SIGKILL);
+      (void)::waitpid(program, nullptr, 0);
+    }
+  }
+  static constexpr auto kPausesMax = static_cast<uint32_t>(kOpenWait / kOpenRetryPause);
+  uint32_t pauses_ = 0;
+  base::Duration attempt_{0};
+  base::TimePoint now_;
+  std::vector<pid_t> programs_;
+};
+
+TEST_F(DeviceThatDoesNotAnswer, IsNotLostWhereItAnswersSoon) {
+  (void)FirstStart(Persisted::kThere);
+  const auto tier = Open(Unanswering(3));
+  ASSERT_NE(tier, nullptr);
+  EXPECT_EQ(pauses_, 3u);
+  EXPECT_EQ(tier->device_count(), 2);
+  EXPECT_THAT(tier->missing_devices(), IsEmpty());
+}
+
+TEST_F(DeviceThatDoesNotAnswer, IsLostAfterAWhile) {
+  (void)FirstStart(Persisted::kThere);
+  const auto tier = Open(Unanswering(0));
+  ASSERT_NE(tier, nullptr);
+  EXPECT_EQ(pauses_, kPausesMax);
+  ASSERT_THAT(tier->missing_devices(), SizeIs(1));
+  EXPECT_EQ(tier->missing_devices()[0].path, lost_);
+}
+
+TEST_F(DeviceThatDoesNotAnswer, IsNotAskedAgainAfterAnAttemptThatHungForLonger) {
+  (void)FirstStart(Persisted::kThere);
+  attempt_ = std::chrono::seconds(60);
+  EXPECT_THAT(Open(Unanswering(0))->missing_devices(), SizeIs(1));
+  EXPECT_EQ(pauses_, 1u);
+}
+
+TEST_F(DeviceThatDoesNotAnswer, SharesTheTimeWithAllOthers) {
+  SsdTierOptions options = Pair();
+  {
+    const auto tier = Open(options);
+    Persist(tier.get(), "1000/one", 0);
+    Persist(tier.get(), "1000/other", 1);
+  }
+  options = Unanswering(0);
+  Occupy(options.devices[0].path);
+  const auto tier = Open(options);
+  ASSERT_NE(tier, nullptr);
+  EXPECT_THAT(tier->missing_devices(), SizeIs(2));
+  EXPECT_EQ(pauses_, kPausesMax);
+}
+
+TEST_F(DeviceThatDoesNotAnswer, IsWaitedForUntilTheTimeThatTheCallerSays) {
+  (void)FirstStart(Persisted::kThere);
+  SsdTierOptions options = Unanswering(0);
+  options.open_until = now_;
+  EXPECT_THAT(Open(options)->missing_devices(), SizeIs(1));
+  EXPECT_EQ(pauses_, 0u);
+}
+
+TEST_F(DeviceThatDoesNotAnswer, IsNotWaitedForWhereNoJobNeedsIt) {
+  (void)FirstStart(Persisted::kNothing);
+  const auto tier = Open(Unanswering(0));
+  ASSERT_NE(tier, nullptr);
+  EXPECT_EQ(pauses_, 0u);
+  EXPECT_EQ(tier->device_count(), 1);
+}
+
+}  // namespace
+}  // namespace tier::storage
