@@ -21,12 +21,15 @@ class SmartWatch {
   explicit SmartWatch(std::string path) : path_(std::move(path)) {}
 
   // Each tick. A sentence, where the file cannot be used, for another reason than the last time. A file that is not
-  // there is none of these: tierd-smart is optional. What was read before stays, and becomes stale.
+  // there is none of these: tierd-smart is optional. What was read before stays, and becomes stale; so
+  // does what was said of a device that a later file leaves out.
   std::optional<std::string> Tick();
   // None: nothing is known of the device of that path. `now`: seconds of the Unix epoch.
   std::optional<session::DeviceSmart> Of(const std::string& device, int64_t now) const;
 
  private:
+  void Take(storage::SmartReport report);
+
   const std::string path_;
   int ticks_ = 0;
   std::string told_;

@@ -159,9 +159,9 @@ constexpr SmartFigure kSmartFigures[] = {
      [](const session::DeviceSmart& smart) { return static_cast<double>(smart.figures.media_errors); }},
     {"tierd_device_smart_written_bytes_total", "Bytes written to the device by all that use it, in its whole life.",
      true, [](const session::DeviceSmart& smart) { return static_cast<double>(smart.figures.written_bytes); }},
-    {"tierd_device_smart_read_time_seconds", "When the device was asked, in seconds of the Unix epoch.", false,
+    {"tierd_device_smart_read_time_seconds", "When the device answered last, in seconds of the Unix epoch.", false,
      [](const session::DeviceSmart& smart) { return static_cast<double>(smart.read_time); }},
-    {"tierd_device_smart_stale", "1 where that is more than an hour ago: the figures may be wrong by now.", false,
+    {"tierd_device_smart_stale", "1 where that is more than an hour ago: the figures are the last ones that it told, and may be wrong by now.", false,
      [](const session::DeviceSmart& smart) { return smart.stale ? 1.0 : 0.0; }},
 };
 
@@ -179,7 +179,7 @@ void AddSmart(FamilyBuilder& out, const std::vector<session::DeviceDescription>&
               {{"device", std::to_string(device.index)}, {"cause", SmartWarningName(warning)}});
     }
   }
-  out.Gauge("tierd_device_smart_temperature_celsius", "Temperature of the device. Absent: it does not tell.");
+  out.Gauge("tierd_device_smart_temperature_celsius", "Temperature of the device. Absent: it tells none, or one that cannot be.");
   for (const auto& device : devices) {
     if (device.smart && device.smart->figures.temperature_kelvin != 0)
       out.Add(device.smart->celsius(), {{"device", std::to_string(device.index)}});

@@ -26,7 +26,7 @@ namespace {
 constexpr std::string_view kProgram = "tierd-smart ";
 constexpr std::string_view kVersion = "1";
 constexpr mode_t kFileMode = 0644;  // It holds no secret, and the daemon is another user.
-constexpr size_t kFields = 7;
+constexpr size_t kFields = 8;
 
 std::unexpected<Error> Corrupt(size_t line, std::string_view what) {
   return Fail(Code::kCorrupt, fmt::format("line {} {}; the next run of tierd-smart writes it again", line, what));
@@ -59,7 +59,9 @@ std::optional<uint64_t> NumberOf(std::string_view text, uint64_t most) {
 std::optional<SmartDevice> DeviceOf(std::string_view line) {
   std::array<uint64_t, kFields> fields{};
   constexpr uint64_t kAny = std::numeric_limits<uint64_t>::max();
-  constexpr std::array<uint64_t, kFields> kMost = {UINT8_MAX, UINT16_MAX, UINT8_MAX, UINT8_MAX, UINT8_MAX, kAny, kAny};
+  constexpr auto kTime = static_cast<uint64_t>(kSmartTimeMax);
+  constexpr std::array<uint64_t, kFields> kMost = {kTime,     UINT8_MAX, UINT16_MAX, UINT8_MAX,
+                                                   UINT8_MAX, UINT8_MAX, kAny,       kAny};
   for (size_t i = 0; i < kFields; ++i) {
     const size_t end = line.find(' ');
     if (end == std::string_view::npos) return std::nullopt;
@@ -69,13 +71,14 @@ std::optional<SmartDevice> DeviceOf(std::string_view line) {
     line.remove_prefix(end + 1);
   }
   SmartDevice device{.path = std::string(line),
-                     .figures = {.warnings = static_cast<uint8_t>(fields[0]),
-                                 .temperature_kelvin = static_cast<uint16_t>(fields[1]),
-                                 .available_spare = static_cast<uint8_t>(fields[2]),
-                                 .spare_threshold = static_cast<uint8_t>(fields[3]),
-                                 .percentage_used = static_cast<uint8_t>(fields[4]),
-                                 .written_bytes = fields[5],
-                                 .media_errors = fields[6]}};
+                     .time = static_cast<int64_t>(fields[0]),
+                     .figures = {.warnings = static_cast<uint8_t>(fields[1]),
+                                 .temperature_kelvin = static_cast<uint16_t>(fields[2]),
+                                 .available_spare = static_cast<uint8_t>(fields[3]),
+                                 .spare_threshold = static_cast<uint8_t>(fields[4]),
+                                 .percentage_used = static_cast<uint8_t>(fields[5]),
+                                 .written_bytes = fields[6],
+                                 .media_errors = fields[7]}};
   if (!IsSmartPath(device.path) || !IsSane(device.figures)) return std::nullopt;
   return device;
 }
@@ -105,9 +108,9 @@ Result<std::string> ReadWhole(const std::string& path) {
 
 }  // namespace
 
-bool IsStale(const SmartReport& report, int64_t now) {
-  TIER_CHECK(report.time >= 0 && report.time <= kSmartTimeMax, "a report of second {}", report.time);
-  return now - report.time > kSmartStaleSeconds || report.time - now > kSmartStaleSeconds;
+bool IsStale(int64_t time, int64_t now) {
+  TIER_CHECK(time >= 0 && time <= kSmartTimeMax, "figures of second {}", time);
+  return now - time > kSmartStaleSeconds || time - now > kSmartStaleSeconds;
 }
 
 bool IsSmartPath(std::string_view path) {
@@ -122,9 +125,10 @@ std::string FormatSmartReport(const SmartReport& report) {
   for (const SmartDevice& device : report.devices) {
     const SmartFigures& figures = device.figures;
     TIER_CHECK(IsSmartPath(device.path) && IsSane(figures), "figures of {}", device.path);
-    text += fmt::format("device {} {} {} {} {} {} {} {}\n", figures.warnings, figures.temperature_kelvin,
-                        figures.available_spare, figures.spare_threshold, figures.percentage_used,
-                        figures.written_bytes, figures.media_errors, device.path);
+    TIER_CHECK(device.time >= 0 && device.time <= kSmartTimeMax, "{} at second {}", device.path, device.time);
+    text += fmt::format("device {} {} {} {} {} {} {} {} {}\n", device.time, figures.warnings,
+                        figures.temperature_kelvin, figures.available_spare, figures.spare_threshold,
+                        figures.percentage_used, figures.written_bytes, figures.media_errors, device.path);
   }
   return text + fmt::format("end {}\n", report.devices.size());
 }

@@ -23,18 +23,19 @@ inline constexpr int64_t kSmartTimeMax = int64_t{1} << 40;
 
 struct SmartDevice {
   std::string path;  // As configured (ssd.devices), or the SSD tier's file.
+  int64_t time = 0;  // Seconds of the Unix epoch, when it answered last.
   SmartFigures figures;
   friend bool operator==(const SmartDevice&, const SmartDevice&) = default;
 };
 
 struct SmartReport {
-  int64_t time = 0;  // Seconds of the Unix epoch, when the devices were read.
+  int64_t time = 0;  // Seconds of the Unix epoch, when the devices were asked last.
   std::vector<SmartDevice> devices;
   friend bool operator==(const SmartReport&, const SmartReport&) = default;
 };
 
-// Its figures may be wrong by now; or the clock was set.
-bool IsStale(const SmartReport& report, int64_t now);
+// Figures of that time may be wrong by now; or the clock was set.
+bool IsStale(int64_t time, int64_t now);
 // The path can stand in the file: no control characters, not too long.
 bool IsSmartPath(std::string_view path);
 // REQUIRES: at most kSmartDevicesMax devices, sane figures, and paths that can stand there, each once.

@@ -57,18 +57,21 @@ Result<SmartFigures> ParseSmartLog(std::span<const std::byte> page) {
   if (page.size() != kSmartLogBytes) return Corrupt(fmt::format("{} bytes, not {}", page.size(), kSmartLogBytes));
   if (std::ranges::all_of(page, [](std::byte byte) { return byte == std::byte{0}; })) return Corrupt("it is empty");
   const auto percent = [&](size_t at) { return static_cast<uint8_t>(page[at]); };
+  // A sensor that fails takes nothing else along.
+  auto kelvin = static_cast<uint16_t>(Number(page, kTemperatureAt, sizeof(uint16_t)));
+  if (kelvin < kSmartKelvinMin || kelvin > kSmartKelvinMax) kelvin = 0;
   // Bits of later versions of the standard are left out.
   const SmartFigures figures{
       .warnings = static_cast<uint8_t>(static_cast<uint8_t>(page[kWarningsAt]) & kSmartWarningBits),
-      .temperature_kelvin = static_cast<uint16_t>(Number(page, kTemperatureAt, sizeof(uint16_t))),
+      .temperature_kelvin = kelvin,
       .available_spare = percent(kSpareAt),
       .spare_threshold = percent(kThresholdAt),
       .percentage_used = percent(kUsedAt),
       .written_bytes = Times(Counter(page, kUnitsWrittenAt), kDataUnitBytes),
       .media_errors = Counter(page, kMediaErrorsAt)};
   if (IsSane(figures)) return figures;
-  return Corrupt(fmt::format("{} % of its spare left, a threshold of {} %, {} K", figures.available_spare,
-                             figures.spare_threshold, figures.temperature_kelvin));
+  return Corrupt(
+      fmt::format("{} % of its spare left, a threshold of {} %", figures.available_spare, figures.spare_threshold));
 }
 
 SmartFigures WorseOf(const SmartFigures& a, const SmartFigures& b) {

@@ -29,7 +29,7 @@ inline constexpr uint8_t kSmartWarningBits = (1u << kSmartWarnings) - 1;
 
 struct SmartFigures {
   uint8_t warnings = 0;             // Bits by SmartWarning; no others.
-  uint16_t temperature_kelvin = 0;  // 0: the device does not tell.
+  uint16_t temperature_kelvin = 0;  // 0: the device does not tell, or tells one that cannot be.
   uint8_t available_spare = 0;      // Percent of the spare blocks that it had, 0 … 100.
   uint8_t spare_threshold = 0;      // Percent, at which it warns.
   uint8_t percentage_used = 0;      // Of its endurance; 255: that or more.

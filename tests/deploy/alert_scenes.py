@@ -390,6 +390,7 @@ def host_short(node: Node) -> Play:
 SCENES: dict[str, Scene] = {
     "TierdDeviceSpareLow": Scene(health_scenes.spare_low),
     "TierdDeviceWarns": Scene(health_scenes.device_warns),
+    "TierdDeviceSmartStale": Scene(health_scenes.smart_stale),
     "TierdWriteBudgetExceeded": Scene(health_scenes.write_budget_exceeded, settle=20),
     "TierdDriveWrites": Scene(health_scenes.drive_writes, settle=20),
     "TierdDeviceSlow": Scene(health_scenes.device_slow, settle=10, usual=20),

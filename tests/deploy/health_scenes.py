@@ -17,6 +17,7 @@ from scene_parts import BLOCK, Play, leave_ram, on_ssd_alone, repeated
 BUSY_SECONDS = 0.6
 # The daemon looks at the file of tierd-smart every 30.
 SMART_SECONDS = 60
+STALE_SECONDS = 2 * 3600  # Longer than figures are taken for good.
 RELIABILITY = 1 << 2  # The bit in the SMART log that is the warning of this name.
 
 
@@ -114,12 +115,15 @@ def start_healthy(node: Node) -> None:
     node.wait_figure(SPARE)
 
 
-def tell_health(node: Node, warnings: int = 0, spare: int = 100) -> None:
-    """Writes the file as tierd-smart does (docs/formats.md), for a device with a threshold of 10 %."""
-    device, told = node.disk / "tier.ssd", node.folder / "smart"
-    line = f"device {warnings} 311 {spare} 10 2 632098304000 0 {device}"
+def tell_health(node: Node, warnings: int = 0, spare: int = 100, age: int = 0) -> None:
+    """Writes the file as tierd-smart does (docs/formats.md), for a device with a threshold of 10 %.
+
+    `age`: for so many seconds it has not answered.
+    """
+    device, told, now = node.disk / "tier.ssd", node.folder / "smart", int(time.time())
+    line = f"device {now - age} {warnings} 311 {spare} 10 2 632098304000 0 {device}"
     draft = told.with_suffix(".new")
-    draft.write_text(f"tierd-smart 1\ntime {int(time.time())}\n{line}\nend 1\n")
+    draft.write_text(f"tierd-smart 1\ntime {now}\n{line}\nend 1\n")
     draft.replace(told)
 
 
@@ -143,3 +147,16 @@ def spare_low(node: Node) -> Play:
     yield
     tell_health(node)
     node.wait_figure(SPARE, seconds=SMART_SECONDS)
+
+
+def smart_stale(node: Node) -> Play:
+    """The device answers no more, while it warns; what it said stays."""
+    start_healthy(node)
+    stale = 'tierd_device_smart_stale{device="0"}'
+    yield
+    tell_health(node, warnings=RELIABILITY, age=STALE_SECONDS)
+    node.wait_figure(stale, seconds=SMART_SECONDS)
+    assert node.figure('tierd_device_smart_warning{device="0",cause="reliability"}') == 1
+    yield
+    tell_health(node)
+    node.wait_figure(stale, 0, 0, seconds=SMART_SECONDS)

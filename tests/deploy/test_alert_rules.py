@@ -111,6 +111,7 @@ CAUSES: dict[str, Cause] = {
     "TierdDeviceWarns": Cause(
         {f'tierd_device_smart_warning{{{DEVICE}, cause="spare"}}': Level(0, 1)}, {**OF_DEVICE, "cause": "spare"}
     ),
+    "TierdDeviceSmartStale": Cause({f"tierd_device_smart_stale{{{DEVICE}}}": Level(0, 1)}, OF_DEVICE),
     "TierdDeviceSpareLow": Cause(
         {
             f"tierd_device_smart_available_spare_ratio{{{DEVICE}}}": Level(1, 0.15),

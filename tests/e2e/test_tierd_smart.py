@@ -38,6 +38,24 @@ def test_a_device_that_is_no_nvme_device_is_told_and_left_out(tmp_path: pathlib.
     assert abs(int(stamp.removeprefix("time ")) - time.time()) < 60
 
 
+def test_what_a_device_said_before_stays_where_it_does_not_answer(tmp_path: pathlib.Path) -> None:
+    out = tmp_path / "devices"
+    known = "device 1764266400 4 311 5 10 97 1000 2 /dev/no-such-device"
+    gone = "device 1764266400 4 311 5 10 97 1000 2 /dev/not-configured"
+    out.write_text(f"tierd-smart 1\ntime 1764266400\n{known}\n{gone}\nend 2\n")
+    config = configuration(tmp_path, f'[ssd]\ndevices = ["/dev/no-such-device"]\nsmart_file = "{out}"\n')
+    for _ in range(2):
+        done = run("--config", config)
+        assert done.returncode == 0 and "nothing new is known of /dev/no-such-device: No such file" in done.stderr
+        _, stamp, *devices = out.read_text().splitlines()
+        assert devices == [known, "end 1"]
+        assert abs(int(stamp.removeprefix("time ")) - time.time()) < 60
+    out.write_text("nonsense\n")
+    done = run("--config", config)
+    assert done.returncode == 0 and "the last report is left out: " in done.stderr
+    assert out.read_text().splitlines()[2:] == ["end 0"]
+
+
 def test_an_empty_name_of_the_file_means_that_none_is_written(tmp_path: pathlib.Path) -> None:
     done = run("--config", configuration(tmp_path, '[ssd]\nsmart_file = ""\n'))
     assert (done.returncode, done.stderr) == (0, "")
@@ -58,8 +76,9 @@ def test_a_mistake_ends_it_with_the_status_of_its_kind(tmp_path: pathlib.Path) -
 def test_the_daemon_tells_what_the_file_says(tmp_path: pathlib.Path, socket_folder: pathlib.Path) -> None:
     with launcher.disk_folder() as disk:
         device, smart = disk / "tier.ssd", tmp_path / "devices"
-        told = f"device 9 311 5 10 97 1000 2 {device}"
-        smart.write_text(f"tierd-smart 1\ntime {int(time.time())}\n{told}\nend 1\n")
+        now = int(time.time())
+        told = f"device {now} 9 311 5 10 97 1000 2 {device}"
+        smart.write_text(f"tierd-smart 1\ntime {now}\n{told}\nend 1\n")
         ssd = {"file_size": "256MiB", "devices": [str(device)], "smart_file": str(smart)}
         with launcher.start(socket_folder, arena="32MiB", settings={"ssd": ssd}) as daemon:
             deadline = time.monotonic() + 30

@@ -1,10 +1,8 @@
 // tierd-smart: reads the SMART log page of the NVMe devices behind the configured paths, and writes what it found for
 // the daemon. Ends with 0 when the file was written, whatever the devices said; 1: it could not be; 2, 78: as tierd.
-#include <algorithm>
 #include <cstdio>
 #include <ctime>
 #include <exception>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,8 +11,7 @@
 
 #include "daemon/config/config.h"
 #include "daemon/storage/smart_file.h"
-#include "tools/smart/disks.h"
-#include "tools/smart/log_page.h"
+#include "tools/smart/look.h"
 
 namespace {
 
@@ -37,40 +34,12 @@ std::vector<std::string> PathsOf(const tier::config::Config& config) {
   return {(directory.empty() ? kSystemData : directory) + "/tier.ssd"};
 }
 
-tier::Result<tier::storage::SmartFigures> FiguresOf(const std::string& path) {
-  const auto number = tier::smart::DeviceNumberOf(path);
-  if (!number) return std::unexpected(number.error());
-  const auto disks = tier::smart::NvmeDisksBehind(*number, "/sys");
-  if (!disks) return tier::Fail(disks.error().code, path + ": " + disks.error().message);
-  std::optional<tier::storage::SmartFigures> worst;
-  for (const std::string& disk : *disks) {
-    const auto page = tier::smart::ReadSmartLog(disk);
-    if (!page) return std::unexpected(page.error());
-    const auto figures = tier::storage::ParseSmartLog(*page);
-    if (!figures) return tier::Fail(figures.error().code, disk + ": " + figures.error().message);
-    worst = worst ? tier::storage::WorseOf(*worst, *figures) : *figures;
-  }
-  if (!worst) return tier::Fail(tier::Code::kNotFound, path + " is on no device");
-  return *worst;
-}
-
-tier::storage::SmartReport Look(const std::vector<std::string>& paths) {
-  tier::storage::SmartReport report{.time = std::time(nullptr), .devices = {}};
-  for (const std::string& path : paths) {
-    if (!tier::storage::IsSmartPath(path) || report.devices.size() == tier::storage::kSmartDevicesMax) {
-      Warn(fmt::format("{}: left out: its name has control characters, or there are too many devices", path));
-      continue;
-    }
-    const auto is_same = [&](const auto& device) { return device.path == path; };
-    if (std::ranges::any_of(report.devices, is_same)) continue;
-    const auto figures = FiguresOf(path);
-    if (figures) {
-      report.devices.push_back({.path = path, .figures = *figures});
-    } else {
-      Warn("nothing is known of " + figures.error().message);
-    }
-  }
-  return report;
+// What the last run wrote; empty: there is none, or it is of no use.
+tier::storage::SmartReport ReadBefore(const std::string& file) {
+  const auto before = tier::storage::ReadSmartFile(file);
+  if (before) return *before;
+  if (before.error().code != tier::Code::kNotFound) Warn("the last report is left out: " + before.error().message);
+  return {};
 }
 
 int Run(int argc, char** argv) {
@@ -94,7 +63,9 @@ int Run(int argc, char** argv) {
   }
   const std::string out = arguments.out.empty() ? config->ssd.smart_file : arguments.out;
   if (out.empty()) return 0;  // Configured so.
-  const auto written = tier::storage::WriteSmartFile(out, Look(PathsOf(*config)));
+  const auto report =
+      tier::smart::Look(PathsOf(*config), ReadBefore(out), std::time(nullptr), tier::smart::PartsOfSystem(Warn));
+  const auto written = tier::storage::WriteSmartFile(out, report);
   if (written) return 0;
   Warn(written.error().message);
   return kFailed;

@@ -22,7 +22,7 @@ void CheckPage(std::span<const std::byte> page) {
   }
   TIER_CHECK(IsSane(*figures), "a spare of {} %", figures->available_spare);
   // What a device says can be told in the file.
-  const SmartReport report{.time = 1, .devices = {{.path = "/dev/nvme0n1", .figures = *figures}}};
+  const SmartReport report{.time = 1, .devices = {{.path = "/dev/nvme0n1", .time = 1, .figures = *figures}}};
   TIER_CHECK(ParseSmartReport(FormatSmartReport(report)) == report, "a report is read back otherwise ({} bytes)",
              page.size());
 }

@@ -22,6 +22,7 @@ using ::testing::HasSubstr;
 SmartReport Report() {
   return {.time = 1'764'266'400,
           .devices = {{.path = "/dev/nvme0n1",
+                       .time = 1'764'266'400,
                        .figures = {.temperature_kelvin = 311,
                                    .available_spare = 100,
                                    .spare_threshold = 10,
@@ -29,6 +30,7 @@ SmartReport Report() {
                                    .written_bytes = 632'098'304'000,
                                    .media_errors = 0}},
                       {.path = "/mnt/a disk/tier.ssd",
+                       .time = 1'764'262'000,
                        .figures = {.warnings = 5,
                                    .available_spare = 3,
                                    .spare_threshold = 10,
@@ -39,8 +41,8 @@ SmartReport Report() {
 const std::string kText =
     "tierd-smart 1\n"
     "time 1764266400\n"
-    "device 0 311 100 10 2 632098304000 0 /dev/nvme0n1\n"
-    "device 5 0 3 10 255 18446744073709551615 9 /mnt/a disk/tier.ssd\n"
+    "device 1764266400 0 311 100 10 2 632098304000 0 /dev/nvme0n1\n"
+    "device 1764262000 5 0 3 10 255 18446744073709551615 9 /mnt/a disk/tier.ssd\n"
     "end 2\n";
 
 // docs/formats.md has this text as its example.
@@ -103,15 +105,18 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"Negative", "tierd-smart 1\ntime -1\nend 0\n", Code::kCorrupt, "line 2"},
         Refused{"LeadingZero", "tierd-smart 1\ntime 01\nend 0\n", Code::kCorrupt, "line 2"},
         Refused{"UnknownLine", "tierd-smart 1\ntime 1\nfan 3\nend 0\n", Code::kCorrupt, "line 3"},
-        Refused{"FewFields", "tierd-smart 1\ntime 1\ndevice 0 1 /a\nend 1\n", Code::kCorrupt, "line 3"},
-        Refused{"Absurd", "tierd-smart 1\ntime 1\ndevice 0 0 101 0 0 0 0 /a\nend 1\n", Code::kCorrupt, "line 3"},
-        Refused{"UnknownWarning", "tierd-smart 1\ntime 1\ndevice 64 0 1 0 0 0 0 /a\nend 1\n", Code::kCorrupt, "line 3"},
-        Refused{"Overflow", "tierd-smart 1\ntime 1\ndevice 0 0 1 0 0 18446744073709551616 0 /a\nend 1\n",
-                Code::kCorrupt, "line 3"},
-        Refused{"NoPath", "tierd-smart 1\ntime 1\ndevice 0 0 1 0 0 0 0 \nend 1\n", Code::kCorrupt, "line 3"},
-        Refused{"ControlInPath", "tierd-smart 1\ntime 1\ndevice 0 0 1 0 0 0 0 /a\tb\nend 1\n", Code::kCorrupt,
+        Refused{"FewFields", "tierd-smart 1\ntime 1\ndevice 1 0 1 /a\nend 1\n", Code::kCorrupt, "line 3"},
+        Refused{"Absurd", "tierd-smart 1\ntime 1\ndevice 1 0 0 101 0 0 0 0 /a\nend 1\n", Code::kCorrupt, "line 3"},
+        Refused{"UnknownWarning", "tierd-smart 1\ntime 1\ndevice 1 64 0 1 0 0 0 0 /a\nend 1\n", Code::kCorrupt,
                 "line 3"},
-        Refused{"Twice", "tierd-smart 1\ntime 1\ndevice 0 0 1 0 0 0 0 /a\ndevice 0 0 1 0 0 0 0 /a\nend 2\n",
+        Refused{"Overflow", "tierd-smart 1\ntime 1\ndevice 1 0 0 1 0 0 18446744073709551616 0 /a\nend 1\n",
+                Code::kCorrupt, "line 3"},
+        Refused{"LateDevice", "tierd-smart 1\ntime 1\ndevice 99999999999999 0 0 1 0 0 0 0 /a\nend 1\n", Code::kCorrupt,
+                "line 3"},
+        Refused{"NoPath", "tierd-smart 1\ntime 1\ndevice 1 0 0 1 0 0 0 0 \nend 1\n", Code::kCorrupt, "line 3"},
+        Refused{"ControlInPath", "tierd-smart 1\ntime 1\ndevice 1 0 0 1 0 0 0 0 /a\tb\nend 1\n", Code::kCorrupt,
+                "line 3"},
+        Refused{"Twice", "tierd-smart 1\ntime 1\ndevice 1 0 0 1 0 0 0 0 /a\ndevice 1 0 0 1 0 0 0 0 /a\nend 2\n",
                 Code::kCorrupt, "line 4 names a device again"},
         Refused{"OtherCount", "tierd-smart 1\ntime 1\nend 1\n", Code::kCorrupt, "line 3 counts other devices"},
         Refused{"Behind", "tierd-smart 1\ntime 1\nend 0\n\n", Code::kCorrupt, "line 4 follows the end"}),
@@ -119,17 +124,17 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(SmartFile, OneDeviceTooManyIsRefused) {
   std::string text = "tierd-smart 1\ntime 1\n";
-  for (size_t i = 0; i <= kSmartDevicesMax; ++i) text += "device 0 0 1 0 0 0 0 /" + std::to_string(i) + "\n";
+  for (size_t i = 0; i <= kSmartDevicesMax; ++i) text += "device 1 0 0 1 0 0 0 0 /" + std::to_string(i) + "\n";
   EXPECT_THAT(ParseSmartReport(text + "end 65\n").error().message, HasSubstr("one device too many"));
 }
 
 TEST(SmartFile, IsStaleAfterAnHourAndAfterTheClockWasSet) {
-  const SmartReport report{.time = 10'000'000, .devices = {}};
-  EXPECT_FALSE(IsStale(report, report.time));
-  EXPECT_FALSE(IsStale(report, report.time + kSmartStaleSeconds));
-  EXPECT_TRUE(IsStale(report, report.time + kSmartStaleSeconds + 1));
-  EXPECT_FALSE(IsStale(report, report.time - 60));
-  EXPECT_TRUE(IsStale(report, report.time - kSmartStaleSeconds - 1)) << "it was written in the future";
+  constexpr int64_t kTime = 10'000'000;
+  EXPECT_FALSE(IsStale(kTime, kTime));
+  EXPECT_FALSE(IsStale(kTime, kTime + kSmartStaleSeconds));
+  EXPECT_TRUE(IsStale(kTime, kTime + kSmartStaleSeconds + 1));
+  EXPECT_FALSE(IsStale(kTime, kTime - 60));
+  EXPECT_TRUE(IsStale(kTime, kTime - kSmartStaleSeconds - 1)) << "it was written in the future";
 }
 
 TEST(SmartFile, IsReplacedAsAWhole) {

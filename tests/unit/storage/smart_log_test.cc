@@ -84,17 +84,23 @@ TEST(SmartLog, APageThatNoDeviceMeansIsRefused) {
   page = Usual();
   Put(&page, 4, 200, 1);
   EXPECT_THAT(Refused(page), HasSubstr("threshold of 200 %"));
-  for (const unsigned kelvin : {1u, 172u, 474u, 0xffffu}) {
-    page = Usual();
-    Put(&page, 1, kelvin, 2);
-    EXPECT_THAT(Refused(page), HasSubstr(std::to_string(kelvin) + " K"));
-  }
 }
 
-TEST(SmartLog, ATemperatureThatIsNotToldIsNone) {
+TEST(SmartLog, ATemperatureThatIsNotToldOrCannotBeIsNoneAndTheWarningsStay) {
+  for (const unsigned kelvin : {0u, 1u, 172u, 474u, 0xffffu}) {
+    Page page = Usual();
+    Put(&page, 1, kelvin, 2);
+    page[0] = std::byte{1u << static_cast<unsigned>(SmartWarning::kReadOnly)};
+    const auto figures = ParseSmartLog(page);
+    ASSERT_TRUE(figures) << kelvin << " K";
+    EXPECT_EQ(figures->temperature_kelvin, 0);
+    EXPECT_TRUE(figures->warns(SmartWarning::kReadOnly));
+  }
   Page page = Usual();
-  Put(&page, 1, 0, 2);
-  EXPECT_EQ(ParseSmartLog(page)->temperature_kelvin, 0);
+  for (const unsigned kelvin : {173u, 473u}) {
+    Put(&page, 1, kelvin, 2);
+    EXPECT_EQ(ParseSmartLog(page)->temperature_kelvin, kelvin);
+  }
 }
 
 TEST(SmartLog, CountersThatDoNotFitAreTheLargestNumber) {
