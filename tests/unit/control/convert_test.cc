@@ -370,7 +370,7 @@ TEST(Convert, ADeviceTellsItsLatencyAndWear) {
   device.drive_writes_per_day = 0.7;
   auto& writes = device.now.latency.figures[static_cast<size_t>(storage::Direction::kWrite)];
   writes[static_cast<size_t>(storage::Purpose::kAhead)].requests[0] = 98;
-  writes[static_cast<size_t>(storage::Purpose::kDemand)].requests[12] = 2;  // 0.5 to 1 s.
+  writes[static_cast<size_t>(storage::Purpose::kDemand)].requests[15] = 2;  // 0.5 to 1 s.
   v1::Device message;
   ToMessage(device, &message);
   EXPECT_EQ(message.drive_writes_per_day(), 0.7);

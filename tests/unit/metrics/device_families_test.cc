@@ -7,6 +7,7 @@
 #include <string>
 
 #include <gtest/gtest.h>
+#include <prometheus/text_serializer.h>
 
 #include "daemon/metrics/families.h"
 
@@ -63,7 +64,7 @@ TEST_F(DeviceFamilies, LatencyIsAHistogramByDirectionAndClass) {
   const auto& buckets = found->histogram.bucket;
   ASSERT_EQ(buckets.size(), storage::kLatencyBuckets);
   EXPECT_EQ(buckets.front().cumulative_count, 2u);
-  EXPECT_DOUBLE_EQ(buckets.front().upper_bound, 1e-4);
+  EXPECT_DOUBLE_EQ(buckets.front().upper_bound, 1e-5);
   EXPECT_EQ(buckets[buckets.size() - 2].cumulative_count, 2u);
   EXPECT_EQ(buckets.back().cumulative_count, 3u);
   EXPECT_TRUE(std::isinf(buckets.back().upper_bound));
@@ -75,6 +76,24 @@ TEST_F(DeviceFamilies, LatencyIsAHistogramByDirectionAndClass) {
 TEST_F(DeviceFamilies, WhatRequestsWaitForIsThereFromTheStart) {
   EXPECT_EQ(Metrics("tierd_device_request_seconds").size(), 4u) << "reads and writes of two devices";
   EXPECT_EQ(Value("tierd_device_request_bytes_total", "device=0 direction=read class=demand"), 0);
+}
+
+// A page of 64 jobs has 200 kB at most, and several devices must fit beside the jobs.
+TEST_F(DeviceFamilies, OneDeviceMoreTakesFewKilobytesOfThePage) {
+  for (auto& direction : daemon_.devices[1].now.latency.figures) {
+    for (storage::LatencyFigures& figures : direction) {
+      figures.requests.fill(1'000'000'000);
+      figures.sum_ns = 1'234'567'890'123'456'789;
+      figures.bytes = uint64_t{1} << 50;
+    }
+  }
+  daemon_.devices[1].smart.emplace();
+  const auto page_bytes = [this] {
+    return prometheus::TextSerializer().Serialize(BuildFamilies(daemon_, {}, {})).size();
+  };
+  const size_t both = page_bytes();
+  daemon_.devices.pop_back();
+  EXPECT_LT(both - page_bytes(), 20'000u);
 }
 
 TEST_F(DeviceFamilies, WearAndItsBudget) {
