@@ -13,10 +13,10 @@ JOB = f'{NODE}, tierd_job=~"$job"'
 OF_JOB = "{{tierd_job}} of {{uid}}"
 HIT = ', result="hit"'
 NOT_OK = ', code!="OK"'
-# Of a part of the requests of jobs at the devices, which are selected by labels.
+# Of a part of the requests at the devices, which are selected by labels: of each class by itself.
 DEVICE_QUANTILE = (
-    "histogram_quantile({}, sum by (device, direction, le) "
-    '(rate(tierd_device_request_seconds_bucket{{{}, class="demand"}}[$__rate_interval])))'
+    "histogram_quantile({}, sum by (device, direction, class, le) "
+    "(rate(tierd_device_request_seconds_bucket{{{}}}[$__rate_interval])))"
 )
 ROW_HEIGHT, STAT_HEIGHT, WIDTH = 8, 4, 24
 

@@ -179,10 +179,10 @@ BOARD = Board(
             ),
             Panel(
                 "Device latency",
-                "How long requests took that jobs waited for, by device and direction.",
+                "How long requests took, by device, direction and what they were for.",
                 {
-                    "median {{device}} {{direction}}": DEVICE_QUANTILE.format(0.5, NODE),
-                    "99 % {{device}} {{direction}}": DEVICE_QUANTILE.format(0.99, NODE),
+                    "median {{device}} {{direction}} {{class}}": DEVICE_QUANTILE.format(0.5, NODE),
+                    "99 % {{device}} {{direction}} {{class}}": DEVICE_QUANTILE.format(0.99, NODE),
                 },
                 "s",
             ),

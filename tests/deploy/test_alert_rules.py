@@ -105,7 +105,7 @@ CAUSES: dict[str, Cause] = {
             f'tierd_device_request_seconds_bucket{{{DEVICE}, {READS}, le="0.5"}}': Rate(100, 100),
             f'tierd_device_request_seconds_bucket{{{DEVICE}, {READS}, le="+Inf"}}': Rate(100, 100),
         },
-        {**OF_DEVICE, "direction": "read"},
+        {**OF_DEVICE, "direction": "read", "class": "demand"},
         settle=10,
     ),
     "TierdDeviceWarns": Cause(
@@ -133,8 +133,8 @@ def minutes(text: str) -> float:
     return int(number) * {"s": 1 / 60, "m": 1, "h": 60}[unit]
 
 
-def promtool_test(tmp_path: pathlib.Path, tests: list[dict[str, Any]]) -> None:
-    page = {"rule_files": [str(RULES)], "evaluation_interval": f"{INTERVAL}s", "tests": tests}
+def promtool_test(tmp_path: pathlib.Path, tests: list[dict[str, Any]], evaluation: int = INTERVAL) -> None:
+    page = {"rule_files": [str(RULES)], "evaluation_interval": f"{evaluation}s", "tests": tests}
     path = tmp_path / "rules_test.yml"
     path.write_text(yaml.safe_dump(page))
     done = subprocess.run(
@@ -217,6 +217,62 @@ def test_a_restart_is_told_for_a_quarter_of_an_hour(tmp_path: pathlib.Path) -> N
         firing("TierdRestarted", 76, None),
     ]
     promtool_test(tmp_path, [{"interval": f"{INTERVAL}s", "input_series": series, "promql_expr_test": checks}])
+
+
+def latency(of: str, parts: list[tuple[str, str]]) -> list[dict[str, str]]:
+    """Buckets of a class: of 100 requests a scrape, how many were within each bound, in promtool's notation."""
+    buckets = [f'tierd_device_request_seconds_bucket{{{DEVICE}, {of}, le="{bound}"}}' for bound, _ in parts]
+    return [{"series": name, "values": values} for name, (_, values) in zip(buckets, parts, strict=True)]
+
+
+AHEAD = 'direction="write", class="ahead"'
+SLOW = {"alertname": "TierdDeviceSlow", "alertstate": "firing", "instance": "n", "severity": "warning", "device": "0"}
+
+
+def test_a_device_that_is_slow_in_writes_ahead_alone_is_slow(tmp_path: pathlib.Path) -> None:
+    """Jobs do not wait for these, and so the requests that they wait for tell nothing of it."""
+    steps = 60 * 60 // INTERVAL  # An hour.
+    series = [
+        *latency(READS, [(bound, f"0+100x{6 * steps}") for bound in ("0.001", "0.1", "0.5", "+Inf")]),
+        *latency(
+            AHEAD,
+            [
+                ("0.001", f"0+99x{2 * steps} {99 * 2 * steps}+0x{4 * steps}"),
+                ("0.1", f"0+100x{2 * steps} {100 * 2 * steps}+0x{4 * steps}"),
+                ("0.5", f"0+100x{6 * steps}"),
+                ("+Inf", f"0+100x{6 * steps}"),
+            ],
+        ),
+    ]
+    labels = {**SLOW, "direction": "write", "class": "ahead"}
+    checks = [
+        firing("TierdDeviceSlow", 119, None),
+        firing("TierdDeviceSlow", 141, labels),
+        firing("TierdDeviceSlow", 170, labels),  # And it is the only one: reads are as fast as ever.
+    ]
+    promtool_test(tmp_path, [{"interval": f"{INTERVAL}s", "input_series": series, "promql_expr_test": checks}])
+
+
+def test_a_device_stays_slow_beyond_the_day_that_it_is_compared_with(tmp_path: pathlib.Path) -> None:
+    hours, minute = 60, 60
+    fast, slow = 2 * hours, 30 * hours
+    series = latency(
+        READS,
+        [
+            ("0.001", f"0+100x{fast} {100 * fast}+0x{slow} {100 * fast}+100x{2 * hours}"),
+            ("0.5", f"0+100x{fast} {100 * fast}+0x{slow} {100 * fast}+100x{2 * hours}"),
+            ("1", f"0+100x{fast + slow + 2 * hours}"),
+            ("+Inf", f"0+100x{fast + slow + 2 * hours}"),
+        ],
+    )
+    labels = {**SLOW, "direction": "read", "class": "demand"}
+    checks = [
+        firing("TierdDeviceSlow", fast - 1, None),
+        *(firing("TierdDeviceSlow", fast + after, labels) for after in (30, 6 * hours, 26 * hours, slow - 1)),
+        firing("TierdDeviceSlow", fast + slow + 30, None),
+    ]
+    test = {"interval": f"{minute}s", "input_series": series, "promql_expr_test": checks}
+    promtool_test(tmp_path, [test], evaluation=minute)
 
 
 def test_every_alert_is_tried() -> None:
