@@ -299,7 +299,9 @@ Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& p
 }
 
 void EngineSide::TakeOver(const config::Config& config) {
-  engine_->SetOptions(EngineOptionsOf(config));
+  tiering::EngineOptions options = EngineOptionsOf(config);
+  options.write_budget_per_day = WriteBudgetPerDay(config);
+  engine_->SetOptions(options);
   sessions_->SetTerms(static_cast<uint32_t>(config.jobs.max_sessions), RequestTimeoutMs(config.engine));
 }
 

@@ -82,11 +82,15 @@ constexpr auto kOptions = std::to_array<Option>({
      "Requests at a time on one device.", 1, storage::kIoDepthMax},
     {"ssd.discard", Kind::kBool, Change::kAtRestart, TIER_FIELD(ssd.discard), "true",
      "Discard a block device's content when it is formatted."},
-    {"ssd.drive_writes_per_day", Kind::kNumber, Change::kAtRestart, TIER_FIELD(ssd.drive_writes_per_day), "0",
-     "How often a day the SSD devices may be written over, so that they do not wear out early: their capacity times\n"
-     "this is a budget in bytes of all devices together. What is not used is saved up, and what was written beyond it\n"
-     "is paid back, both for an hour at most: until then nothing is written ahead of need. Writes that requests wait\n"
-     "for are never held back, and may exceed it. 0: no budget.",
+    {"ssd.drive_writes_per_day", Kind::kNumber, Change::kAtRunTime, TIER_FIELD(ssd.drive_writes_per_day), "0",
+     "How often a day tierd may write over its areas of the SSD devices, so that they do not wear out early: the size\n"
+     "of all these areas together times this is a budget in bytes. It counts what tierd writes there, not what others\n"
+     "write to the same drives, nor what a drive writes for itself. What is not used is saved up, and what was "
+     "written\n"
+     "beyond it is paid back, both for an hour at most: until then nothing is written ahead of need, for prefetches\n"
+     "neither, and jobs that would have a turn each. Writes that requests wait for, and what is moved off a device, "
+     "are\n"
+     "never held back, and may exceed it. 0: no budget.",
      0, 1000},
     {"ssd.smart_file", Kind::kText, Change::kAtRestart, TIER_FIELD(ssd.smart_file), "\"/run/tierd-smart/devices\"",
      "What tierd-smart (tierd-smart.timer) found out about the health of the devices; absent: nothing is known.\n"

@@ -124,13 +124,15 @@ void AddLatency(FamilyBuilder& out, const std::vector<session::DeviceDescription
 
 void AddWear(FamilyBuilder& out, const session::DaemonDescription& daemon) {
   out.Gauge("tierd_device_drive_writes_per_day",
-            "How often a day as many bytes are written as the device's data area has, in the last 24 hours or since "
+            "How often a day tierd writes as many bytes as its area on the device has, in the last 24 hours or since "
             "the start. 0: not known before ten minutes.");
   for (const auto& device : daemon.devices)
     out.Add(device.drive_writes_per_day, {{"device", std::to_string(device.index)}});
   const tiering::WriteBudgetFigures& budget = daemon.engine.write_budget;
-  out.Gauge("tierd_write_budget_bytes_per_day",
-            "What may be written to all devices together (ssd.drive_writes_per_day). 0: there is no budget.")
+  out.Gauge(
+         "tierd_write_budget_bytes_per_day",
+         "What tierd may write to all devices together, by its areas there (ssd.drive_writes_per_day). 0: there is no "
+         "budget.")
       .Add(budget.bytes_per_day);
   out.Gauge("tierd_write_budget_left_bytes",
             "What of it may be written now: at most what an hour brings. Negative: demand has exceeded it.")
@@ -161,8 +163,9 @@ constexpr SmartFigure kSmartFigures[] = {
      true, [](const session::DeviceSmart& smart) { return static_cast<double>(smart.figures.written_bytes); }},
     {"tierd_device_smart_read_time_seconds", "When the device answered last, in seconds of the Unix epoch.", false,
      [](const session::DeviceSmart& smart) { return static_cast<double>(smart.read_time); }},
-    {"tierd_device_smart_stale", "1 where that is more than an hour ago: the figures are the last ones that it told, and may be wrong by now.", false,
-     [](const session::DeviceSmart& smart) { return smart.stale ? 1.0 : 0.0; }},
+    {"tierd_device_smart_stale",
+     "1 where that is more than an hour ago: the figures are the last ones that it told, and may be wrong by now.",
+     false, [](const session::DeviceSmart& smart) { return smart.stale ? 1.0 : 0.0; }},
 };
 
 // Of devices of which tierd-smart has told.
@@ -179,7 +182,8 @@ void AddSmart(FamilyBuilder& out, const std::vector<session::DeviceDescription>&
               {{"device", std::to_string(device.index)}, {"cause", SmartWarningName(warning)}});
     }
   }
-  out.Gauge("tierd_device_smart_temperature_celsius", "Temperature of the device. Absent: it tells none, or one that cannot be.");
+  out.Gauge("tierd_device_smart_temperature_celsius",
+            "Temperature of the device. Absent: it tells none, or one that cannot be.");
   for (const auto& device : devices) {
     if (device.smart && device.smart->figures.temperature_kelvin != 0)
       out.Add(device.smart->celsius(), {{"device", std::to_string(device.index)}});

@@ -183,7 +183,7 @@ void PlanMoves(Tables& tables) {
 }
 
 void WorkOnJobs(Tables& tables) {
-  if (tables.write_budget.TakeDue(tables.turn.now())) tables.jobs.NeedMaintenanceOfAll();
+  CallForBudget(tables);
   RetryWrites(tables);
   if (tables.waits.any_listed()) {
     tables.waits.TimeNew(tables.turn.now(), tables.options.deadline_default);
@@ -424,7 +424,7 @@ std::optional<base::TimePoint> Engine::NextDeadline() const {
   if (const auto at = tables.waits.NextDeadline()) consider(*at);
   if (HandOverDue(tables)) consider(tables.hand_over.next_at());
   if (tables.ahead.any()) consider(tables.ahead.oldest().at);
-  if (const auto at = tables.write_budget.NextLook()) consider(*at);
+  if (const auto at = NextCallForBudget(tables)) consider(*at);
   if (tables.windows.any_overdue()) consider(tables.windows.oldest_overdue().at + tables.options.reclaim_deadline);
   if (const auto at = tables.jobs.NextWriteRetry()) consider(*at);
   if (tables.drain.any_device()) consider(std::min(tables.drain.next_at(), tables.move.next_at));

@@ -17,7 +17,7 @@ import pytest
 
 import tierd
 
-# Of every option that changes at run time two values, neither of which refuses what the load asks for.
+# Of every option of these sections that changes at run time two values, which refuse nothing that the load asks for.
 LEFT: dict[str, dict[str, Any]] = {
     "engine": {
         "deadline": "50s", "write_behind": "10%", "evict": "50%", "prefetch_maximum": "4MiB", "drain_timeout": "9s",
@@ -123,6 +123,31 @@ def node(socket_folder: pathlib.Path) -> Iterator[launcher.Running]:
     """Of 32 MiB of RAM, and an SSD tier: the load swaps."""
     with launcher.start(socket_folder, arena="32MiB", tier="256MiB") as running:
         yield running
+
+
+def test_the_budget_of_writes_changes_while_the_daemon_runs(node: launcher.Running) -> None:
+    capacity = launcher.metrics(node)['tierd_device_capacity_bytes{device="0"}']
+    base = (node.directory / "tierd.toml").read_text()
+    assert base.count("[ssd]\n") == 1
+
+    def expect(per_day: float) -> None:
+        def is_there() -> bool:
+            return launcher.metrics(node)["tierd_write_budget_bytes_per_day"] == per_day
+
+        launcher.wait_for(f"a budget of {per_day} bytes a day", is_there)
+
+    expect(0)
+    told = reload(node, base.replace("[ssd]\n", "[ssd]\ndrive_writes_per_day = 3\n"))
+    assert "changed: ssd.drive_writes_per_day (0 to 3)" in told and "restart" not in told, told
+    expect(3 * capacity)
+    done = tierctl(node, "config", "set", "ssd.drive_writes_per_day", "0.5")
+    assert done.returncode == 0, done.stderr
+    expect(capacity // 2)
+    assert tierctl(node, "config", "get", "ssd.drive_writes_per_day").stdout == "0.5\n"
+    assert tierctl(node, "config", "set", "ssd.drive_writes_per_day", "-1").returncode != 0
+    expect(capacity // 2)
+    reload(node, base)
+    expect(0)
 
 
 def test_reloads_under_load_end_no_job_and_fail_no_request(node: launcher.Running) -> None:

@@ -17,7 +17,9 @@ void ChangeOptions(Tables& tables, const EngineOptions& options) {
   now.evict_start = options.evict_start;
   now.prefetch_bytes_max = options.prefetch_bytes_max;
   now.stall_threshold = options.stall_threshold;
+  now.write_budget_per_day = options.write_budget_per_day;
   tables.metadata.SetLimit(options.metadata_bytes_per_uid_max);
+  tables.write_budget.SetPerDay(options.write_budget_per_day, tables.turn.now());
   // Write-behind, evictions and prefetches follow the new limits only where a job is looked at.
   for (JobState* job : tables.jobs.open()) tables.jobs.NeedMaintenance(*job);
   // A window that is asked back, or a job that is owed memory, may be overdue by now.

@@ -70,18 +70,32 @@ PieceId ColdestDirty(Tables& tables, JobState& job) {
   }
 }
 
+// Whether the job may begin a write ahead of need. Where several wait for the budget of writes each has its turn, of
+// one write: what a tight budget brings would else all go to the job that is looked at first.
+bool MayWriteAhead(Tables& tables, JobState& job) {
+  if (!tables.write_budget.limits()) return true;
+  const JobState* const first = tables.jobs.first_for_budget();
+  if ((first == nullptr || first == &job) && tables.write_budget.TakesAhead(tables.turn.now())) return true;
+  tables.jobs.WantBudget(job);
+  return false;
+}
+
 enum class Which { kAll, kUnfinished };
 
-// `kUnfinished`: while the coldest belongs to a tensor that is still being created.
-void WriteColdest(Tables& tables, JobState& job, uint64_t pages, WriteFor purpose, Which which = Which::kAll) {
+// `kUnfinished`: while the coldest belongs to a tensor that is still being created. True: it waits for the budget of
+// writes, of which its part comes later.
+bool WriteColdest(Tables& tables, JobState& job, uint64_t pages, WriteFor purpose, Which which = Which::kAll) {
+  const bool ahead = purpose == WriteFor::kBehind || purpose == WriteFor::kAhead;
   while (job.transfers.writing_pages() < pages && CanStartWrite(tables, job)) {
-    if (purpose == WriteFor::kBehind && !tables.write_budget.TakesBehind(tables.turn.now())) return;
     const PieceId id = ColdestDirty(tables, job);
-    if (id == kNoPiece) return;
-    if (which == Which::kUnfinished && tables.tensors[tables.pieces[id].tensor].has(kVisible)) return;
-    if (!StartWrite(tables, id, purpose)) return;
+    if (id == kNoPiece) return false;
+    if (which == Which::kUnfinished && tables.tensors[tables.pieces[id].tensor].has(kVisible)) return false;
+    if (ahead && !MayWriteAhead(tables, job)) return true;
+    if (!StartWrite(tables, id, purpose)) return false;
+    if (ahead) tables.jobs.LeaveBudget(job);
     tables.turn.NoteProgress();
   }
+  return false;
 }
 
 // Prefetched pieces that were not used in time are not kept any longer.
@@ -116,7 +130,7 @@ bool EvictOne(Tables& tables, JobState& job, uint32_t pages, MayEvict may_evict)
   if (may_evict != MayEvict::kAll || job.policy->count(EvictionOrder::kKept) == 0) return false;
   // It would be read again: a write costs no more than that.
   const bool idle = job.transfers.writing_pages() == 0 && !job.frees.any();
-  if (idle) WriteColdest(tables, job, kPagesPerBlock, WriteFor::kRequest);
+  if (idle) (void)WriteColdest(tables, job, kPagesPerBlock, WriteFor::kRequest);
   if (job.transfers.writing_pages() != 0) return false;
   return EvictFirst(tables, job, EvictionOrder::kKept, pages);
 }
@@ -163,8 +177,9 @@ uint64_t WriteBehindStart(const JobState& job, uint64_t reachable, uint64_t star
   return start - std::min(start / 2, beyond);
 }
 
-void WriteBehind(Tables& tables, JobState& job, uint64_t reachable) {
-  if (job.frees.any()) return;  // The coldest may be what is about to be freed: not worth a write.
+// True: it waits for the budget of writes.
+bool WriteBehind(Tables& tables, JobState& job, uint64_t reachable) {
+  if (job.frees.any()) return false;  // The coldest may be what is about to be freed: not worth a write.
   const uint64_t start = Threshold(reachable, tables.options.write_behind_start);
   const uint64_t dirty = job.pages.dirty();
   const uint64_t wanted = dirty - std::min(dirty, WriteBehindStart(job, reachable, start));
@@ -175,14 +190,14 @@ void WriteBehind(Tables& tables, JobState& job, uint64_t reachable) {
   const uint64_t lacking = job.moves.wanted() ? 0 : tables.waits.shortage_pages(job);
   const uint64_t shortage = lacking - std::min(lacking, coming);
   const bool ahead = tables.ports.extents.HasRoom(2 * kBlockSize);  // The last block is not for that.
-  if (ahead && wanted != 0) WriteColdest(tables, job, wanted, WriteFor::kBehind);
-  if (shortage != 0) WriteColdest(tables, job, std::min(shortage, dirty), PurposeOf(tables, job));
+  bool waits = ahead && wanted != 0 && WriteColdest(tables, job, wanted, WriteFor::kBehind);
+  if (shortage != 0) (void)WriteColdest(tables, job, std::min(shortage, dirty), PurposeOf(tables, job));
   // Of a tensor larger than fits the first bytes need not wait for the last. Others stay: they may be gone soon.
   // (Manifests keep extents of no tensor: there may be more of them than of what the tensors will take.)
   const uint64_t unsaved = job.pages.logical() - std::min(job.pages.logical(), job.pages.ssd());
-  if (ahead && unsaved > start) {
-    WriteColdest(tables, job, std::min(unsaved - start, dirty), WriteFor::kBehind, Which::kUnfinished);
-  }
+  if (ahead && unsaved > start)
+    waits |= WriteColdest(tables, job, std::min(unsaved - start, dirty), WriteFor::kBehind, Which::kUnfinished);
+  return waits;
 }
 
 // The turn has no work left for the job: it is looked at again in the next one.
@@ -228,29 +243,34 @@ bool FetchNext(Tables& tables, JobState& job, const PrefetchQueue::Item& item) {
 
 // Nothing that was used can go. A window may come; else dirty pieces must be written, which takes its time: it is begun
 // while what was fetched before is used.
-void MakeRoomToFetch(Tables& tables, JobState& job, uint64_t pages) {
-  if (job.windows.makes_any() || job.frees.any() || StartForBlocks(tables, job, {.blocks = 1})) return;
-  WriteColdest(tables, job, pages, WriteFor::kAhead);
+// True: these writes wait for their budget.
+bool MakeRoomToFetch(Tables& tables, JobState& job, uint64_t pages) {
+  if (job.windows.makes_any() || job.frees.any() || StartForBlocks(tables, job, {.blocks = 1})) return false;
+  return WriteColdest(tables, job, pages, WriteFor::kAhead);
 }
 
-void Fetch(Tables& tables, JobState& job, uint64_t reachable) {
+// True: it waits for the budget of writes.
+bool Fetch(Tables& tables, JobState& job, uint64_t reachable) {
   uint64_t budget = tables.options.prefetch_bytes_max / kPageSize;
   if (budget == 0) budget = std::max<uint64_t>(reachable / 4, kPagesPerBlock);
   budget += tables.devices.stuck_ahead_pages();  // Those need not end for others to begin.
   while (!job.prefetches.empty() && tables.waits.shortage_pages(job) == 0 &&
          job.transfers.reading_pages(ReadPriority::kPrefetch) < budget) {
-    if (!tables.work.TrySpend()) return MaintainNextTurn(tables, job);
+    if (!tables.work.TrySpend()) {
+      MaintainNextTurn(tables, job);
+      return false;
+    }
     const PrefetchQueue::Item& item = job.prefetches.oldest();
     if (!tables.Alive(item.tensor) || item.next_piece == item.end_piece) {
       job.prefetches.EndOldest();
       continue;
     }
     if (!FetchNext(tables, job, item)) {
-      MakeRoomToFetch(tables, job, budget - job.transfers.reading_pages(ReadPriority::kPrefetch));
-      return;
+      return MakeRoomToFetch(tables, job, budget - job.transfers.reading_pages(ReadPriority::kPrefetch));
     }
     job.prefetches.EndOldestPiece();
   }
+  return false;
 }
 
 // Its operations that have begun, or are about to, make room.
@@ -319,11 +339,25 @@ bool OwnLeasesHoldRoom(const Tables& tables, const SessionState& session) {
 
 void Maintain(Tables& tables, JobState& job) {
   const uint64_t reachable = ReachablePages(tables, job);
-  WriteBehind(tables, job, reachable);
+  bool waits = WriteBehind(tables, job, reachable);
   EvictAhead(tables, job);
-  Fetch(tables, job, reachable);
+  waits |= Fetch(tables, job, reachable);
+  if (!waits) tables.jobs.LeaveBudget(job);
   GrowAhead(tables, job);
   NoteUnbacked(tables, job);
+}
+
+void CallForBudget(Tables& tables) {
+  (void)tables.write_budget.TakeDue(tables.turn.now());
+  JobState* const next = tables.jobs.first_for_budget();
+  if (next == nullptr || tables.write_budget.NextLook()) return;
+  if (tables.write_budget.TakesAhead(tables.turn.now())) tables.jobs.NeedMaintenance(*next);
+}
+
+std::optional<base::TimePoint> NextCallForBudget(const Tables& tables) {
+  if (const auto at = tables.write_budget.NextLook()) return at;
+  if (tables.jobs.first_for_budget() == nullptr) return std::nullopt;
+  return tables.turn.now();
 }
 
 }  // namespace tier::tiering

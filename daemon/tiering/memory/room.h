@@ -3,6 +3,8 @@
 // last pieces that were prefetched and not used yet. Engine thread only.
 #pragma once
 
+#include <optional>
+
 #include "daemon/tiering/tables/tables.h"
 
 namespace tier::tiering {
@@ -43,5 +45,10 @@ bool OwnLeasesHoldRoom(const Tables& tables, const SessionState& session);
 // Once a turn for each job: writes out what write-behind or a shortage asks for, evicts ahead of need, fetches what was
 // announced, makes windows ahead.
 void Maintain(Tables& tables, JobState& job);
+
+// Calls the job whose turn it is to write ahead of need, once the budget of writes has room.
+void CallForBudget(Tables& tables);
+// When CallForBudget has something to do next. None: no job waits.
+std::optional<base::TimePoint> NextCallForBudget(const Tables& tables);
 
 }  // namespace tier::tiering

@@ -70,6 +70,7 @@ void JobTable::Close(JobState& job) {
   by_owner_.erase(static_cast<uint32_t>(job.record.owner));
   if (!job.key.empty()) by_key_.erase(job.key);
   std::erase(open_, &job);
+  LeaveBudget(job);
   closing_.push_back(&job);
 }
 
@@ -88,10 +89,6 @@ void JobTable::Remove(JobState& job) {
 
 void JobTable::NeedMaintenance(JobState& job) { AddTo(&maintenance_, &Queued::maintenance, job); }
 
-void JobTable::NeedMaintenanceOfAll() {
-  for (JobState* job : open_) NeedMaintenance(*job);
-}
-
 void JobTable::TakeMaintenance(std::vector<JobState*>* jobs) { TakeAll(&maintenance_, &Queued::maintenance, jobs); }
 
 void JobTable::WantPort(JobState& job) { AddTo(&port_wanted_, &Queued::port, job); }
@@ -99,6 +96,10 @@ void JobTable::WantPort(JobState& job) { AddTo(&port_wanted_, &Queued::port, job
 void JobTable::TakePortWanted(std::vector<JobState*>* jobs) {
   TakeAll(&port_wanted_, &Queued::port, jobs);
   port_rivals_ = static_cast<uint32_t>(jobs->size());
+}
+
+void JobTable::LeaveBudget(const JobState& job) {
+  if (std::exchange(queued_[Value(job.index)].budget, false)) std::erase(budget_wanted_, &job);
 }
 
 void JobTable::AddDirty(JobState& job, uint64_t pages) {
@@ -178,6 +179,8 @@ void JobTable::CheckInvariants() const {
                "job {} is in a queue it does not know of", job.key);
     TIER_CHECK(is.freeing == queued(freeing_, job) && (is.freeing || !job.frees.any_frees()),
                "job {} has frees and is not in the queue for them", job.key);
+    TIER_CHECK(is.budget == queued(budget_wanted_, job) && !(is.budget && job.record.closing),
+               "job {} waits for the budget of writes, and is closed or does not know of it", job.key);
   });
 }
 

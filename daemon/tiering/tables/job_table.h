@@ -50,13 +50,17 @@ class JobTable {
 
   // Queues. An Add of a job that stands there already does nothing; a Take empties the queue.
   void NeedMaintenance(JobState& job);
-  void NeedMaintenanceOfAll();  // Of open jobs.
   bool any_needs_maintenance() const { return !maintenance_.empty(); }
   void TakeMaintenance(std::vector<JobState*>* jobs);
   void WantPort(JobState& job);
   void TakePortWanted(std::vector<JobState*>* jobs);
   // Jobs that wanted the port when transfers last ended: each has its part of its writes.
   uint32_t port_rivals() const { return port_rivals_; }
+  // Jobs whose writes ahead of need wait for the budget of writes, in the order of their turns: each stands there whose
+  // last look found that it must wait.
+  void WantBudget(JobState& job) { AddTo(&budget_wanted_, &Queued::budget, job); }
+  void LeaveBudget(const JobState& job);
+  JobState* first_for_budget() const { return budget_wanted_.empty() ? nullptr : budget_wanted_.front(); }
   // Its writes are tried again at that time, and not before.
   void RetryWritesAt(JobState& job, base::TimePoint at);
   void RetryWritesNow(base::TimePoint now);  // Of every job.
@@ -84,6 +88,7 @@ class JobTable {
   struct Queued {
     bool maintenance = false;  // Something changed that write-behind, eviction or growth may follow.
     bool port = false;         // Found the transfer port full: it looks again when transfers end.
+    bool budget = false;       // Its writes ahead of need wait for the budget of writes.
     bool freeing = false;      // Has frees that a turn did not reach.
     bool write_retry = false;
     base::TimePoint write_retry_at;  // Of the last retry.
@@ -108,6 +113,7 @@ class JobTable {
   std::vector<Queued> queued_;  // By index.
   Queue maintenance_;
   Queue port_wanted_;
+  Queue budget_wanted_;
   Queue freeing_;
   std::set<std::pair<base::TimePoint, uint64_t>> write_retries_;  // Time, job.
 };

@@ -1,7 +1,8 @@
-// WriteBudget: how many bytes a day may be written to the SSD devices, all together, so that they do not wear out
+// WriteBudget: how many bytes a day tierd may write to the SSD devices, all together, so that they do not wear out
 // early (ssd.drive_writes_per_day). A token bucket in bytes: each write takes from it, and time fills it. While it is
-// empty write-behind does not begin; writes that a request waits for, and what is moved off a device, always do. These
-// may take the bucket below zero, and write-behind waits until that is paid back, at most kDebtTime long.
+// empty no write ahead of need begins, neither write-behind nor one that makes room for a prefetch; writes that a
+// request waits for, and what is moved off a device, always do. These may take the bucket below zero, and writes ahead
+// of need wait until that is paid back, at most kDebtTime long. Jobs that wait have a turn each (JobTable::WantBudget).
 //
 // Pure: time is passed in. Engine thread only. Invariant: -debt_max <= left() <= burst().
 #pragma once
@@ -32,14 +33,29 @@ class WriteBudget {
   explicit WriteBudget(uint64_t bytes_per_day) : per_day_(std::min(bytes_per_day, kBytesPerDayMax)) {
     left_ = static_cast<int64_t>(burst());
   }
+  // From now on; 0: no budget. What is saved up or owed stays, within the new limits. One that begins has a full
+  // bucket.
+  void SetPerDay(uint64_t bytes_per_day, base::TimePoint now) {
+    const uint64_t next = std::min(bytes_per_day, kBytesPerDayMax);
+    if (next == per_day_) return;
+    const bool begins = !limits();
+    if (!begins) Fill(now);
+    per_day_ = next;
+    const auto most = static_cast<int64_t>(burst());
+    left_ = begins ? most : std::clamp(left_, limits() ? -static_cast<int64_t>(debt_max()) : int64_t{0}, most);
+    filled_at_ = now;
+    fraction_ = 0;
+    look_at_.reset();  // Jobs that wait are looked at again now.
+    empty_ = empty_ && limits();
+  }
 
   bool limits() const { return per_day_ != 0; }
   // What a full bucket holds, in bytes.
   uint64_t burst() const { return limits() ? std::max(BytesIn(kBurstTime), kBurstMin) : 0; }
   uint64_t debt_max() const { return std::max(BytesIn(kDebtTime), kBurstMin); }
 
-  // Write-behind may begin another write. False: it may at NextLook.
-  bool TakesBehind(base::TimePoint now) {
+  // Another write ahead of need may begin. False: it may at NextLook.
+  bool TakesAhead(base::TimePoint now) {
     if (!limits()) return true;
     Fill(now);
     if (left_ > 0) {
@@ -57,7 +73,7 @@ class WriteBudget {
     TIER_CHECK(bytes <= kBytesPerDayMax, "a write of {} bytes", bytes);
     left_ = std::max(left_ - static_cast<int64_t>(bytes), -static_cast<int64_t>(debt_max()));
   }
-  // When write-behind that was held back is to be tried again.
+  // When writes that were held back are to be tried again.
   std::optional<base::TimePoint> NextLook() const { return look_at_; }
   // True once, from that time on.
   bool TakeDue(base::TimePoint now) {
@@ -104,7 +120,7 @@ class WriteBudget {
   uint64_t fraction_ = 0;  // Of a byte, in parts of kDay nanoseconds.
   std::optional<base::TimePoint> filled_at_;
   std::optional<base::TimePoint> look_at_;
-  bool empty_ = false;  // As write-behind found it last.
+  bool empty_ = false;  // As writes ahead of need found it last.
   uint64_t delays_ = 0;
 };
 

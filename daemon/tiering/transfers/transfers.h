@@ -24,8 +24,8 @@ bool CanStartWrite(Tables& tables, JobState& job);
 enum class WriteFor : uint8_t {
   kRead,        // Such a request waits for the piece's room. Copies on SSD of pieces in RAM are given up for it.
   kRequest,     // Another one waits for that, or for the piece to be on SSD.
-  kAhead,       // Of room that no request waits for yet.
-  kBehind,      // Of no room: it may be needed later. It keeps to the budget of writes (tables/write_budget.h).
+  kAhead,       // Of room that no request waits for yet. Keeps to the budget of writes (tables/write_budget.h), …
+  kBehind,      // … and so does this: of no room, it may be needed later.
   kBackground,  // The piece leaves a device that is drained.
 };
 // Writes a dirty piece to a new extent, or a clean piece on a draining device to an extent elsewhere. False: there is

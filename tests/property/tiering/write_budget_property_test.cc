@@ -1,8 +1,14 @@
 // Random writes against what a budget of bytes promises.
 #include "daemon/tiering/tables/write_budget.h"
 
+#include <algorithm>
+#include <random>
+#include <vector>
+
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
+
+#include "tests/support/tiering/world.h"
 
 namespace tier::tiering {
 namespace {
@@ -34,7 +40,7 @@ TEST(WriteBudgetProperty, WriteBehindStaysWithinTheBudgetAndABurst) {
       if (demand) {
         budget.Note(bytes, now);  // It is never refused.
         spent.demand += bytes;
-      } else if (budget.TakesBehind(now)) {
+      } else if (budget.TakesAhead(now)) {
         RC_ASSERT(budget.left() > 0);
         budget.Note(bytes, now);
         spent.behind += bytes;
@@ -58,13 +64,35 @@ TEST(WriteBudgetProperty, WhatWaitsMayGoOnWhenItIsTriedAgain) {
     base::TimePoint now;
     const auto writes = *rc::gen::inRange<uint64_t>(0, 2'000'000);
     for (uint64_t i = 0; i < std::min<uint64_t>(writes, 500); ++i) budget.Note(writes * kPageSize, now);
-    if (budget.TakesBehind(now)) return;
+    if (budget.TakesAhead(now)) return;
     RC_ASSERT(budget.NextLook().has_value());
     now = *budget.NextLook();
     RC_ASSERT(now.since_start <= WriteBudget::kDebtTime + hours(24));
     RC_ASSERT(budget.TakeDue(now));
     RC_ASSERT(!budget.TakeDue(now));
-    RC_ASSERT(budget.TakesBehind(now));
+    RC_ASSERT(budget.TakesAhead(now));
+  });
+  EXPECT_TRUE(holds) << "RapidCheck printed the seed: replay with RC_PARAMS=\"reproduce=…\"";
+}
+
+TEST(WriteBudgetProperty, KeepsItsLimitsThroughEveryChange) {
+  const bool holds = rc::check("changes", [] {
+    WriteBudget budget(0);
+    base::TimePoint now;
+    const auto steps = *rc::gen::inRange(1, 200);
+    for (int i = 0; i < steps; ++i) {
+      now = now + AnyPause();
+      const auto per_day = *rc::gen::element<uint64_t>(0, 1, kPageSize, kGiB, 1'000'000'000'000, uint64_t{1} << 62);
+      const int what = *rc::gen::inRange(0, 3);
+      if (what == 0) budget.SetPerDay(per_day, now);
+      if (what == 1) budget.Note(kPageSize * *rc::gen::inRange<uint64_t>(1, 1'000'000), now);
+      if (what == 2) {
+        const bool takes = budget.TakesAhead(now);
+        RC_ASSERT(takes == (!budget.limits() || budget.left() > 0));
+      }
+      RC_ASSERT(budget.limits() || (budget.left() == 0 && !budget.NextLook()));
+      budget.CheckInvariants();
+    }
   });
   EXPECT_TRUE(holds) << "RapidCheck printed the seed: replay with RC_PARAMS=\"reproduce=…\"";
 }
@@ -86,6 +114,76 @@ TEST(WriteBudgetProperty, TheSameTimeInManyStepsBringsTheSame) {
     RC_ASSERT(one.left() == many.left());
   });
   EXPECT_TRUE(holds) << "RapidCheck printed the seed: replay with RC_PARAMS=\"reproduce=…\"";
+}
+
+// Jobs with more to write than the budget has, which do this and that meanwhile, or nothing.
+class Crowd {
+ public:
+  static constexpr size_t kJobs = 3;
+  // So many blocks of each are to be written ahead of need: those beyond a half of its part.
+  static constexpr uint64_t kPart = 8, kDirty = 7, kWanted = kDirty - kPart / 2;
+
+  Crowd() {
+    for (size_t i = 0; i < kJobs; ++i) {
+      // No job holds more, also where another one leaves room: each has as much to write all the time.
+      jobs_.push_back(world_.OpenJob({.limit_bytes = kPart * kBlockSize}));
+      sessions_.push_back(world_.OpenSession(jobs_.back()));
+    }
+    for (uint64_t spent = 0; spent <= WriteBudget::kBurstMin; spent += kBlockSize) {
+      const testing::Answer created = world_.Create(sessions_[0], kSpare, kBlockSize);
+      world_.Release(sessions_[0], testing::World::LeaseOf(created));
+      world_.Flush(sessions_[0], kSpare);
+      world_.Free(sessions_[0], kSpare);
+    }
+    for (const SessionId session : sessions_) world_.PutEach(session, 1, kDirty, kBlockSize);
+    world_.Turns(20);
+    for (const JobId job : jobs_) before_.push_back(world_.Job(job).swap_out_bytes);
+  }
+  void BeBusy(size_t job) {
+    world_.Put(sessions_[job], kSpare, kPageSize);
+    world_.Free(sessions_[job], kSpare);
+  }
+  void Wait(base::Duration time) {
+    world_.Advance(time);
+    world_.Turns(20);
+  }
+  uint64_t Written(size_t job) { return (world_.Job(jobs_[job]).swap_out_bytes - before_[job]) / kBlockSize; }
+
+ private:
+  static constexpr uint64_t kSpare = 1000;
+  static testing::WorldOptions Options() {
+    testing::WorldOptions options = testing::WithArena(kJobs * kPart * kBlockSize);
+    options.engine.write_budget_per_day = 24 * kBlockSize;
+    return options;
+  }
+  testing::World world_{Options()};
+  std::vector<JobId> jobs_;
+  std::vector<SessionId> sessions_;
+  std::vector<uint64_t> before_;  // Of each job, in bytes.
+};
+
+TEST(WriteBudgetProperty, JobsThatWaitHaveATurnEachWhateverTheyDo) {
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    std::mt19937_64 random(seed);
+    Crowd crowd;
+    uint64_t least = 0;
+    for (int step = 0; step < 100 && least < Crowd::kWanted; ++step) {
+      const size_t busy = random() % (Crowd::kJobs + 1);
+      if (busy < Crowd::kJobs) crowd.BeBusy(busy);
+      crowd.Wait(std::chrono::minutes(10 + random() % 90));
+      uint64_t most = 0;
+      least = UINT64_MAX;
+      for (size_t job = 0; job < Crowd::kJobs; ++job) {
+        least = std::min(least, crowd.Written(job));
+        most = std::max(most, crowd.Written(job));
+      }
+      ASSERT_LE(most, least + 1) << "seed " << seed << ", step " << step;
+      if (step == 0) {
+        ASSERT_LE(most, 1u) << "the budget is used up";
+      }
+    }
+    EXPECT_GE(least, Crowd::kWanted) << "seed " << seed;
+  }
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ base::TimePoint At(base::Duration time) { return base::TimePoint{} + time; }
 TEST(WriteBudget, WithoutOneNothingWaits) {
   WriteBudget none(0);
   none.Note(uint64_t{1} << 40, At(seconds(1)));
-  EXPECT_TRUE(none.TakesBehind(At(seconds(1))));
+  EXPECT_TRUE(none.TakesAhead(At(seconds(1))));
   EXPECT_EQ(none.NextLook(), std::nullopt);
   EXPECT_EQ(none.left(), 0);
 }
@@ -29,9 +29,9 @@ TEST(WriteBudget, WithoutOneNothingWaits) {
 TEST(WriteBudget, WriteBehindWaitsForWhatIsOwed) {
   WriteBudget budget(kPerDay);
   EXPECT_EQ(budget.burst(), kGiB);
-  EXPECT_TRUE(budget.TakesBehind(At(seconds(0))));
+  EXPECT_TRUE(budget.TakesAhead(At(seconds(0))));
   budget.Note(kGiB + kGiB / 2, At(seconds(0)));
-  EXPECT_FALSE(budget.TakesBehind(At(minutes(29))));
+  EXPECT_FALSE(budget.TakesAhead(At(minutes(29))));
   EXPECT_TRUE(budget.figures().slowing);
   EXPECT_EQ(budget.figures().delays, 1u);
   ASSERT_TRUE(budget.NextLook());
@@ -39,7 +39,7 @@ TEST(WriteBudget, WriteBehindWaitsForWhatIsOwed) {
   EXPECT_LT(*budget.NextLook(), At(minutes(31)));
   EXPECT_FALSE(budget.TakeDue(At(minutes(30))));
   EXPECT_TRUE(budget.TakeDue(At(minutes(31))));
-  EXPECT_TRUE(budget.TakesBehind(At(minutes(31))));
+  EXPECT_TRUE(budget.TakesAhead(At(minutes(31))));
   EXPECT_FALSE(budget.figures().slowing);
 }
 
@@ -47,7 +47,7 @@ TEST(WriteBudget, ADebtIsForgivenBeyondWhatAnHourBrings) {
   WriteBudget budget(kPerDay);
   for (int i = 0; i < 100; ++i) budget.Note(kGiB, At(seconds(0)));
   EXPECT_EQ(budget.left(), -static_cast<int64_t>(kGiB));
-  EXPECT_TRUE(budget.TakesBehind(At(hours(1) + seconds(1))));
+  EXPECT_TRUE(budget.TakesAhead(At(hours(1) + seconds(1))));
 }
 
 TEST(WriteBudget, NoMoreIsSavedUpThanAnHourBrings) {
@@ -57,10 +57,45 @@ TEST(WriteBudget, NoMoreIsSavedUpThanAnHourBrings) {
   EXPECT_EQ(budget.left(), static_cast<int64_t>(kGiB));
 }
 
+TEST(WriteBudget, AChangeKeepsWhatIsSavedUpOrOwedWithinTheNewLimits) {
+  WriteBudget budget(kPerDay);
+  budget.Note(kGiB + kGiB / 4, At(seconds(0)));
+  EXPECT_FALSE(budget.TakesAhead(At(seconds(0))));
+  budget.SetPerDay(2 * kPerDay, At(minutes(6)));  // A tenth of an hour of the old one has come.
+  EXPECT_EQ(budget.figures().bytes_per_day, 2 * kPerDay);
+  EXPECT_NEAR(static_cast<double>(budget.left()), -0.15 * static_cast<double>(kGiB), 1);
+  EXPECT_FALSE(budget.NextLook()) << "who waits may ask again at once";
+  EXPECT_FALSE(budget.TakesAhead(At(minutes(10))));
+  EXPECT_TRUE(budget.TakesAhead(At(minutes(11)))) << "it is paid back twice as fast";
+  budget.SetPerDay(kBlockSize, At(hours(9)));
+  budget.CheckInvariants();
+  EXPECT_EQ(budget.left(), static_cast<int64_t>(WriteBudget::kBurstMin)) << "what was saved up beyond it is gone";
+  for (int i = 0; i < 100; ++i) budget.Note(kGiB, At(hours(9)));
+  budget.SetPerDay(kPerDay, At(hours(9)));
+  budget.CheckInvariants();
+  EXPECT_EQ(budget.left(), -static_cast<int64_t>(WriteBudget::kBurstMin));
+}
+
+TEST(WriteBudget, MayBeginAndEndAtAnyTime) {
+  WriteBudget budget(0);
+  budget.Note(uint64_t{1} << 40, At(hours(1)));
+  budget.SetPerDay(kPerDay, At(hours(2)));
+  EXPECT_EQ(budget.left(), static_cast<int64_t>(kGiB)) << "nothing is owed from before";
+  budget.Note(2 * kGiB, At(hours(2)));
+  EXPECT_FALSE(budget.TakesAhead(At(hours(2))));
+  budget.SetPerDay(0, At(hours(2)));
+  budget.CheckInvariants();
+  EXPECT_TRUE(budget.TakesAhead(At(hours(2))));
+  EXPECT_EQ(budget.left(), 0);
+  EXPECT_EQ(budget.figures().delays, 1u);
+  EXPECT_FALSE(budget.figures().slowing);
+}
+
 // The smallest one: 128 MiB at once, and then nearly nothing.
 class TightBudget : public ::testing::Test {
  protected:
-  TightBudget() {
+  explicit TightBudget(uint64_t arena = kArena, uint64_t window = kArena)
+      : world_({.windows = {.window_size = window, .arena_max_bytes = arena}, .engine = WithBudget()}) {
     for (uint64_t written = 0; written <= WriteBudget::kBurstMin; written += kPiece) {
       world_.PutOnSsd(session_, kSpent, kPiece, written);
       world_.Free(session_, kSpent);
@@ -77,8 +112,9 @@ class TightBudget : public ::testing::Test {
   }
 
   static constexpr uint64_t kSpent = 1000;
-  World world_{{.windows = {.window_size = kArena, .arena_max_bytes = kArena}, .engine = WithBudget()}};
-  const SessionId session_ = world_.Open();
+  World world_;
+  // No job holds more, also where another one leaves room: what is dirty stays as large a part of it.
+  const SessionId session_ = world_.Open({.limit_bytes = kArena});
 };
 
 TEST_F(TightBudget, HoldsWriteBehindBackAndNothingElse) {
@@ -106,6 +142,68 @@ TEST_F(TightBudget, WriteBehindGoesOnByItselfOnceTheBudgetHasRoom) {
   world_.Advance(hours(48));
   world_.Turns(20);
   EXPECT_GT(Writes(storage::Purpose::kAhead).count(), 0u);
+}
+
+TEST_F(TightBudget, HoldsBackWhatMakesRoomForAPrefetchAndNotWhatAReadAwaits) {
+  world_.PutOnSsd(session_, 50, kPiece, 50);
+  for (uint64_t tensor = 1; tensor <= 8; ++tensor) world_.Put(session_, tensor, kPiece, tensor);
+  const uint64_t before = world_.engine->Snapshot().devices.at(0).traffic.written_bytes;
+  EXPECT_EQ(world_.Ask(session_, proto::Op::kPrefetch, {{50, 0, 0, 0}}).code, Code::kOk);
+  world_.Turns(20);
+  EXPECT_EQ(world_.engine->Snapshot().devices.at(0).traffic.written_bytes, before) << "RAM is full of what is dirty";
+  EXPECT_EQ(world_.Check(session_, 50, 50), Code::kOk);
+  EXPECT_GT(world_.engine->Snapshot().devices.at(0).traffic.written_bytes, before);
+}
+
+TEST_F(TightBudget, LetsWriteBehindGoOnAsSoonAsItIsTakenAway) {
+  for (uint64_t tensor = 1; tensor <= 6; ++tensor) world_.Put(session_, tensor, kPiece, tensor);
+  world_.Turns(20);
+  ASSERT_EQ(Writes(storage::Purpose::kAhead).count(), 0u);
+  world_.engine->SetOptions({});
+  world_.Turns(20);
+  EXPECT_GT(Writes(storage::Purpose::kAhead).count(), 0u);
+  EXPECT_FALSE(Budget().slowing);
+}
+
+// Two jobs, each with two blocks to write ahead of need; the budget has one a day, and owes one.
+class TwoJobs : public TightBudget {
+ protected:
+  TwoJobs() : TightBudget(2 * kArena, kArena / 2) {
+    for (const SessionId session : {session_, other_}) {
+      for (uint64_t tensor = 1; tensor <= 6; ++tensor) world_.Put(session, tensor, kPiece, tensor);
+    }
+    world_.Turns(20);
+    written_ = Written();
+  }
+  uint64_t Ahead() { return Writes(storage::Purpose::kAhead).count(); }
+  uint64_t Written() { return world_.Job(other_job_).swap_out_bytes; }
+
+  const JobId other_job_ = world_.OpenJob({.limit_bytes = kArena});
+  const SessionId other_ = world_.OpenSession(other_job_);
+  uint64_t written_ = 0;  // By the other job, before.
+};
+
+TEST_F(TwoJobs, HaveATurnEach) {
+  ASSERT_EQ(Ahead(), 0u);
+  for (const int hour : {36, 30, 24, 24}) {
+    const uint64_t before = Ahead();
+    world_.Advance(hours(hour));
+    world_.Turns(20);
+    ASSERT_EQ(Ahead(), before + 1) << "that is all that this budget has";
+    if (Ahead() % 2 == 0) {
+      EXPECT_EQ(Written() - written_, Ahead() / 2 * kPiece);
+    }
+  }
+}
+
+TEST_F(TwoJobs, TheFirstThatLeavesKeepsTheOtherFromNothing) {
+  world_.EndSession(session_);
+  world_.Turns(20);
+  for (const int hour : {36, 30}) {
+    world_.Advance(hours(hour));
+    world_.Turns(20);
+  }
+  EXPECT_EQ(Written() - written_, 2 * kPiece);
 }
 
 TEST(WriteBudgetOfAnEngine, WithoutABudgetTheSameIsWrittenBehind) {
