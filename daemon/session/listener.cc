@@ -32,31 +32,53 @@ Result<proto::FileDescriptor> Duplicate(int fd) {
 Listener::Listener(const ListenerOptions& options, const ListenerParts& parts)
     : options_(options),
       parts_(parts),
-      listening_(parts.io),
-      accept_timer_(parts.io),
       unread_timer_(parts.io),
       posts_(parts.io, parts.mailbox),
       attach_rate_(options.attaches_per_uid_per_second),
       attach_timer_(parts.io),
       unread_(options.unread) {}
 
-Listener::~Listener() = default;
+Listener::~Listener() { StopAcceptors(); }
 
 void Listener::Warn(const std::string& text) {
   if (!options_.on_warning) return;
   if (const auto line = warnings_.Pass(text, parts_.clock.Now())) options_.on_warning(*line);
 }
 
+std::shared_ptr<Acceptor> Listener::MakeAcceptor(std::optional<uint32_t> owner) {
+  return std::make_shared<Acceptor>(
+      parts_.io, AcceptorCalls{.on_client = [this, owner](auto socket) { Admit(std::move(socket), owner); },
+                               .has_room = [this] { return !closer_.full(); },
+                               .on_warning = [this](const std::string& text) { Warn(text); }});
+}
+
 void Listener::Start(proto::FileDescriptor listening) {
-  TIER_CHECK(listening && !listening_.is_open(), "listening socket {}", listening.get());
-  listening_.assign(listening.Release());
-  WaitForConnection();
+  TIER_CHECK(listening && ordinary_ == nullptr, "listening socket {}", listening.get());
+  ordinary_ = MakeAcceptor(std::nullopt);
+  ordinary_->Start(std::move(listening));
+}
+
+void Listener::StartFor(uint32_t owner, proto::FileDescriptor listening) {
+  TIER_CHECK(IsOwnerUid(owner) && !of_owners_.contains(owner), "the socket of owner {}", owner);
+  if (stopped_) return;
+  const auto acceptor = of_owners_.emplace(owner, MakeAcceptor(owner)).first->second;
+  acceptor->Start(std::move(listening));
+}
+
+void Listener::StopFor(uint32_t owner) {
+  TIER_CHECK(IsOwnerUid(owner), "{} is no owner's uid", owner);
+  const auto acceptor = of_owners_.extract(owner);
+  if (!acceptor.empty()) acceptor.mapped()->Stop();
+}
+
+void Listener::StopAcceptors() {
+  stopped_ = true;
+  if (ordinary_ != nullptr) ordinary_->Stop();
+  for (const auto& [owner, acceptor] : std::exchange(of_owners_, {})) acceptor->Stop();
 }
 
 void Listener::StopAccepting(const std::string& reason) {
-  error_code ignored;
-  (void)listening_.close(ignored);
-  accept_timer_.cancel();
+  StopAcceptors();
   const auto open = open_;  // A final packet that leaves at once removes its connection.
   for (const ConnectionPtr& connection : open) {
     const auto state = connection->state();
@@ -65,39 +87,15 @@ void Listener::StopAccepting(const std::string& reason) {
   }
 }
 
-void Listener::WaitForConnection() {
-  listening_.async_wait(asio::posix::descriptor_base::wait_read, [this](error_code error) {
-    if (!error) AcceptSome();
-  });
-}
-
-void Listener::AcceptSome() {
-  for (size_t i = 0; i < kAcceptsPerWakeMax; ++i) {
-    if (!listening_.is_open()) return;
-    if (closer_.full()) return AcceptLater();
-    auto socket = AcceptConnection(listening_.native_handle());
-    if (!socket) {
-      Warn(fmt::format("cannot accept clients: {}; trying again", socket.error().message));
-      return AcceptLater();
-    }
-    if (!*socket) return WaitForConnection();
-    Admit(std::move(*socket));
-  }
-  asio::post(parts_.io, [this] { AcceptSome(); });
-}
-
-void Listener::AcceptLater() {
-  accept_timer_.expires_after(kAcceptRetry);
-  accept_timer_.async_wait([this](error_code error) {
-    if (!error) AcceptSome();
-  });
-}
-
-void Listener::Admit(proto::FileDescriptor socket) {
-  const auto peer = IdentifyPeer(socket.get());
+void Listener::Admit(proto::FileDescriptor socket, std::optional<uint32_t> owner) {
+  auto peer = IdentifyPeer(socket.get());
+  // Nothing that a client says, nor its uid, counts beside the socket that it was given.
+  const bool passes_as_owner = peer && !owner && IsOwnerUid(peer->uid);
+  if (peer && owner) peer->uid = *owner;
   const auto connection = std::make_shared<Connection>(parts_.io, std::move(socket), peer.value_or(PeerIdentity{}),
                                                        static_cast<ConnectionOwner&>(*this), options_.pidfd_source);
   if (!peer) return Refuse(connection, peer.error());
+  if (passes_as_owner) return Refuse(connection, OwnerUidRefusal(peer->uid));
   if (const auto over_quota = handshakes_.OverQuotaUid(peer->uid); over_quota && !MakeRoom(*over_quota)) {
     return Refuse(connection, {Code::kDenied,
                                fmt::format("{} clients are in their handshake ({} of uid {}), the limit is {} ({} of "
@@ -297,6 +295,7 @@ void Listener::Drop(const ConnectionPtr& connection) {
 }
 
 void Listener::CloseAll() {
+  StopAcceptors();
   // Copies: each close comes back as OnClosed.
   const auto open = open_;
   for (const ConnectionPtr& connection : open) connection->Close();

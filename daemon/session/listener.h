@@ -7,7 +7,9 @@
 //
 // Socket thread, except the SessionNotices, which the engine thread calls.
 // Invariants: connections in handshake <= kHandshakesMax, none of them closed, and of one user at most all but an
-// eighth of that: the oldest that has said nothing yet makes room. A session id is given once.
+// eighth of that: the oldest that has said nothing yet makes room. A session id is given once. Who comes by the socket
+// of an owner is that owner, whatever the kernel says of its uid; and a client of another socket that has such a uid is
+// refused.
 #pragma once
 
 #include <chrono>
@@ -15,6 +17,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -25,10 +28,12 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/mailbox.h"
+#include "daemon/session/acceptor.h"
 #include "daemon/session/attach_rate.h"
 #include "daemon/session/connection.h"
 #include "daemon/session/engine_page.h"
 #include "daemon/session/engine_posts.h"
+#include "daemon/session/owner_table.h"
 #include "daemon/session/passed_descriptors.h"
 #include "daemon/session/process_end.h"
 #include "daemon/session/session_table.h"
@@ -39,8 +44,6 @@
 namespace tier::session {
 
 inline constexpr size_t kHandshakesMax = 256;
-inline constexpr size_t kAcceptsPerWakeMax = 32;  // Then those accepted have their turn to say hello.
-inline constexpr auto kAcceptRetry = std::chrono::milliseconds(100);  // When no descriptor is to be had.
 // How often sockets with unread packets are looked at: while packets wait for others to be read, and otherwise while
 // sessions that have ended left some unread.
 inline constexpr auto kUnreadInterval = std::chrono::milliseconds(20);
@@ -85,6 +88,11 @@ class Listener final : public SessionNotices, private ConnectionOwner {
     options_.attaches_per_uid_per_second = attaches_per_uid_per_second;
     attach_rate_.SetRate(attaches_per_uid_per_second);
   }
+  // Each client that connects here is `owner`. Does nothing once no more clients are taken.
+  // REQUIRES: IsOwnerUid(owner).
+  void StartFor(uint32_t owner, proto::FileDescriptor listening);
+  // Its sessions go on. Does nothing where it was not started.
+  void StopFor(uint32_t owner);
   // Takes no more clients; those that have not said hello yet are told DISCONNECTED and why.
   void StopAccepting(const std::string& reason);
   size_t session_count() const { return attached_.size(); }
@@ -100,10 +108,9 @@ class Listener final : public SessionNotices, private ConnectionOwner {
  private:
   using ConnectionPtr = std::shared_ptr<Connection>;
 
-  void WaitForConnection();
-  void AcceptSome();
-  void AcceptLater();
-  void Admit(proto::FileDescriptor socket);
+  void StopAcceptors();
+  std::shared_ptr<Acceptor> MakeAcceptor(std::optional<uint32_t> owner);
+  void Admit(proto::FileDescriptor socket, std::optional<uint32_t> owner);
   bool MakeRoom(uint32_t uid);
   void LeaveHandshake(const ConnectionPtr& connection);
   void OnHello(const ConnectionPtr& connection, ParsedHello hello) override;
@@ -144,8 +151,9 @@ class Listener final : public SessionNotices, private ConnectionOwner {
 
   ListenerOptions options_;
   ListenerParts parts_;
-  boost::asio::posix::stream_descriptor listening_;
-  boost::asio::steady_timer accept_timer_;
+  std::shared_ptr<Acceptor> ordinary_;                       // Null before Start.
+  std::map<uint32_t, std::shared_ptr<Acceptor>> of_owners_;  // By uid; at most kOwnersMax.
+  bool stopped_ = false;
   boost::asio::steady_timer unread_timer_;
   // A connection has at most three there (attach, end, detach) and one for each window it was asked for.
   EnginePosts posts_;

@@ -1,5 +1,6 @@
 #include "daemon/session/packet_socket.h"
 
+#include <fcntl.h>
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -162,8 +163,9 @@ Result<proto::FileDescriptor> ListenAt(const std::string& path, unsigned mode) {
                 fmt::format("cannot make the socket {}: {}", path, std::strerror(errno)));
   }
   RefuseDescriptors(socket.get());
-  // No client can connect before listen, so the permissions hold for every connection.
-  if (::chmod(path.c_str(), mode) != 0 || ::listen(socket.get(), SOMAXCONN) != 0) {
+  // No client can connect before listen, so the permissions hold for every connection. A link in its place, which one
+  // whose folder this is may have put there, is not followed.
+  if (::fchmodat(AT_FDCWD, path.c_str(), mode, AT_SYMLINK_NOFOLLOW) != 0 || ::listen(socket.get(), SOMAXCONN) != 0) {
     return Fail(Code::kIoError, fmt::format("cannot listen at {}: {}", path, std::strerror(errno)));
   }
   return socket;
