@@ -8,23 +8,29 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 
+#include "daemon/base/check.h"
 #include "daemon/base/clock.h"
 #include "daemon/control/accept_loop.h"
 #include "daemon/control/identity_servers.h"
 #include "daemon/control/peer.h"
+#include "daemon/session/owner_table.h"
 #include "daemon/session/packet_socket.h"
 #include "daemon/session/passed_descriptors.h"
 #include "daemon/session/warning_limit.h"
 #include "proto/mapping.h"
+#include "proto/mutex.h"
 #include "proto/start_thread.h"
 
 namespace tier::control {
@@ -48,13 +54,21 @@ Result<proto::FileDescriptor> Listen(const std::string& path, uint32_t mode, boo
   if (refuse_descriptors) session::RefuseDescriptors(fd.get());
   (void)::unlink(path.c_str());  // A stale one of a daemon that died; the directory's lock says that none lives.
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
-      ::chmod(path.c_str(), mode) != 0 || ::listen(fd.get(), kBacklog) != 0) {
+      ::fchmodat(AT_FDCWD, path.c_str(), mode, AT_SYMLINK_NOFOLLOW) != 0 || ::listen(fd.get(), kBacklog) != 0) {
     const int error = errno;
     return Fail(error == EACCES || error == EPERM || error == EROFS ? Code::kDenied : Code::kInvalid,
                 "cannot listen on " + path + ": " + std::strerror(error));
   }
   return fd;
 }
+
+// One listening socket, and whom it stands for.
+struct Entrance {
+  proto::FileDescriptor socket;
+  std::string path;
+  bool admin = false;
+  std::optional<uint32_t> owner;  // Each client that comes by it is this owner.
+};
 
 // Lets the admin group reach the socket; where the group does not exist, its owner and root remain.
 void GiveToGroup(const std::string& path, const std::string& group) {
@@ -66,10 +80,11 @@ void GiveToGroup(const std::string& path, const std::string& group) {
 
 struct GrpcServer::State {
   GrpcServerOptions options;
-  proto::FileDescriptor control;
-  proto::FileDescriptor admin;
-  proto::FileDescriptor stop;
+  proto::FileDescriptor wake;  // Readable: there are other entrances, or the end.
+  std::atomic<bool> stopping{false};
   std::unique_ptr<IdentityServers> servers;
+  Mutex mutex;
+  std::vector<std::shared_ptr<const Entrance>> entrances TIER_GUARDED_BY(mutex);
   session::BackgroundCloser closer;  // Of sockets that are turned away and may hold descriptors.
   const base::SteadyClock clock;
   session::WarningLimit warnings;  // The accept thread's.
@@ -82,29 +97,56 @@ struct GrpcServer::State {
   }
 
   // False: the machine has no descriptor or memory for it now.
-  bool AcceptOne(int listener, bool admin_socket) {
+  bool AcceptOne(const Entrance& entrance) {
     if (closer.full()) return false;
-    auto accepted = session::AcceptConnection(listener);
+    auto accepted = session::AcceptConnection(entrance.socket.get());
     if (!accepted || !*accepted) return accepted.has_value();  // Or it is gone again.
     // A connection that gRPC does not adopt is closed: its client sees that.
-    if (!Hand(listener, admin_socket, &*accepted) && !session::DescriptorsRefused(accepted->get())) {
+    if (!Hand(entrance, &*accepted) && !session::DescriptorsRefused(accepted->get())) {
       Warn(closer.Close(std::move(*accepted)));
     }
     return true;
   }
 
-  bool Hand(int listener, bool admin_socket, proto::FileDescriptor* socket) {
+  bool Hand(const Entrance& entrance, proto::FileDescriptor* socket) {
     const auto peer = PeerOf(socket->get());
-    if (!peer || (admin_socket && !MayAdminister(*peer, options.admin_group))) return false;
-    const Status adopted = servers->Adopt({.uid = peer->uid, .admin = admin_socket}, listener, socket);
+    if (!peer || (entrance.admin && !MayAdminister(*peer, options.admin_group))) return false;
+    if (!entrance.owner && session::IsOwnerUid(peer->uid)) {
+      Warn(std::unexpected(session::OwnerUidRefusal(peer->uid)));
+      return false;
+    }
+    const Identity identity{.uid = entrance.owner.value_or(peer->uid), .admin = entrance.admin};
+    const Status adopted = servers->Adopt(identity, entrance.socket.get(), socket);
     Warn(adopted);
     return adopted.has_value();
   }
 
+  Status Add(Entrance entrance, uint32_t mode) TIER_EXCLUDES(mutex) {
+    auto socket = Listen(entrance.path, mode, options.descriptors_refused);
+    if (!socket) return std::unexpected(socket.error());
+    entrance.socket = std::move(*socket);
+    const MutexLock lock(mutex);
+    entrances.push_back(std::make_shared<const Entrance>(std::move(entrance)));
+    return {};
+  }
+
   void Accept() {
-    const std::array<int, 2> listeners = {control.get(), admin.get()};
-    const auto take = [&](size_t i) { return AcceptOne(listeners[i], i == 1); };
-    AcceptUntilStopped(listeners, stop.get(), {.take = take, .warn = options.on_warning});
+    for (;;) {
+      eventfd_t ignored = 0;
+      (void)::eventfd_read(wake.get(), &ignored);
+      if (stopping) return;
+      // Copies: one that is taken away meanwhile stays open until it is looked at no more.
+      const auto present = Entrances();
+      std::vector<int> listeners;
+      for (const auto& entrance : present) listeners.push_back(entrance->socket.get());
+      const auto take = [&](size_t i) { return AcceptOne(*present[i]); };
+      AcceptUntilStopped(listeners, wake.get(), {.take = take, .warn = options.on_warning});
+    }
+  }
+
+  std::vector<std::shared_ptr<const Entrance>> Entrances() TIER_EXCLUDES(mutex) {
+    const MutexLock lock(mutex);
+    return entrances;
   }
 };
 
@@ -117,15 +159,16 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOptions& o
   std::unique_ptr<GrpcServer> server(new GrpcServer());
   State& state = *server->state_;
   state.options = options;
-  auto control = Listen(options.control_socket, options.control_socket_mode, options.descriptors_refused);
-  if (!control) return std::unexpected(control.error());
-  state.control = std::move(*control);
-  auto admin = Listen(options.admin_socket, options.admin_socket_mode, options.descriptors_refused);
-  if (!admin) return std::unexpected(admin.error());
-  state.admin = std::move(*admin);
+  state.wake = proto::FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!state.wake) return Fail(Code::kNoMemory, std::string("eventfd: ") + std::strerror(errno));
+  Status listening = state.Add({.socket = {}, .path = options.control_socket, .admin = false, .owner = {}},
+                               options.control_socket_mode);
+  if (listening) {
+    listening =
+        state.Add({.socket = {}, .path = options.admin_socket, .admin = true, .owner = {}}, options.admin_socket_mode);
+  }
+  if (!listening) return std::unexpected(listening.error());
   GiveToGroup(options.admin_socket, options.admin_group);
-  state.stop = proto::FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!state.stop) return Fail(Code::kNoMemory, std::string("eventfd: ") + std::strerror(errno));
   state.servers = std::make_unique<IdentityServers>(api, kIdentitiesMax);
   auto thread = proto::StartThread("tierd-accept", proto::BlockedSignals::kAsynchronous, [&state] { state.Accept(); });
   if (!thread) {
@@ -138,17 +181,41 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOptions& o
 
 void GrpcServer::SetServing(bool serving) { state_->servers->SetServing(serving); }
 
+Status GrpcServer::ListenFor(uint32_t owner, const std::string& path) {
+  TIER_CHECK(session::IsOwnerUid(owner), "{} is no owner's uid", owner);
+  if (Status added = state_->Add({.socket = {}, .path = path, .admin = false, .owner = owner}, kOwnerSocketMode);
+      !added)
+    return added;
+  (void)::eventfd_write(state_->wake.get(), 1);
+  return {};
+}
+
+void GrpcServer::StopFor(uint32_t owner) {
+  std::shared_ptr<const Entrance> gone;
+  {
+    const MutexLock lock(state_->mutex);
+    const auto is_owners = [owner](const auto& entrance) { return entrance->owner == owner; };
+    const auto found = std::ranges::find_if(state_->entrances, is_owners);
+    if (found == state_->entrances.end()) return;
+    gone = *found;
+    state_->entrances.erase(found);
+  }
+  (void)::unlink(gone->path.c_str());
+  (void)::shutdown(gone->socket.get(), SHUT_RDWR);  // No connection from now on, though it is closed a little later.
+  (void)::eventfd_write(state_->wake.get(), 1);
+}
+
 void GrpcServer::Stop() {
   if (!state_->accept_thread.joinable()) return;
-  (void)::eventfd_write(state_->stop.get(), 1);
+  state_->stopping = true;
+  (void)::eventfd_write(state_->wake.get(), 1);
   state_->accept_thread.join();
   state_->servers->Stop();
   RemoveSockets();
 }
 
 void GrpcServer::RemoveSockets() {
-  (void)::unlink(state_->options.control_socket.c_str());
-  (void)::unlink(state_->options.admin_socket.c_str());
+  for (const auto& entrance : state_->Entrances()) (void)::unlink(entrance->path.c_str());
 }
 
 }  // namespace tier::control

@@ -5,7 +5,11 @@
 // one server whose callers may administer; others are turned away at accept. Any stock client works, health and
 // reflection included.
 //
-// Threads: one accept thread, and gRPC's own. Start and Stop from one thread, and SetServing between the two.
+// Who comes by the socket of an owner is that owner, whatever its uid; and a client of another socket that has an
+// owner's uid is turned away.
+//
+// Threads: one accept thread, and gRPC's own. Start and Stop from one thread; the other calls from any, between the
+// two.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +22,8 @@
 
 namespace tier::control {
 
-inline constexpr size_t kIdentitiesMax = 256;  // Distinct uids with a server; the one idle longest makes room.
+inline constexpr uint32_t kOwnerSocketMode = 0666;  // Any uid: to have the folder is to be the owner.
+inline constexpr size_t kIdentitiesMax = 256;       // Distinct uids with a server; the one idle longest makes room.
 
 struct GrpcServerOptions {
   std::string control_socket;  // For every user: the kernel's uid and the job's token decide.
@@ -41,6 +46,10 @@ class GrpcServer {
   ~GrpcServer();  // Stop().
   // What the health service says of the daemon and of tier.v1.ControlService: SERVING from the start. Any thread.
   void SetServing(bool serving);
+  // A socket at `path` as well, whose callers are `owner`. Fails as Start does.
+  Status ListenFor(uint32_t owner, const std::string& path);
+  // Nothing connects there when it returns; what is connected goes on. Does nothing where it does not listen.
+  void StopFor(uint32_t owner);
   // Refuses new calls, cancels streams, waits for calls under way (≤ 2 s), removes the socket files.
   void Stop();
 
