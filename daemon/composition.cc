@@ -16,6 +16,7 @@
 #include <boost/asio/post.hpp>
 
 #include "daemon/base/format_bytes.h"
+#include "daemon/ssd_words.h"
 #include "daemon/version.h"
 
 namespace tier {
@@ -46,30 +47,6 @@ uint64_t MakeEpoch() {
   uint64_t epoch = 0;
   while (epoch == 0) epoch = source.Random();
   return epoch;
-}
-
-// What differs from the usual tier; empty: nothing.
-std::string SsdStatus(const storage::SsdTier& ssd) {
-  const std::string& reason = ssd.ssd_mode_reason();
-  switch (ssd.ssd_mode()) {
-    case storage::SsdMode::kFull: return "";
-    case storage::SsdMode::kReduced: return "the SSD file is smaller than usual: " + reason;
-    case storage::SsdMode::kNone: break;
-  }
-  return "no SSD tier, tensors stay in RAM" + (reason.empty() ? "" : ": " + reason);
-}
-
-std::string IoModeName(const storage::SsdTier& ssd) {
-  return ssd.io_mode() == storage::IoMode::kUring ? "io_uring" : "threads";
-}
-
-std::string SsdModeName(storage::SsdMode mode) {
-  switch (mode) {
-    case storage::SsdMode::kFull: return "full";
-    case storage::SsdMode::kReduced: return "reduced";
-    case storage::SsdMode::kNone: break;
-  }
-  return "none";
 }
 
 }  // namespace
@@ -118,9 +95,19 @@ Status Daemon::Compose() {
   if (!engine) return std::unexpected(std::move(engine.error()));
   engine_ = std::move(*engine);
   quotas_ = std::make_unique<UserQuotas>(io_, *engine_);
+  reservations_ = std::make_unique<Reservations>(
+      ReservationsParts{.io = io_,
+                        .file = engine_->reservations(),
+                        .now = [this] { return engine_->jobs().Reservations(); },
+                        .clock = engine_->clock(),
+                        .warn = [](const std::string& text) { spdlog::warn("{}", text); }});
   if (auto opened = OpenDataSocket(); !opened) return opened;
   if (auto started = engine_->Start(*listener_); !started) return started;
+  owner_sockets_ =
+      std::make_unique<session::OwnerSockets>(paths_.socket_directory + "/owners", engine_->owners(),
+                                              MakeOwnerSocketCalls({.io = io_, .listener = listener_, .grpc = grpc_}));
   if (auto opened = OpenControl(); !opened) return opened;
+  for (const std::string& failure : owner_sockets_->Reopen()) spdlog::warn("{}", failure);
   if (auto watched = WatchEvents(); !watched) return watched;
   MakeStop();
   WatchSignals();
@@ -215,23 +202,29 @@ ConfigHooks Daemon::MakeConfigHooks() {
           .post = [this](std::function<void()> run) { asio::post(io_, std::move(run)); }};
 }
 
+session::ControlServerParts Daemon::ControlParts() {
+  return {.mailbox = engine_->mailbox(),
+          .jobs = engine_->jobs(),
+          .sessions = engine_->sessions(),
+          .events = engine_->events(),
+          .clock = engine_->clock(),
+          .quotas = &engine_->quotas(),
+          .settings = {.list = [this](bool with_file) { return live_config_->List(with_file); },
+                       .set = [this](const session::SettingChange& change) { return live_config_->Set(change); }},
+          .apply_quotas_later =
+              [this](const std::string& what) { asio::post(io_, [this, what] { quotas_->ApplyChange(what); }); },
+          .owners = &engine_->owners(),
+          .sockets = owner_sockets_.get(),
+          .reservations = engine_->reservations()};
+}
+
 Status Daemon::OpenControl() {
   metrics_ = std::make_unique<MetricsServer>(paths_.socket_directory);
   if (auto opened = metrics_->Open(ChooseMetricsAddress(config_, paths_)); !opened) return opened;
   changes_ = std::make_unique<ConfigChanges>(
       ConfigChangesParts{.io = io_, .engine = *engine_, .listener = *listener_, .quotas = *quotas_});
   live_config_.emplace(config_, source_, MakeConfigHooks());
-  const session::SettingsAccess settings{
-      .list = [this](bool with_file) { return live_config_->List(with_file); },
-      .set = [this](const session::SettingChange& change) { return live_config_->Set(change); }};
-  control_ =
-      std::make_unique<session::ControlServer>(Facts(), session::ControlServerParts{.mailbox = engine_->mailbox(),
-                                                                                    .jobs = engine_->jobs(),
-                                                                                    .sessions = engine_->sessions(),
-                                                                                    .events = engine_->events(),
-                                                                                    .clock = engine_->clock(),
-                                                                                    .quotas = &engine_->quotas(),
-                                                                                    .settings = settings});
+  control_ = std::make_unique<session::ControlServer>(Facts(), ControlParts());
   control::GrpcServerOptions options;
   options.control_socket = paths_.socket_directory + "/control.sock";
   options.admin_socket = paths_.socket_directory + "/admin.sock";
@@ -365,6 +358,7 @@ void Daemon::Tick() {
     // A mailbox without room means an engine with more urgent things to do.
     (void)engine_->mailbox().TryPost([this] {
       engine_->Refresh();
+      reservations_->Note();
       control_->EmitChanges();
       ReportActivity();
     });
@@ -463,17 +457,21 @@ void Daemon::TearDown() {
   // Callers first: they wait for the engine thread.
   log_subscription_.reset();
   if (metrics_) metrics_->Close();
+  if (grpc_) grpc_->Stop();  // Its calls may ask for the sockets of owners, which ask it.
   grpc_.reset();
+  owner_sockets_.reset();
   live_config_.reset();
   changes_.reset();
   metrics_.reset();
   quotas_.reset();  // It waits for the user database, if that is being asked.
   if (engine_) engine_->Stop();
+  if (reservations_ && stop_ && stop_->started()) reservations_->Finish();  // A start that fails changes no file.
   if (engine_ && !engine_->quiet()) {
     // What a device still writes must not find its memory gone: leave it to the kernel.
     spdlog::warn("leaving with transfers under way");
     std::_Exit(0);
   }
+  reservations_.reset();
   if (listener_) listener_->CloseAll();
   if (made_socket_) {
     std::error_code ignored;

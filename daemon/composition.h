@@ -23,12 +23,15 @@
 #include "daemon/engine_side.h"
 #include "daemon/live_config.h"
 #include "daemon/metrics_server.h"
+#include "daemon/owner_socket_calls.h"
+#include "daemon/reservations.h"
 #include "daemon/service_status.h"
 #include "daemon/session/control_server.h"
 #include "daemon/session/event_log_limiter.h"
 #include "daemon/session/instance_lock.h"
 #include "daemon/session/listener.h"
 #include "daemon/session/orderly_stop.h"
+#include "daemon/session/owner_sockets.h"
 #include "daemon/session/private_lifetime.h"
 #include "daemon/session/service_manager.h"
 #include "daemon/smart_watch.h"
@@ -49,6 +52,7 @@ class Daemon {
   Status Compose();
   Status OpenDataSocket();
   Status OpenControl();
+  session::ControlServerParts ControlParts();
   session::DaemonFacts Facts();
   std::string MemoryMode() const;
   std::string StatusText() const;
@@ -85,6 +89,8 @@ class Daemon {
   std::unique_ptr<session::Listener> listener_;
   std::unique_ptr<ConfigChanges> changes_;
   std::optional<LiveConfig> live_config_;
+  std::unique_ptr<session::OwnerSockets> owner_sockets_;  // Its calls go to listener_ and grpc_.
+  std::unique_ptr<Reservations> reservations_;
   std::unique_ptr<session::ControlServer> control_;
   std::unique_ptr<control::GrpcServer> grpc_;
   std::unique_ptr<MetricsServer> metrics_;

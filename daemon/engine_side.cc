@@ -175,6 +175,7 @@ Result<std::unique_ptr<EngineSide>> EngineSide::Make(const config::Config& confi
     return std::unexpected(std::move(ok.error()));
   if (auto ok = side->MakeQuotas(config, paths); !ok) return std::unexpected(std::move(ok.error()));
   if (auto ok = side->MakeEngine(config, paths, incarnation.epoch); !ok) return std::unexpected(std::move(ok.error()));
+  side->OpenReservations(paths);
   return side;
 }
 
@@ -257,8 +258,33 @@ Status EngineSide::MakeQuotas(const config::Config& config, const DaemonPaths& p
   if (paths.persistent) options.file = paths.data_directory + "/quotas";
   auto stored = options.file.empty() ? Result<session::QuotaOverrides>() : session::LoadQuotas(options.file);
   if (!stored) return std::unexpected(std::move(stored.error()));
-  quotas_ = std::make_unique<session::QuotaBook>(std::move(options), std::move(*stored), users_, clock_);
+  const std::string owners = paths.persistent ? paths.data_directory + "/owners" : std::string();
+  auto known = owners.empty() ? Result<session::OwnerRecords>() : session::LoadOwners(owners);
+  if (!known) return std::unexpected(std::move(known.error()));
+  owners_ = std::make_unique<session::OwnerTable>(owners, std::move(*known));
+  users_ = std::make_unique<session::OwnerDirectory>(*owners_, system_users_);
+  quotas_ = std::make_unique<session::QuotaBook>(std::move(options), std::move(*stored), *users_, clock_);
   return {};
+}
+
+// One that cannot be opened, as a quota or the arena is smaller now, stays reserved.
+void EngineSide::OpenReservations(const DaemonPaths& paths) {
+  if (!paths.persistent) return;
+  const std::string path = paths.data_directory + "/reservations";
+  session::StoredReservations stored = session::LoadReservations(path);
+  if (!stored.warning.empty()) spdlog::warn("{}", stored.warning);
+  for (const session::Reservation& reservation : stored.reservations) {
+    quotas_->Learn(reservation.uid);
+    const Status opened = jobs_->Restore(reservation, clock_.Now());
+    if (opened) continue;
+    spdlog::warn(
+        "job '{0}' is reserved for uid {1} and cannot be opened now: {2}; it is tried again every {3} s, and at each "
+        "start (tierctl job remove {1}/{0} gives it up)",
+        reservation.name, reservation.uid, opened.error().message,
+        session::kRefusedReservationRetry / std::chrono::seconds(1));
+  }
+  auto known = stored.warning.empty() ? std::optional(std::move(stored.reservations)) : std::nullopt;
+  reservations_ = std::make_unique<session::ReservationFile>(path, std::move(known));
 }
 
 Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& paths, uint64_t epoch) {

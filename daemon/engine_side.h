@@ -24,6 +24,8 @@
 #include "daemon/session/event_log.h"
 #include "daemon/session/job_registry.h"
 #include "daemon/session/job_service.h"
+#include "daemon/session/owner_table.h"
+#include "daemon/session/reservation_file.h"
 #include "daemon/session/session_table.h"
 #include "daemon/storage/drive_writes.h"
 #include "daemon/storage/ssd_tier.h"
@@ -90,6 +92,8 @@ class EngineSide {
   session::SessionTable& sessions() { return *sessions_; }
   session::JobService& jobs() { return *jobs_; }
   session::QuotaBook& quotas() { return *quotas_; }
+  session::OwnerTable& owners() { return *owners_; }
+  session::ReservationFile* reservations() { return reservations_.get(); }  // Null: the daemon keeps nothing.
   session::EventLog& events() { return events_; }
   tiering::EnginePort& engine() { return *engine_; }
   session::EnginePageOwner& page() { return *page_; }
@@ -106,6 +110,8 @@ class EngineSide {
   uint64_t WriteBudgetPerDay(const config::Config& config) const;  // Bytes. 0: no budget.
   Status MakeQuotas(const config::Config& config, const DaemonPaths& paths);
   Status MakeEngine(const config::Config& config, const DaemonPaths& paths, uint64_t epoch);
+  // Before the engine thread starts.
+  void OpenReservations(const DaemonPaths& paths);
 
   // In the order of what needs what; destroyed in the opposite one.
   base::SteadyClock clock_;
@@ -130,10 +136,13 @@ class EngineSide {
   std::unique_ptr<session::EnginePageOwner> page_;
   std::unique_ptr<session::SessionTable> sessions_;
   std::unique_ptr<tiering::Engine> engine_;
-  session::SystemUserDirectory users_;
+  session::SystemUserDirectory system_users_;
+  std::unique_ptr<session::OwnerTable> owners_;
+  std::unique_ptr<session::OwnerDirectory> users_;
   std::unique_ptr<session::QuotaBook> quotas_;
   std::unique_ptr<session::JobRegistry> registry_;
   std::unique_ptr<session::JobService> jobs_;
+  std::unique_ptr<session::ReservationFile> reservations_;
   std::unique_ptr<session::EngineLoop> loop_;
   std::thread thread_;
 };

@@ -6,6 +6,8 @@
 #include <spdlog/spdlog.h>
 #include <boost/asio/post.hpp>
 
+#include "daemon/session/quota_control.h"
+
 namespace tier {
 
 // Without a thread for it, or room for the question, what is known of users has to do.
@@ -41,6 +43,10 @@ void UserQuotas::TakeOver(const config::Config& config, std::function<void()> do
   if (!other_options && !other_table) return done();
   Apply(std::move(done));
   if (other_table) WarnOfUnknown();
+}
+
+void UserQuotas::ApplyChange(const std::string& what) {
+  Apply([&engine = engine_, what] { session::TellOfQuotaChange(engine.events(), what); });
 }
 
 // Jobs that are open have the new ones too. The groups of their users were not looked up if none was needed before.

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <set>
+#include <string>
 
 #include <boost/asio/io_context.hpp>
 
@@ -25,6 +26,8 @@ class UserQuotas {
   // The configuration says so now: quotas, jobs.max_ssd_per_uid and jobs.max_jobs_per_uid. `done`: they hold, for jobs
   // that are open too; called at once where they are as before, else on the engine's thread.
   void TakeOver(const config::Config& config, std::function<void()> done);
+  // The engine has what an administrator changed once it takes calls again; administrators who watch are told `what`.
+  void ApplyChange(const std::string& what);
   // Logs which users and groups of the configuration the system does not know.
   void WarnOfUnknown();
 

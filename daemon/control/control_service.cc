@@ -194,6 +194,27 @@ grpc::Status ControlService::ListStalls(grpc::ServerContext* context, const v1::
   return grpc::Status::OK;
 }
 
+grpc::Status ControlService::OpenSocket(grpc::ServerContext* context, const v1::OpenSocketRequest* request,
+                                        v1::OpenSocketResponse* response) {
+  const auto socket = api_.OpenSocket(CallerOf(*context), request->owner());
+  if (!socket) return ToStatus(socket.error(), context);
+  ToMessage(*socket, response->mutable_socket());
+  return grpc::Status::OK;
+}
+
+grpc::Status ControlService::CloseSocket(grpc::ServerContext* context, const v1::CloseSocketRequest* request,
+                                         v1::CloseSocketResponse*) {
+  return StatusOf(api_.CloseSocket(CallerOf(*context), request->owner(), request->purge()), context);
+}
+
+grpc::Status ControlService::ListSockets(grpc::ServerContext* context, const v1::ListSocketsRequest*,
+                                         v1::ListSocketsResponse* response) {
+  const auto sockets = api_.ListSockets(CallerOf(*context));
+  if (!sockets) return ToStatus(sockets.error(), context);
+  for (const session::OwnerSocket& socket : *sockets) ToMessage(socket, response->add_sockets());
+  return grpc::Status::OK;
+}
+
 grpc::Status ControlService::Drain(grpc::ServerContext* context, const v1::DrainRequest* request, v1::DrainResponse*) {
   const auto timeout = DrainTimeoutOf(*request);
   if (!timeout) return ToStatus(timeout.error(), context);

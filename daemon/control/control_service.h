@@ -52,6 +52,12 @@ class ControlService final : public v1::ControlService::WithCallbackMethod_Watch
                          v1::SetOptionResponse* response) override;
   grpc::Status ListStalls(grpc::ServerContext* context, const v1::ListStallsRequest* request,
                           v1::ListStallsResponse* response) override;
+  grpc::Status OpenSocket(grpc::ServerContext* context, const v1::OpenSocketRequest* request,
+                          v1::OpenSocketResponse* response) override;
+  grpc::Status CloseSocket(grpc::ServerContext* context, const v1::CloseSocketRequest* request,
+                           v1::CloseSocketResponse* response) override;
+  grpc::Status ListSockets(grpc::ServerContext* context, const v1::ListSocketsRequest* request,
+                           v1::ListSocketsResponse* response) override;
   grpc::Status Drain(grpc::ServerContext* context, const v1::DrainRequest* request,
                      v1::DrainResponse* response) override;
   grpc::Status Undrain(grpc::ServerContext* context, const v1::UndrainRequest* request,

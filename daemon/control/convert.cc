@@ -170,6 +170,8 @@ void ToMessage(const session::JobDescription& job, Tokens tokens, v1::Job* messa
   message->set_id(job.id);
   message->set_name(job.name);
   message->set_uid(job.uid);
+  message->set_owner(job.owner);
+  message->set_reserved(job.reserved);
   message->set_named(job.named);
   message->set_world_size(job.world_size);
   for (const int32_t rank : job.ranks) message->add_ranks(rank);
@@ -206,6 +208,7 @@ void ToMessage(const session::JobDescription& job, Tokens tokens, v1::Job* messa
 void ToMessage(const session::StoredManifestDescription& stored, v1::StoredManifest* message) {
   message->set_name(stored.name);
   message->set_uid(stored.uid);
+  message->set_owner(stored.owner);
   message->set_ssd_bytes(stored.ssd_bytes);
   message->set_damage(stored.damage);
   for (const std::string& uuid : stored.lost_devices) message->add_lost_devices(uuid);
@@ -397,6 +400,13 @@ void ToMessage(const tiering::TensorView& tensor, v1::Tensor* message) {
   message->set_piece_count(tensor.piece_count);
   message->set_sealed(tensor.sealed);
   message->set_torn(tensor.torn);
+}
+
+void ToMessage(const session::OwnerSocket& socket, v1::OwnerSocket* message) {
+  message->set_owner(socket.owner);
+  message->set_uid(socket.uid);
+  message->set_directory(socket.directory);
+  message->set_open(socket.open);
 }
 
 void ToMessage(const session::Event& event, v1::Event* message) {

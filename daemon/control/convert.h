@@ -39,6 +39,7 @@ void ToMessage(const session::DeviceDescription& device, v1::Device* message);
 void ToMessage(const tiering::MissingDeviceView& device, v1::MissingDevice* message);
 void ToMessage(const session::PoolDescription& pool, v1::GetPoolMapResponse* message);
 void ToMessage(const tiering::TensorView& tensor, v1::Tensor* message);
+void ToMessage(const session::OwnerSocket& socket, v1::OwnerSocket* message);
 void ToMessage(const session::Event& event, v1::Event* message);
 
 }  // namespace tier::control

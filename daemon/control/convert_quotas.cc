@@ -98,6 +98,7 @@ void ToMessage(const session::QuotaReport& report, v1::ListQuotasResponse* messa
   for (const session::QuotaUse& use : report.uses) {
     v1::QuotaUse* const to = message->add_uses();
     to->set_uid(use.uid);
+    to->set_owner(use.owner);
     *to->mutable_ram() = MessageOf(use.ram, "");
     *to->mutable_ssd() = MessageOf(use.ssd, "jobs.max_ssd_per_uid");
     *to->mutable_guarantee() = MessageOf(use.guarantee, "");

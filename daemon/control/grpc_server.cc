@@ -54,7 +54,7 @@ Result<proto::FileDescriptor> Listen(const std::string& path, uint32_t mode, boo
   if (refuse_descriptors) session::RefuseDescriptors(fd.get());
   (void)::unlink(path.c_str());  // A stale one of a daemon that died; the directory's lock says that none lives.
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
-      ::fchmodat(AT_FDCWD, path.c_str(), mode, AT_SYMLINK_NOFOLLOW) != 0 || ::listen(fd.get(), kBacklog) != 0) {
+      !session::SetSocketMode(path, mode) || ::listen(fd.get(), kBacklog) != 0) {
     const int error = errno;
     return Fail(error == EACCES || error == EPERM || error == EROFS ? Code::kDenied : Code::kInvalid,
                 "cannot listen on " + path + ": " + std::strerror(error));
@@ -100,7 +100,9 @@ struct GrpcServer::State {
   bool AcceptOne(const Entrance& entrance) {
     if (closer.full()) return false;
     auto accepted = session::AcceptConnection(entrance.socket.get());
-    if (!accepted || !*accepted) return accepted.has_value();  // Or it is gone again.
+    // One that was shut down is not looked at again; and a connection may be gone again.
+    if (!accepted) return accepted.error().code == Code::kDisconnected;
+    if (!*accepted) return true;
     // A connection that gRPC does not adopt is closed: its client sees that.
     if (!Hand(entrance, &*accepted) && !session::DescriptorsRefused(accepted->get())) {
       Warn(closer.Close(std::move(*accepted)));

@@ -1,6 +1,8 @@
 // See acceptor.h.
 #include "daemon/session/acceptor.h"
 
+#include <sys/socket.h>
+
 #include <utility>
 
 #include <fmt/format.h>
@@ -27,6 +29,11 @@ void Acceptor::Stop() {
   timer_.cancel();
 }
 
+void Acceptor::End() {
+  if (listening_.is_open()) (void)::shutdown(listening_.native_handle(), SHUT_RDWR);
+  Stop();
+}
+
 void Acceptor::WaitForClient() {
   listening_.async_wait(asio::posix::descriptor_base::wait_read, [self = shared_from_this()](error_code error) {
     if (!error) self->AcceptSome();
@@ -38,6 +45,7 @@ void Acceptor::AcceptSome() {
     if (!listening_.is_open()) return;
     if (!calls_.has_room()) return AcceptLater();
     auto socket = AcceptConnection(listening_.native_handle());
+    if (!socket && socket.error().code == Code::kDisconnected) return;  // It was shut down: Stop comes.
     if (!socket) {
       calls_.on_warning(fmt::format("cannot accept clients: {}; trying again", socket.error().message));
       return AcceptLater();

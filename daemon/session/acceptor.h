@@ -34,6 +34,8 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
 
   void Start(proto::FileDescriptor listening);
   void Stop();
+  // Stop, and nothing connects there any more, though others have a descriptor of the socket too.
+  void End();
 
  private:
   void WaitForClient();

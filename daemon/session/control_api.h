@@ -55,6 +55,8 @@ struct JobDescription {
   uint64_t id = 0;
   std::string name;
   uint32_t uid = 0;
+  std::string owner;      // Whose socket this uid stands for; empty: it is a user of the system.
+  bool reserved = false;  // It waits for its owner's first run.
   bool named = false;
   int32_t world_size = 0;
   std::vector<int32_t> ranks;  // Of live sessions, -1 for those without.
@@ -65,6 +67,7 @@ struct JobDescription {
 // What a job that is not open persisted, for its next run.
 struct StoredManifestDescription {
   uint32_t uid = 0;
+  std::string owner;  // As JobDescription has it.
   std::string name;
   uint64_t ssd_bytes = 0;
   std::string damage;                     // Why it cannot be resumed; empty: it can.
@@ -159,8 +162,8 @@ struct Event {
   int64_t unix_time_ms = 0;
   std::string kind;     // job_opened job_closed job_changed job_purged device_purged quota_changed session_attached
                         // session_ended pressure io_error corrupt torn drain draining undrained degraded recovered
-                        // forced_return prefault host_memory config_changed …; events_lost: some up to this number are
-                        // missing here
+                        // forced_return prefault host_memory config_changed socket_opened socket_closed …;
+                        // events_lost: some up to this number are missing here
   std::string job;      // Name, or empty.
   std::string message;  // One sentence.
 };
@@ -169,6 +172,14 @@ struct StallReport {
   tiering::StallList list;
   base::TimePoint now;  // As of then, by the engine's clock and by that of the wall.
   int64_t now_unix_ms = 0;
+};
+
+// A socket whose clients are one user, its owner, whatever their uid.
+struct OwnerSocket {
+  std::string owner;
+  uint32_t uid = 0;       // The owner's own, which no user of the system has.
+  std::string directory;  // Of its tierd.sock and control.sock, for a pod.
+  bool open = false;      // False: it was closed. Its jobs, and what they persisted, are there still.
 };
 
 // The node as of one moment, for who watches all of it.
@@ -214,6 +225,13 @@ class ControlApi {
   // Admins only. The option as it is then, in all of the daemon, until the next reload or restart. INVALID,
   // DISCONNECTED or TIMEOUT.
   virtual Result<OptionState> SetOption(const Caller& caller, const std::string& name, const std::string& value) = 0;
+  // Admins only, and not on a private daemon. The owner of a new name has a uid of its own, as durable as the socket:
+  // it is there again after a restart.
+  virtual Result<OwnerSocket> OpenSocket(const Caller& caller, const std::string& owner) = 0;
+  // Nothing connects by it when it returns; what is connected goes on. `purge`: the owner's name is given up too;
+  // DENIED while it has jobs, or these persisted tensors.
+  virtual Status CloseSocket(const Caller& caller, const std::string& owner, bool purge) = 0;
+  virtual Result<std::vector<OwnerSocket>> ListSockets(const Caller& caller) = 0;  // By name.
   // Blocks until every session of the job has written its dirty pieces to SSD. Job empty: of all jobs; and no new job
   // or process is taken until Undrain. Those that are there go on.
   virtual Status Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) = 0;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <future>
-#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,7 +11,6 @@
 #include "daemon/base/check.h"
 #include "daemon/session/control_settings.h"
 #include "daemon/session/not_admin.h"
-#include "daemon/session/quota_use.h"
 
 namespace tier::session {
 namespace {
@@ -24,34 +22,29 @@ constexpr const char* kDrainedRefusal =
 }  // namespace
 
 ControlServer::ControlServer(DaemonFacts facts, const ControlServerParts& parts)
-    : facts_(std::move(facts)), parts_(parts), started_(parts.clock.Now()), devices_seen_(facts_.devices.size()) {}
-
-template <typename T>
-Result<T> ControlServer::Ask(std::function<Result<T>()> ask) {
-  return AskLater<T>([ask = std::move(ask)](const Answer<T>& answer) { answer(ask()); });
-}
-
-template <typename T>
-Result<T> ControlServer::AskLater(std::function<void(const Answer<T>&)> ask) {
-  TIER_CHECK(ask != nullptr, "nothing to ask");
-  // Shared: the answer may come when the caller no longer waits for it.
-  auto answer = std::make_shared<std::promise<Result<T>>>();
-  auto future = answer->get_future();
-  const Answer<T> give = [answer](Result<T> result) { answer->set_value(std::move(result)); };
-  if (!parts_.mailbox.TryPost([ask = std::move(ask), give] { ask(give); })) {
-    return Fail(Code::kTimeout,
-                fmt::format("the engine has {} calls waiting, its limit: try again", parts_.mailbox.waiting()));
-  }
-  if (future.wait_for(kAnswerTimeout) != std::future_status::ready) {
-    return Fail(Code::kTimeout, fmt::format("the engine did not answer within {} s", kAnswerTimeout.count()));
-  }
-  return future.get();
-}
+    : facts_(std::move(facts)),
+      parts_(parts),
+      calls_(parts.mailbox),
+      stored_({.calls = calls_, .jobs = parts.jobs, .owners = parts.owners}),
+      quotas_({.calls = calls_,
+               .jobs = parts.jobs,
+               .events = parts.events,
+               .book = parts.quotas,
+               .owners = parts.owners,
+               .apply_later = parts.apply_quotas_later}),
+      owners_({.calls = calls_,
+               .jobs = parts.jobs,
+               .events = parts.events,
+               .sockets = facts_.is_private ? nullptr : parts.sockets}),
+      started_(parts.clock.Now()),
+      devices_seen_(facts_.devices.size()) {}
 
 JobDescription ControlServer::Describe(const Job& job, const tiering::JobCounters& counters) {
   JobDescription description = {.id = static_cast<uint64_t>(job.id),
                                 .name = job.name,
                                 .uid = job.uid,
+                                .owner = {},
+                                .reserved = job.reserved,
                                 .named = job.named,
                                 .world_size = job.world_size,
                                 .ranks = {},
@@ -67,7 +60,7 @@ Result<JobDescription> ControlServer::OpenJob(const Caller& caller, const OpenJo
   if (request.owner && !caller.admin) return NotAdmin("open a job for another user");
   const uint32_t owner = request.owner.value_or(caller.uid);
   if (parts_.quotas != nullptr) parts_.quotas->Learn(owner);
-  return AskLater<JobDescription>([this, owner, request](const Answer<JobDescription>& answer) {
+  auto job = calls_.AskLater<JobDescription>([this, owner, request](const EngineCalls::Answer<JobDescription>& answer) {
     const auto opened = parts_.jobs.Open(owner, request, std::nullopt, parts_.clock.Now());
     if (!opened) return answer(std::unexpected(opened.error()));
     parts_.jobs.WhenOpen((*opened)->id, [this, id = (*opened)->id, answer](const Status& status) {
@@ -75,101 +68,29 @@ Result<JobDescription> ControlServer::OpenJob(const Caller& caller, const OpenJo
       answer(Describe(*parts_.jobs.registry().Find(id), parts_.jobs.engine().Counters(id)));
     });
   });
+  if (job && request.owner) {
+    if (Status kept = KeepReservations(); !kept) return GiveUpReservation(*job, kept.error());
+  }
+  return WithOwner(std::move(job));
+}
+
+Result<JobDescription> ControlServer::WithOwner(Result<JobDescription> job) const {
+  if (job) job->owner = OwnerOf(job->uid);
+  return job;
 }
 
 Status ControlServer::CloseJob(const Caller& caller, const std::string& name, bool purge) {
-  return Ask<void>([this, caller, name, purge]() -> Status {
-    const auto job = parts_.jobs.registry().FindFor(caller, name);
-    if (!job && job.error().code != Code::kNotFound) return std::unexpected(job.error());
-    if (!job || purge) {
-      const std::vector<StoredManifestDescription> stored = StoredManifestsNamed(caller, name);
-      if (!job) return RemoveStored(caller, name, stored, purge);
-      if (Status clear = CheckPurge(**job, name, stored); !clear) return clear;
-    }
-    parts_.jobs.Close((*job)->id, fmt::format("closed by request of uid {}", caller.uid), purge);
-    return {};
-  });
-}
-
-// A purge of a live job must not delete what another user, or an earlier run, has persisted under the same name.
-Status ControlServer::CheckPurge(const Job& job, const std::string& name,
-                                 const std::vector<StoredManifestDescription>& stored) {
-  const std::string key = job.EngineKey();
-  const auto is_owners = [&job](const StoredManifestDescription& each) { return each.uid == job.uid; };
-  if (name != key && !std::ranges::all_of(stored, is_owners)) {
-    return Fail(Code::kInvalid,
-                fmt::format("several owners have a job '{0}', live or persisted: write uid/{0}", job.name));
-  }
-  const auto earlier =
-      parts_.jobs.engine().StoredManifests(key, 1);  // Also where the caller, a token's holder, may not list it.
-  if (earlier.empty() || earlier.front().key != key) return {};
-  return Fail(Code::kInvalid,
-              fmt::format("job '{}' is live, and what is persisted under its name is an earlier run's: remove the live "
-                          "one first, without --purge, or wait until it has ended",
-                          job.name));
-}
-
-Status ControlServer::RemoveStored(const Caller& caller, const std::string& name,
-                                   const std::vector<StoredManifestDescription>& stored, bool purge) {
-  if (stored.size() > 1) {
-    return Fail(Code::kInvalid, fmt::format("{} owners have a job '{}': write uid/{}", stored.size(), name, name));
-  }
-  if (!purge && !stored.empty()) {
-    return Fail(Code::kNotFound, fmt::format("job '{}' is not open; only tierctl job remove --purge deletes what it "
-                                             "persisted",
-                                             name));
-  }
-  if (!purge || !JobRegistry::MaySeeOf(caller, caller.uid)) {
-    return Fail(Code::kNotFound, fmt::format("no job '{}' that this caller may control", name));
-  }
-  // One that is not listed may be closing, or on its way out already: the engine knows.
-  std::pair owner(caller.uid, name);
-  if (const auto qualified = caller.admin ? ParseQualifiedName(name) : std::nullopt) owner = *qualified;
-  if (!stored.empty()) owner = {stored.front().uid, stored.front().name};
-  return parts_.jobs.DeleteStoredManifest(owner.first, owner.second, fmt::format("by request of uid {}", caller.uid));
-}
-
-std::vector<StoredManifestDescription> ControlServer::StoredManifestsFor(const Caller& caller, size_t max) {
-  if (!JobRegistry::MaySeeOf(caller, caller.uid)) return {};
-  const std::string prefix = caller.admin ? std::string() : fmt::format("{}/", caller.uid);
-  std::vector<StoredManifestDescription> visible;
-  for (const tiering::StoredManifest& stored : parts_.jobs.engine().StoredManifests(prefix, max)) {
-    const auto owner = ParseQualifiedName(stored.key);
-    if (!owner) continue;
-    visible.push_back({.uid = owner->first,
-                       .name = owner->second,
-                       .ssd_bytes = stored.ssd_bytes,
-                       .damage = stored.damage,
-                       .lost_devices = stored.lost_devices});
-  }
-  return visible;
-}
-
-// "uid/name" names one; a name alone may be that of several.
-std::vector<StoredManifestDescription> ControlServer::StoredManifestsNamed(const Caller& caller,
-                                                                           const std::string& name) {
-  std::vector<StoredManifestDescription> named;
-  for (StoredManifestDescription& stored : StoredManifestsFor(caller, SIZE_MAX)) {
-    if (fmt::format("{}/{}", stored.uid, stored.name) == name) return {std::move(stored)};
-    if (stored.name == name) named.push_back(std::move(stored));
-  }
-  return named;
+  return stored_.Close(caller, name, purge);
 }
 
 std::vector<StoredManifestDescription> ControlServer::ListStoredManifests(const Caller& caller,
                                                                           const std::string& after, size_t max) {
-  using Stored = std::vector<StoredManifestDescription>;
-  auto stored = Ask<Stored>([this, caller]() -> Result<Stored> {
-                  return StoredManifestsFor(caller, SIZE_MAX);
-                }).value_or(Stored{});
-  std::erase_if(stored, [&after](const StoredManifestDescription& each) { return each.QualifiedName() <= after; });
-  if (stored.size() > max) stored.resize(max);
-  return stored;
+  return stored_.List(caller, after, max);
 }
 
 Result<JobDescription> ControlServer::SetJob(const Caller& caller, const std::string& name,
                                              const tiering::TermsChange& change) {
-  return Ask<JobDescription>([=, this]() -> Result<JobDescription> {
+  auto changed = calls_.Ask<JobDescription>([=, this]() -> Result<JobDescription> {
     const auto found = parts_.jobs.registry().FindFor(caller, name);
     if (!found) return std::unexpected(found.error());
     const Job& job = **found;
@@ -184,10 +105,11 @@ Result<JobDescription> ControlServer::SetJob(const Caller& caller, const std::st
                     has.guarantee_bytes, has.limit_bytes, has.ssd_guarantee_bytes, has.ssd_limit_bytes));
     return description;
   });
+  return WithOwner(std::move(changed));
 }
 
 std::vector<JobDescription> ControlServer::ListJobs(const Caller& caller) {
-  const auto jobs = Ask<std::vector<JobDescription>>([this, caller]() -> Result<std::vector<JobDescription>> {
+  auto jobs = calls_.Ask<std::vector<JobDescription>>([this, caller]() -> Result<std::vector<JobDescription>> {
     // Not from the shared figures: a caller decides by these what it may have now.
     std::vector<JobDescription> visible;
     for (const auto& [id, job] : parts_.jobs.registry().jobs()) {
@@ -195,6 +117,7 @@ std::vector<JobDescription> ControlServer::ListJobs(const Caller& caller) {
     }
     return visible;
   });
+  if (jobs) std::ranges::for_each(*jobs, [this](JobDescription& job) { job.owner = OwnerOf(job.uid); });
   return jobs.value_or(std::vector<JobDescription>{});
 }
 
@@ -206,9 +129,9 @@ Result<tiering::TensorPage> ControlServer::ListTensors(const Caller& caller, con
   do {
     // Once the list is full, one more tensor tells that there is another page.
     const bool full = listed.tensors.size() == max;
-    const auto page =
-        Ask<tiering::TensorPage>([this, caller, job, next = listed.next,
-                                  wanted = full ? 1 : max - listed.tensors.size()]() -> Result<tiering::TensorPage> {
+    const auto page = calls_.Ask<tiering::TensorPage>(
+        [this, caller, job, next = listed.next,
+         wanted = full ? 1 : max - listed.tensors.size()]() -> Result<tiering::TensorPage> {
           const auto found = parts_.jobs.registry().FindFor(caller, job);
           if (!found) return std::unexpected(found.error());
           return parts_.jobs.engine().Tensors((*found)->id, next, wanted);
@@ -222,7 +145,7 @@ Result<tiering::TensorPage> ControlServer::ListTensors(const Caller& caller, con
 }
 
 Result<StallReport> ControlServer::ListStalls(const Caller& caller, const std::string& name) {
-  return Ask<StallReport>([this, caller, name]() -> Result<StallReport> {
+  return calls_.Ask<StallReport>([this, caller, name]() -> Result<StallReport> {
     const auto job = parts_.jobs.registry().FindFor(caller, name);
     if (!job) return std::unexpected(job.error());
     const base::TimePoint now = parts_.clock.Now();
@@ -260,46 +183,47 @@ std::shared_ptr<const PoolSnapshot> ControlServer::Pool() {
 
 Result<PoolDescription> ControlServer::DescribePool(const Caller& caller) {
   using Taken = std::shared_ptr<const PoolSnapshot>;
-  const auto taken = Ask<Taken>([this]() -> Result<Taken> { return Pool(); });
+  const auto taken = calls_.Ask<Taken>([this]() -> Result<Taken> { return Pool(); });
   if (!taken) return std::unexpected(taken.error());
   return PartOf(**taken, caller);
 }
 
-Result<QuotaReport> ControlServer::ListQuotas(const Caller& caller) {
-  if (parts_.quotas == nullptr) return QuotaReport{};
-  parts_.quotas->Learn(caller.uid);
-  auto report = Ask<QuotaReport>([this, caller]() -> Result<QuotaReport> {
-    return QuotaReport{.quotas = {}, .uses = UsesFor(caller, parts_.jobs, *parts_.quotas)};
-  });
-  if (report && caller.admin) report->quotas = parts_.quotas->List();
-  return report;
-}
-
-Status ControlServer::ApplyQuotas(const std::string& what) {
-  // A quota of a group is none of a user whose groups were not looked up, as none was needed before.
-  using Uids = std::set<uint32_t>;
-  const auto owners = Ask<Uids>([this]() -> Result<Uids> { return parts_.jobs.Owners(); });
-  if (!owners) return std::unexpected(owners.error());
-  for (const uint32_t uid : *owners) parts_.quotas->Learn(uid);
-  return Ask<void>([this, what]() -> Status {
-    parts_.jobs.ApplyQuotas();
-    parts_.events.EmitForAdministrators("quota_changed", what, "an administrator changed a quota");
-    return {};
-  });
-}
+Result<QuotaReport> ControlServer::ListQuotas(const Caller& caller) { return quotas_.List(caller); }
 
 Status ControlServer::SetQuota(const Caller& caller, const QuotaTarget& target, const QuotaFields& fields) {
-  if (!caller.admin) return NotAdmin("set a quota");
-  if (parts_.quotas == nullptr) return Fail(Code::kDenied, "this daemon has no quotas");
-  if (Status set = parts_.quotas->Set(target, fields); !set) return set;
-  return ApplyQuotas(fmt::format("uid {} set a quota of {}: {}", caller.uid, QuotaText(target), QuotaText(fields)));
+  return quotas_.Set(caller, target, fields);
 }
 
 Status ControlServer::ClearQuota(const Caller& caller, const QuotaTarget& target) {
-  if (!caller.admin) return NotAdmin("clear a quota");
-  if (parts_.quotas == nullptr) return Fail(Code::kDenied, "this daemon has no quotas");
-  if (Status cleared = parts_.quotas->Clear(target); !cleared) return cleared;
-  return ApplyQuotas(fmt::format("uid {} cleared the quota of {}", caller.uid, QuotaText(target)));
+  return quotas_.Clear(caller, target);
+}
+
+Result<OwnerSocket> ControlServer::OpenSocket(const Caller& caller, const std::string& owner) {
+  if (stopping_.load(std::memory_order_relaxed)) return Fail(Code::kDisconnected, "tierd is being stopped");
+  return owners_.Open(caller, owner);
+}
+
+Status ControlServer::CloseSocket(const Caller& caller, const std::string& owner, bool purge) {
+  return owners_.Close(caller, owner, purge);
+}
+
+Result<std::vector<OwnerSocket>> ControlServer::ListSockets(const Caller& caller) { return owners_.List(caller); }
+
+Status ControlServer::KeepReservations() {
+  if (parts_.reservations == nullptr) return {};
+  const auto list =
+      calls_.Ask<ReservationList>([this]() -> Result<ReservationList> { return parts_.jobs.Reservations(); });
+  return list ? parts_.reservations->Save(*list) : Status(std::unexpected(list.error()));
+}
+
+// Who reserves is promised that it outlives the daemon: without that there is no reservation.
+Result<JobDescription> ControlServer::GiveUpReservation(const JobDescription& job, const Error& why) {
+  (void)calls_.Ask<void>([this, id = static_cast<tiering::JobId>(job.id)]() -> Status {
+    if (const Job* const there = parts_.jobs.registry().Find(id); there != nullptr && there->reserved)
+      parts_.jobs.Close(id, "its reservation could not be stored", false);
+    return {};
+  });
+  return Fail(why.code, fmt::format("job '{}' is not reserved: {}", job.name, why.message));
 }
 
 Result<SettingsReport> ControlServer::ListOptions(const Caller& caller) {
@@ -361,19 +285,21 @@ void ControlServer::AddOtherParts(DaemonDescription* description) const {
 }
 
 Result<DaemonDescription> ControlServer::Describe() {
-  auto description = Ask<DaemonDescription>([this]() -> Result<DaemonDescription> { return PartOfEngine(); });
+  auto description = calls_.Ask<DaemonDescription>([this]() -> Result<DaemonDescription> { return PartOfEngine(); });
   if (description) AddOtherParts(&*description);
   return description;
 }
 
 Result<NodeObservation> ControlServer::Observe() {
-  auto observed = Ask<NodeObservation>([this]() -> Result<NodeObservation> {
+  auto observed = calls_.Ask<NodeObservation>([this]() -> Result<NodeObservation> {
     NodeObservation node{.daemon = PartOfEngine(), .jobs = {}};
     node.jobs.reserve(parts_.jobs.registry().jobs().size());
     for (const auto& [id, job] : parts_.jobs.registry().jobs()) {
       node.jobs.push_back({.id = static_cast<uint64_t>(id),
                            .name = job.name,
                            .uid = job.uid,
+                           .owner = {},
+                           .reserved = job.reserved,
                            .named = job.named,
                            .world_size = job.world_size});
     }
@@ -426,7 +352,7 @@ Status ControlServer::Drain(const Caller& caller, const std::string& job, std::c
 
 Status ControlServer::Undrain(const Caller& caller) {
   if (!caller.admin) return NotAdmin("undrain the daemon");
-  return Ask<void>([this]() -> Status {
+  return calls_.Ask<void>([this]() -> Status {
     if (stopping_.load(std::memory_order_relaxed)) return Fail(Code::kDisconnected, "tierd is being stopped");
     parts_.jobs.OpenAdmission();
     if (drained_.exchange(false, std::memory_order_relaxed)) {
@@ -438,7 +364,7 @@ Status ControlServer::Undrain(const Caller& caller) {
 
 Status ControlServer::DrainDevice(const Caller& caller, uint16_t device, bool draining) {
   if (!caller.admin) return NotAdmin("drain a device");
-  return Ask<void>([this, device, draining]() -> Status {
+  return calls_.Ask<void>([this, device, draining]() -> Status {
     if (device >= facts_.devices.size()) {
       return Fail(Code::kNotFound, fmt::format("no device {}; there are {}", device, facts_.devices.size()));
     }
@@ -452,7 +378,7 @@ Status ControlServer::DrainDevice(const Caller& caller, uint16_t device, bool dr
 
 Status ControlServer::RetryDevice(const Caller& caller, uint16_t device) {
   if (!caller.admin) return NotAdmin("have quarantined places tried again");
-  return Ask<void>([this, device]() -> Status {
+  return calls_.Ask<void>([this, device]() -> Status {
     if (device >= facts_.devices.size()) {
       return Fail(Code::kNotFound, fmt::format("no device {}; there are {}", device, facts_.devices.size()));
     }
@@ -467,7 +393,7 @@ Status ControlServer::RetryDevice(const Caller& caller, uint16_t device) {
 Result<std::vector<std::string>> ControlServer::PurgeDevice(const Caller& caller, const std::string& uuid) {
   if (!caller.admin) return std::unexpected(NotAdmin("purge a missing device").error());
   using Jobs = std::vector<std::string>;
-  return AskLater<Jobs>([this, caller, uuid](const Answer<Jobs>& answer) {
+  return calls_.AskLater<Jobs>([this, caller, uuid](const EngineCalls::Answer<Jobs>& answer) {
     const auto done = [answer](const Result<Jobs>& jobs) { answer(jobs); };
     if (Status begun = parts_.jobs.PurgeDevice(uuid, fmt::format("by request of uid {}", caller.uid), done); !begun) {
       answer(std::unexpected(begun.error()));
@@ -487,7 +413,5 @@ Result<std::shared_ptr<void>> ControlServer::WatchFrom(const Caller& caller, uin
 std::vector<Event> ControlServer::RecentEvents(const Caller& caller, uint64_t since) {
   return parts_.events.Recent(caller, since);
 }
-
-// As it stands when it is looked at: one that was suspect for some milliseconds is not worth a line.
 
 }  // namespace tier::session

@@ -11,20 +11,25 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/base/clock.h"
 #include "daemon/base/mailbox.h"
 #include "daemon/session/control_api.h"
 #include "daemon/session/degraded.h"
+#include "daemon/session/engine_calls.h"
+#include "daemon/session/owner_control.h"
 #include "daemon/session/pool_description.h"
+#include "daemon/session/quota_control.h"
+#include "daemon/session/reservation_file.h"
 #include "daemon/session/session_table.h"
 #include "daemon/session/settings.h"
 #include "daemon/session/snapshot_rate.h"
+#include "daemon/session/stored_control.h"
 
 namespace tier::session {
 
-inline constexpr auto kAnswerTimeout = std::chrono::seconds(10);
 // Of figures of the engine (SnapshotRate), and of views of its pool.
 inline constexpr uint32_t kSnapshotsPerTickMax = 4;
 inline constexpr int kSnapshotTimeShare = 10;
@@ -70,6 +75,11 @@ struct ControlServerParts {
   const base::Clock& clock;
   QuotaBook* quotas = nullptr;  // Null: there are none. What blocks there is called on the caller's thread.
   SettingsAccess settings{};
+  // Applies quotas that are stored once the engine answers again; and tells watchers so. May be empty.
+  std::function<void(const std::string& what)> apply_quotas_later;
+  OwnerTable* owners = nullptr;  // Null: there are none, and no sockets of them.
+  OwnerSockets* sockets = nullptr;
+  ReservationFile* reservations = nullptr;  // Null: they end with the daemon.
 };
 
 class ControlServer final : public ControlApi {
@@ -95,6 +105,9 @@ class ControlServer final : public ControlApi {
   Result<StallReport> ListStalls(const Caller& caller, const std::string& job) override;
   Result<SettingsReport> ListOptions(const Caller& caller) override;
   Result<OptionState> SetOption(const Caller& caller, const std::string& name, const std::string& value) override;
+  Result<OwnerSocket> OpenSocket(const Caller& caller, const std::string& owner) override;
+  Status CloseSocket(const Caller& caller, const std::string& owner, bool purge) override;
+  Result<std::vector<OwnerSocket>> ListSockets(const Caller& caller) override;
   Status Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) override;
   Status Undrain(const Caller& caller) override;
   Status DrainDevice(const Caller& caller, uint16_t device, bool draining) override;
@@ -117,22 +130,10 @@ class ControlServer final : public ControlApi {
   }
 
  private:
-  // Runs `ask` on the engine thread and waits for its answer.
-  template <typename T>
-  Result<T> Ask(std::function<Result<T>()> ask);
-  // As Ask, for a call that may be answered in a later turn.
-  template <typename T>
-  using Answer = std::function<void(Result<T>)>;
-  template <typename T>
-  Result<T> AskLater(std::function<void(const Answer<T>&)> ask);
-  // Engine thread, like RemoveStored.
-  std::vector<StoredManifestDescription> StoredManifestsFor(const Caller& caller, size_t max);
-  std::vector<StoredManifestDescription> StoredManifestsNamed(const Caller& caller, const std::string& name);
-  Status CheckPurge(const Job& job, const std::string& name, const std::vector<StoredManifestDescription>& stored);
-  // The engine and the watchers hear of a change of the quotas.
-  Status ApplyQuotas(const std::string& what);
-  Status RemoveStored(const Caller& caller, const std::string& name,
-                      const std::vector<StoredManifestDescription>& stored, bool purge);
+  std::string OwnerOf(uint32_t uid) const { return parts_.owners == nullptr ? "" : parts_.owners->NameOf(uid); }
+  Status KeepReservations();
+  Result<JobDescription> GiveUpReservation(const JobDescription& job, const Error& why);
+  Result<JobDescription> WithOwner(Result<JobDescription> job) const;
   std::shared_ptr<const PoolSnapshot> Pool();  // Engine thread.
   void EmitDevice(size_t device, const tiering::DeviceView& now);
   // What DegradedBy looks at. Engine thread.
@@ -145,6 +146,10 @@ class ControlServer final : public ControlApi {
 
   const DaemonFacts facts_;
   ControlServerParts parts_;
+  EngineCalls calls_;
+  StoredControl stored_;
+  QuotaControl quotas_;
+  OwnerControl owners_;
   const base::TimePoint started_;
   std::atomic<bool> drained_{false};  // By request of an administrator.
   std::atomic<bool> stopping_{false};

@@ -55,22 +55,7 @@ Result<Admission> JobRegistry::Admit(uint32_t uid, const OpenJobRequest& request
     return AdmitNew(uid, request, request.resumes(),
                     jobs_max.value_or(tiering::QuotaLimit{.most = options_.jobs_per_uid_max}));
   }
-  if (request.mode == OpenMode::kCreate && !AdmitsFirstRun(*job, request)) {
-    return Fail(Code::kAlreadyExists,
-                fmt::format("job '{}' is live with {} sessions; attach to it, or remove it first (tierctl job remove)",
-                            job->name, job->members.size()));
-  }
-  if (request.resumes() && StartedByAttach(*job, request)) {
-    return Fail(Code::kNotFound,
-                fmt::format("a rank that came before started this run of job '{}' by mode attach: attach to it too",
-                            job->name));
-  }
-  if (request.resumes() && !MayResume(*job, request)) {
-    return Fail(Code::kAlreadyExists,
-                fmt::format("job '{}' is live with {} sessions; resume takes a named job without any, or one that "
-                            "another rank of the same run has just resumed",
-                            job->name, job->members.size()));
-  }
+  if (auto ok = CheckMode(*job, request); !ok) return std::unexpected(std::move(ok.error()));
   Admission admission{.job = *job};
   if (job->members.empty()) {
     admission.job.resumed = request.resumes();
@@ -87,6 +72,41 @@ Result<Admission> JobRegistry::Admit(uint32_t uid, const OpenJobRequest& request
   if (auto ok = CheckToken(*job, request); !ok) return std::unexpected(std::move(ok.error()));
   if (auto ok = CheckWorld(*job, request); !ok) return std::unexpected(std::move(ok.error()));
   return admission;
+}
+
+// Whether a job that is there may be opened in this way.
+Status JobRegistry::CheckMode(const Job& job, const OpenJobRequest& request) {
+  if (request.owner) {
+    return Fail(
+        Code::kAlreadyExists,
+        fmt::format("uid {} has a job '{}' already, whose terms stay as they are: change them (tierctl job set), "
+                    "or remove it first (tierctl job remove)",
+                    job.uid, job.name));
+  }
+  if (request.mode == OpenMode::kCreate && !AdmitsFirstRun(job, request)) {
+    return Fail(Code::kAlreadyExists,
+                fmt::format("job '{}' is live with {} sessions; attach to it, or remove it first (tierctl job remove)",
+                            job.name, job.members.size()));
+  }
+  if (request.resumes() && StartedByAttach(job, request)) {
+    return Fail(
+        Code::kNotFound,
+        fmt::format("a rank that came before started this run of job '{}' by mode attach: attach to it too", job.name));
+  }
+  const bool for_one_run = job.reserved && !job.named;
+  if (request.mode == OpenMode::kResume && for_one_run) {
+    return Fail(Code::kNotFound,
+                fmt::format("job '{}' is reserved for uid {} and for one run, which can resume nothing: use mode "
+                            "resume_or_create, or attach",
+                            job.name, job.uid));
+  }
+  if (request.resumes() && !for_one_run && !MayResume(job, request)) {
+    return Fail(Code::kAlreadyExists,
+                fmt::format("job '{}' is live with {} sessions; resume takes a named job without any, or one that "
+                            "another rank of the same run has just resumed",
+                            job.name, job.members.size()));
+  }
+  return {};
 }
 
 // By the job's token, or, of a process without one, by the launch. The uid is the job's: jobs are found by uid and

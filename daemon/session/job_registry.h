@@ -12,7 +12,9 @@
 // that a launcher opened it for, it accepts only processes with its token, or with neither token nor launch.
 // A job that an administrator reserved for a user waits for that user's first run, which the kernel's word for its uid
 // admits: in any mode, and with a token or launch of its own or none. From its first process on it is a job like any
-// other. The overflow uid stands for every user whom the kernel cannot name here, so it owns nothing without a token.
+// other. One that is not named serves a single run: it cannot be resumed, and who resumes or creates gets a named job
+// with its terms in its place. Nothing is reserved over a job that is open. The overflow uid stands for every user whom
+// the kernel cannot name here, so it owns nothing without a token.
 //
 // A launch is what the environment of all ranks of one torchrun or Slurm step has in common. Other users can guess it,
 // so it is compared only among processes of one uid, and a token never follows from it: tokens are random.
@@ -103,7 +105,8 @@ class JobRegistry {
   std::optional<base::TimePoint> NextExpiry() const;
 
   const Job* Find(tiering::JobId job) const;
-  size_t CountOf(uint32_t uid) const;  // Jobs that the uid owns.
+  const Job* FindOwned(uint32_t uid, const std::string& name) const;  // Null, as above: there is none.
+  size_t CountOf(uint32_t uid) const;                                 // Jobs that the uid owns.
   // The job that `caller` means by `name` and may control: its owner, a holder of its token, an admin (who may write
   // "uid/name"). NOT_FOUND also for another user's job: its name is private.
   Result<const Job*> FindFor(const Caller& caller, const std::string& name) const;
@@ -119,13 +122,13 @@ class JobRegistry {
   static bool MayResume(const Job& job, const OpenJobRequest& request);
   Result<Admission> AdmitNew(uint32_t uid, const OpenJobRequest& request, bool resume,
                              const tiering::QuotaLimit& jobs_max);
+  static Status CheckMode(const Job& job, const OpenJobRequest& request);
   static bool AdmitsFirstRun(const Job& job, const OpenJobRequest& request);
   static bool IsOpenToOwner(const Job& job, const OpenJobRequest& request);
   static bool BeginsNewRun(const Job& job, const OpenJobRequest& request, base::TimePoint now);
   Status CheckToken(const Job& job, const OpenJobRequest& request) const;
   Status CheckWorld(const Job& job, const OpenJobRequest& request) const;
   void SetExpiry(Job* job, std::optional<base::TimePoint> expires);
-  const Job* FindOwned(uint32_t uid, const std::string& name) const;
 
   const JobRegistryOptions options_;
   TokenSource& tokens_;

@@ -1,5 +1,8 @@
 #include "daemon/session/job_service.h"
 
+#include <algorithm>
+#include <tuple>
+
 #include <fmt/format.h>
 
 #include "daemon/base/check.h"
@@ -12,6 +15,46 @@ Result<const Job*> JobService::Open(uint32_t uid, const OpenJobRequest& request,
     return Fail(Code::kDisconnected, fmt::format("{}: no more sessions and jobs are taken", *drain_reason_));
   }
   if (closed_reason_) return Fail(Code::kDenied, *closed_reason_);
+  if (request.owner) {
+    if (Status room = CheckRoomToReserve(uid, request.name); !room) return std::unexpected(std::move(room.error()));
+  }
+  auto opened = OpenAs(uid, AsReserved(uid, request), session, now);
+  if (!opened && !request.owner && unopened_.Find(uid, request.name) != nullptr &&
+      (opened.error().code == Code::kNoMemory || opened.error().code == Code::kNoSpace)) {
+    opened.error().message += fmt::format(
+        "; job '{0}' is reserved for uid {1}: it gets what was reserved unless other terms are named, or an "
+        "administrator removes the reservation (tierctl job remove {1}/{0})",
+        request.name, uid);
+  }
+  return opened;
+}
+
+Status JobService::CheckRoomToReserve(uint32_t uid, const std::string& name) const {
+  if (unopened_.Find(uid, name) != nullptr) return {};  // It is counted.
+  const auto is_reserved = [](const auto& job) { return job.second.reserved; };
+  const auto open = static_cast<size_t>(std::ranges::count_if(registry_.jobs(), is_reserved));
+  if (open + unopened_.size() < kReservationsMax) return {};
+  return Fail(Code::kNoMemory, fmt::format("{} jobs are reserved, the limit: remove those that are not needed (tierctl "
+                                           "job list)",
+                                           open + unopened_.size()));
+}
+
+// The first run of a job that is reserved and not open gets what was reserved.
+OpenJobRequest JobService::AsReserved(uint32_t uid, const OpenJobRequest& request) const {
+  OpenJobRequest wanted = request;
+  const Reservation* const reserved = request.owner ? nullptr : unopened_.Find(uid, request.name);
+  if (reserved == nullptr) return wanted;
+  const JobTerms terms = Filled(TermsOf(request), reserved->terms);
+  wanted.named |= reserved->named;
+  wanted.guarantee_bytes = terms.guarantee_bytes;
+  wanted.limit_bytes = terms.limit_bytes;
+  wanted.ssd_guarantee_bytes = terms.ssd_guarantee_bytes;
+  wanted.ssd_limit_bytes = terms.ssd_limit_bytes;
+  return wanted;
+}
+
+Result<const Job*> JobService::OpenAs(uint32_t uid, const OpenJobRequest& request,
+                                      std::optional<tiering::SessionId> session, base::TimePoint now) {
   const auto quota = quotas_ == nullptr ? std::nullopt : std::optional(quotas_->QuotaOf(uid));
   auto admission = registry_.Admit(uid, request, now, quota ? std::optional(quota->jobs) : std::nullopt);
   if (!admission) return std::unexpected(admission.error());
@@ -22,7 +65,8 @@ Result<const Job*> JobService::Open(uint32_t uid, const OpenJobRequest& request,
   if (request.resumes() && !admission->created && asked.members.empty() && !IsOpening(asked.id)) {
     const tiering::JobCounters has = engine_.Counters(asked.id);
     if (has.persisting) return Fail(Code::kTimeout, fmt::format("job {} is being persisted; try again", asked.name));
-    if (has.persisted) return Reopen(uid, request, asked, session, now);
+    if (has.persisted || (asked.reserved && !asked.named)) return Reopen(uid, request, asked, session, now);
+    if (Status may = CheckReservation(asked, request); !may) return std::unexpected(std::move(may.error()));
   }
   if (admission->created) {
     if (auto opened = OpenInEngine(*admission, request, quota); !opened)
@@ -58,7 +102,7 @@ Status JobService::OpenInEngine(const Admission& admission, const OpenJobRequest
   const Job& job = admission.job;
   TIER_CHECK(admission.created, "job {} is open", job.name);
   const JobTerms own = TermsOf(request);
-  const JobTerms terms = admission.resume ? kept_.ForResume(job.uid, request) : own;
+  const JobTerms terms = request.resumes() ? kept_.ForResume(job.uid, request) : own;
   Status opened =
       engine_.OpenJob(job.id, {.key = job.EngineKey(),
                                .uid = job.uid,
@@ -80,6 +124,7 @@ Status JobService::OpenInEngine(const Admission& admission, const OpenJobRequest
 
 void JobService::NoteOpened(const Job& job) {
   if (job.named) kept_.Drop(job.uid, job.name);
+  (void)unopened_.Remove(job.uid, job.name);  // Its first run has come, or it is reserved again.
   events_.Emit("job_opened", &job, fmt::format("job '{}' of uid {} opened", job.name, job.uid));
 }
 
@@ -106,19 +151,35 @@ void JobService::EndOpening(tiering::JobId job, const Status& status) {
   for (const Opened& done : opening.mapped()) done(status);
 }
 
+// A reservation is no job that ran: there is nothing in it to go on with.
+Status JobService::CheckReservation(const Job& job, const OpenJobRequest& request) const {
+  TIER_CHECK(job.members.empty(), "job {} has {} sessions", job.name, job.members.size());
+  if (!job.reserved || request.mode != proto::OpenMode::kResume) return {};
+  return Fail(Code::kNotFound,
+              fmt::format("job '{}' is reserved for uid {}, and has persisted nothing: there is nothing "
+                          "to resume; use mode resume_or_create, or attach",
+                          job.name, job.uid));
+}
+
 // What its sessions left in memory is newer than its manifest, or gone with them: the manifest is one whole, and what
-// resume promises. While the old job's tensors are being freed the engine answers TIMEOUT.
+// resume promises. A job that was reserved for one run becomes one that persists, with its terms. While the old job's
+// tensors are being freed the engine answers TIMEOUT.
 Result<const Job*> JobService::Reopen(uint32_t uid, const OpenJobRequest& request, const Job& old,
                                       std::optional<tiering::SessionId> session, base::TimePoint now) {
-  TIER_CHECK(old.named && old.members.empty(), "job {} has {} sessions", old.name, old.members.size());
+  TIER_CHECK((old.named || old.reserved) && old.members.empty(), "job {} has {} sessions", old.name,
+             old.members.size());
   const tiering::JobCounters has = engine_.Counters(old.id);  // Without sessions its guarantee is what it was given.
-  kept_.Keep(old.uid, old.name,
-             {.guarantee_bytes = has.guarantee_bytes,
-              .limit_bytes = has.limit_bytes,
-              .ssd_guarantee_bytes = has.ssd_guarantee_bytes,
-              .ssd_limit_bytes = has.ssd_limit_bytes});
-  Close(old.id, "it is resumed from its manifest", false);
-  return Open(uid, request, session, now);
+  if (old.reserved) {
+    unopened_.Add(ReservationOf(old), now + kReservationRetry);  // Until the run is open: it may be refused.
+  } else {
+    kept_.Keep(old.uid, old.name,
+               {.guarantee_bytes = has.guarantee_bytes,
+                .limit_bytes = has.limit_bytes,
+                .ssd_guarantee_bytes = has.ssd_guarantee_bytes,
+                .ssd_limit_bytes = has.ssd_limit_bytes});
+  }
+  Close(old.id, old.named ? "it is resumed from its manifest" : "its first run persists: it is opened again", false);
+  return OpenAs(uid, AsReserved(uid, request), session, now);
 }
 
 void JobService::Leave(const LeavingSession& leaving, const std::string& reason) {
@@ -189,6 +250,51 @@ std::set<uint32_t> JobService::Owners() const {
   return uids;
 }
 
+ReservationList JobService::Reservations() {
+  ReservationList list{.version = ++reservations_version_, .reservations = {}};
+  list.reservations = unopened_.List();
+  for (const auto& [id, job] : registry_.jobs()) {
+    if (job.reserved) list.reservations.push_back(ReservationOf(job));
+  }
+  TIER_CHECK(list.reservations.size() <= kReservationsMax, "{} jobs are reserved", list.reservations.size());
+  std::ranges::sort(list.reservations, {}, [](const Reservation& each) { return std::tie(each.uid, each.name); });
+  return list;
+}
+
+Reservation JobService::ReservationOf(const Job& job) const {
+  TIER_CHECK(job.members.empty(), "job {} is reserved, with {} sessions", job.name, job.members.size());
+  const tiering::JobCounters has = engine_.Counters(job.id);
+  return {.uid = job.uid,
+          .name = job.name,
+          .named = job.named,
+          .terms = {.guarantee_bytes = has.own_guarantee_bytes,
+                    .limit_bytes = has.limit_bytes,
+                    .ssd_guarantee_bytes = has.ssd_guarantee_bytes,
+                    .ssd_limit_bytes = has.ssd_limit_bytes}};
+}
+
+Status JobService::Restore(const Reservation& reservation, base::TimePoint now) {
+  const auto opened = Open(reservation.uid, RequestOf(reservation), std::nullopt, now);
+  if (opened) return {};
+  unopened_.Add(reservation, now + kRefusedReservationRetry);
+  return std::unexpected(opened.error());
+}
+
+// Who is refused is so until a quota is raised, or memory is free.
+void JobService::OpenReservationsAgain(base::TimePoint now) {
+  for (const Reservation& reservation : unopened_.TakeDue(now, now + kRefusedReservationRetry)) {
+    if (registry_.FindOwned(reservation.uid, reservation.name) != nullptr) continue;  // Being resumed by its first run.
+    const auto opened = Open(reservation.uid, RequestOf(reservation), std::nullopt, now);
+    if (!opened && opened.error().code == Code::kTimeout) unopened_.Add(reservation, now + kReservationRetry);
+  }
+}
+
+std::optional<base::TimePoint> JobService::NextExpiry() const {
+  const auto expiry = registry_.NextExpiry();
+  const auto due = unopened_.next_due();
+  return !due || (expiry && *expiry < *due) ? expiry : due;
+}
+
 void JobService::ApplyQuotas() {
   if (quotas_ == nullptr) return;
   for (const uint32_t uid : Owners()) engine_.SetQuota(uid, quotas_->QuotaOf(uid).bytes);
@@ -208,6 +314,7 @@ void JobService::CloseExpired(base::TimePoint now) {
   for (const tiering::JobId id : registry_.Expired(now)) {
     Close(id, "nobody attached a session in time", false);
   }
+  OpenReservationsAgain(now);
 }
 
 }  // namespace tier::session

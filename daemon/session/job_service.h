@@ -13,6 +13,8 @@
 #include "daemon/session/job_registry.h"
 #include "daemon/session/kept_terms.h"
 #include "daemon/session/quota_book.h"
+#include "daemon/session/reservation_file.h"
+#include "daemon/session/unopened_reservations.h"
 #include "daemon/tiering/api/engine_port.h"
 
 namespace tier::session {
@@ -32,9 +34,10 @@ class JobService {
   // Opens or joins a job; with a session, that session becomes its member, and is known to the engine unless the job is
   // being resumed: who asks for the session then tells the engine of it WhenOpen.
   // Refusals: those of JobRegistry::Admit and of Engine::OpenJob; DISCONNECTED once it drains for good; DENIED while
-  // admission is closed. All or nothing, but that
-  // a resume closes the named job without sessions whose manifest it opens. Its terms are kept for the resume, which
-  // the engine refuses until it has closed the job.
+  // admission is closed; NO_MEMORY where kReservationsMax jobs
+  // are reserved. All or nothing, but that a resume closes the named or reserved job without sessions that it opens
+  // again. Its terms are kept for the resume, which the engine refuses until it has closed the job; and what was
+  // reserved is open again where the resume does not come within kReservationRetry.
   Result<const Job*> Open(uint32_t uid, const OpenJobRequest& request, std::optional<tiering::SessionId> session,
                           base::TimePoint now);
   bool IsOpening(tiering::JobId job) const { return opening_.contains(job); }
@@ -51,9 +54,10 @@ class JobService {
   Status DeleteStoredManifest(uint32_t uid, const std::string& name, const std::string& reason);
   // As Engine::PurgeDevice; these jobs' terms are dropped, and events tell of it.
   Status PurgeDevice(const std::string& uuid, const std::string& reason, tiering::EnginePort::Purged done);
-  // Closes the ephemeral jobs to which no session has attached in time.
+  // What is due: closes the ephemeral jobs to which no session has attached in time, and tries to open reserved jobs
+  // that are not open.
   void CloseExpired(base::TimePoint now);
-  std::optional<base::TimePoint> NextExpiry() const { return registry_.NextExpiry(); }
+  std::optional<base::TimePoint> NextExpiry() const;
 
   // No job is opened and none is joined until admission is open again; who comes is told `reason`. Jobs that are open
   // go on as they are.
@@ -68,12 +72,27 @@ class JobService {
   void ApplyQuotas();
   std::set<uint32_t> Owners() const;  // Of open jobs.
 
+  // The jobs that wait for their owners' first runs, with the terms that they have now; by uid and name.
+  ReservationList Reservations();
+  // At the start: opens a job that was reserved before. An error: it is not open, and is reserved all the same.
+  Status Restore(const Reservation& reservation, base::TimePoint now);
+  // What is reserved and not open is no more. False: there is no such reservation.
+  bool DropReservation(uint32_t uid, const std::string& name) { return unopened_.Remove(uid, name); }
+  const UnopenedReservations& unopened() const { return unopened_; }
+
   // For those who serve control calls on the engine thread.
   tiering::EnginePort& engine() { return engine_; }
   const JobRegistry& registry() const { return registry_; }
   EventLog& events() { return events_; }
 
  private:
+  Status CheckRoomToReserve(uint32_t uid, const std::string& name) const;
+  OpenJobRequest AsReserved(uint32_t uid, const OpenJobRequest& request) const;
+  Result<const Job*> OpenAs(uint32_t uid, const OpenJobRequest& request, std::optional<tiering::SessionId> session,
+                            base::TimePoint now);
+  Reservation ReservationOf(const Job& job) const;
+  void OpenReservationsAgain(base::TimePoint now);
+  Status CheckReservation(const Job& job, const OpenJobRequest& request) const;
   bool HasManifest(const Job& job) const;
   Status OpenInEngine(const Admission& admission, const OpenJobRequest& request,
                       const std::optional<ResolvedQuota>& quota);
@@ -90,6 +109,8 @@ class JobService {
   const QuotaBook* const quotas_;
   std::map<tiering::JobId, std::vector<Opened>> opening_;  // Jobs that are being resumed, and who waits for them.
   KeptTerms kept_;
+  UnopenedReservations unopened_;
+  uint64_t reservations_version_ = 0;
   std::optional<std::string> closed_reason_;
   std::optional<std::string> drain_reason_;
 };

@@ -35,10 +35,11 @@ void KeptTerms::Keep(uint32_t uid, const std::string& name, const JobTerms& term
 }
 
 JobTerms KeptTerms::ForResume(uint32_t uid, const OpenJobRequest& request) const {
-  JobTerms terms = TermsOf(request);
   const auto found = jobs_.find({uid, request.name});
-  if (found == jobs_.end()) return terms;
-  const JobTerms& kept = found->second.terms;
+  return found == jobs_.end() ? TermsOf(request) : Filled(TermsOf(request), found->second.terms);
+}
+
+JobTerms Filled(JobTerms terms, const JobTerms& kept) {
   if (terms.guarantee_bytes == 0 && terms.limit_bytes == 0) {
     terms.guarantee_bytes = kept.guarantee_bytes;
     terms.limit_bytes = kept.limit_bytes;

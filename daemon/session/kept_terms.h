@@ -28,14 +28,15 @@ struct JobTerms {
   bool operator==(const JobTerms&) const = default;
 };
 JobTerms TermsOf(const OpenJobRequest& request);
+// The terms of RAM where they name any, else those that are kept; so of SSD.
+JobTerms Filled(JobTerms terms, const JobTerms& kept);
 
 class KeptTerms {
  public:
   // In place of what was kept for the job before.
   void Keep(uint32_t uid, const std::string& name, const JobTerms& terms);
   void Drop(uint32_t uid, const std::string& name) { jobs_.erase({uid, name}); }
-  // What this request resumes the job with: its own terms of RAM where it names any, else those that were kept; so of
-  // SSD.
+  // What this request resumes the job with: its own terms, Filled from those that were kept.
   JobTerms ForResume(uint32_t uid, const OpenJobRequest& request) const;
   size_t size() const { return jobs_.size(); }
 

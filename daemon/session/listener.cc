@@ -32,53 +32,24 @@ Result<proto::FileDescriptor> Duplicate(int fd) {
 Listener::Listener(const ListenerOptions& options, const ListenerParts& parts)
     : options_(options),
       parts_(parts),
+      entrances_(parts.io, {.admit = [this](auto socket, auto owner) { Admit(std::move(socket), owner); },
+                            .has_room = [this] { return !closer_.full(); },
+                            .on_warning = [this](const std::string& text) { Warn(text); }}),
       unread_timer_(parts.io),
       posts_(parts.io, parts.mailbox),
       attach_rate_(options.attaches_per_uid_per_second),
       attach_timer_(parts.io),
       unread_(options.unread) {}
 
-Listener::~Listener() { StopAcceptors(); }
+Listener::~Listener() = default;
 
 void Listener::Warn(const std::string& text) {
   if (!options_.on_warning) return;
   if (const auto line = warnings_.Pass(text, parts_.clock.Now())) options_.on_warning(*line);
 }
 
-std::shared_ptr<Acceptor> Listener::MakeAcceptor(std::optional<uint32_t> owner) {
-  return std::make_shared<Acceptor>(
-      parts_.io, AcceptorCalls{.on_client = [this, owner](auto socket) { Admit(std::move(socket), owner); },
-                               .has_room = [this] { return !closer_.full(); },
-                               .on_warning = [this](const std::string& text) { Warn(text); }});
-}
-
-void Listener::Start(proto::FileDescriptor listening) {
-  TIER_CHECK(listening && ordinary_ == nullptr, "listening socket {}", listening.get());
-  ordinary_ = MakeAcceptor(std::nullopt);
-  ordinary_->Start(std::move(listening));
-}
-
-void Listener::StartFor(uint32_t owner, proto::FileDescriptor listening) {
-  TIER_CHECK(IsOwnerUid(owner) && !of_owners_.contains(owner), "the socket of owner {}", owner);
-  if (stopped_) return;
-  const auto acceptor = of_owners_.emplace(owner, MakeAcceptor(owner)).first->second;
-  acceptor->Start(std::move(listening));
-}
-
-void Listener::StopFor(uint32_t owner) {
-  TIER_CHECK(IsOwnerUid(owner), "{} is no owner's uid", owner);
-  const auto acceptor = of_owners_.extract(owner);
-  if (!acceptor.empty()) acceptor.mapped()->Stop();
-}
-
-void Listener::StopAcceptors() {
-  stopped_ = true;
-  if (ordinary_ != nullptr) ordinary_->Stop();
-  for (const auto& [owner, acceptor] : std::exchange(of_owners_, {})) acceptor->Stop();
-}
-
 void Listener::StopAccepting(const std::string& reason) {
-  StopAcceptors();
+  entrances_.Stop();
   const auto open = open_;  // A final packet that leaves at once removes its connection.
   for (const ConnectionPtr& connection : open) {
     const auto state = connection->state();
@@ -90,12 +61,11 @@ void Listener::StopAccepting(const std::string& reason) {
 void Listener::Admit(proto::FileDescriptor socket, std::optional<uint32_t> owner) {
   auto peer = IdentifyPeer(socket.get());
   // Nothing that a client says, nor its uid, counts beside the socket that it was given.
-  const bool passes_as_owner = peer && !owner && IsOwnerUid(peer->uid);
   if (peer && owner) peer->uid = *owner;
+  if (peer) peer->of_owners_socket = owner.has_value();
   const auto connection = std::make_shared<Connection>(parts_.io, std::move(socket), peer.value_or(PeerIdentity{}),
                                                        static_cast<ConnectionOwner&>(*this), options_.pidfd_source);
   if (!peer) return Refuse(connection, peer.error());
-  if (passes_as_owner) return Refuse(connection, OwnerUidRefusal(peer->uid));
   if (const auto over_quota = handshakes_.OverQuotaUid(peer->uid); over_quota && !MakeRoom(*over_quota)) {
     return Refuse(connection, {Code::kDenied,
                                fmt::format("{} clients are in their handshake ({} of uid {}), the limit is {} ({} of "
@@ -129,6 +99,8 @@ void Listener::LeaveHandshake(const ConnectionPtr& connection) {
 
 void Listener::OnHello(const ConnectionPtr& connection, ParsedHello hello) {
   const uint32_t uid = connection->peer().uid;
+  // Not before: a client that cannot send its hello does not read why.
+  if (IsOwnerUid(uid) && !connection->peer().of_owners_socket) return Refuse(connection, OwnerUidRefusal(uid));
   if (auto room = CheckUnread(uid); !room) return Refuse(connection, room.error());
   const base::TimePoint now = parts_.clock.Now();
   const auto wait = attach_rate_.Take(uid, now);
@@ -295,7 +267,7 @@ void Listener::Drop(const ConnectionPtr& connection) {
 }
 
 void Listener::CloseAll() {
-  StopAcceptors();
+  entrances_.Stop();
   // Copies: each close comes back as OnClosed.
   const auto open = open_;
   for (const ConnectionPtr& connection : open) connection->Close();

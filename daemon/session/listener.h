@@ -28,11 +28,11 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/mailbox.h"
-#include "daemon/session/acceptor.h"
 #include "daemon/session/attach_rate.h"
 #include "daemon/session/connection.h"
 #include "daemon/session/engine_page.h"
 #include "daemon/session/engine_posts.h"
+#include "daemon/session/entrances.h"
 #include "daemon/session/owner_table.h"
 #include "daemon/session/passed_descriptors.h"
 #include "daemon/session/process_end.h"
@@ -82,17 +82,17 @@ class Listener final : public SessionNotices, private ConnectionOwner {
   Listener(const ListenerOptions& options, const ListenerParts& parts);
   ~Listener() override;
 
-  void Start(proto::FileDescriptor listening);
+  void Start(proto::FileDescriptor listening) { entrances_.Start(std::move(listening)); }
   // For clients that attach from now on.
   void SetAttachRate(uint32_t attaches_per_uid_per_second) {
     options_.attaches_per_uid_per_second = attaches_per_uid_per_second;
     attach_rate_.SetRate(attaches_per_uid_per_second);
   }
-  // Each client that connects here is `owner`. Does nothing once no more clients are taken.
+  // Each client that connects here is `owner`. Once no more clients are taken it ends the socket.
   // REQUIRES: IsOwnerUid(owner).
-  void StartFor(uint32_t owner, proto::FileDescriptor listening);
+  void StartFor(uint32_t owner, proto::FileDescriptor listening) { entrances_.StartFor(owner, std::move(listening)); }
   // Its sessions go on. Does nothing where it was not started.
-  void StopFor(uint32_t owner);
+  void StopFor(uint32_t owner) { entrances_.StopFor(owner); }
   // Takes no more clients; those that have not said hello yet are told DISCONNECTED and why.
   void StopAccepting(const std::string& reason);
   size_t session_count() const { return attached_.size(); }
@@ -108,8 +108,6 @@ class Listener final : public SessionNotices, private ConnectionOwner {
  private:
   using ConnectionPtr = std::shared_ptr<Connection>;
 
-  void StopAcceptors();
-  std::shared_ptr<Acceptor> MakeAcceptor(std::optional<uint32_t> owner);
   void Admit(proto::FileDescriptor socket, std::optional<uint32_t> owner);
   bool MakeRoom(uint32_t uid);
   void LeaveHandshake(const ConnectionPtr& connection);
@@ -151,9 +149,7 @@ class Listener final : public SessionNotices, private ConnectionOwner {
 
   ListenerOptions options_;
   ListenerParts parts_;
-  std::shared_ptr<Acceptor> ordinary_;                       // Null before Start.
-  std::map<uint32_t, std::shared_ptr<Acceptor>> of_owners_;  // By uid; at most kOwnersMax.
-  bool stopped_ = false;
+  Entrances entrances_;
   boost::asio::steady_timer unread_timer_;
   // A connection has at most three there (attach, end, detach) and one for each window it was asked for.
   EnginePosts posts_;

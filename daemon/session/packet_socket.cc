@@ -145,6 +145,10 @@ size_t UnreadPackets(int socket) {
   return (static_cast<size_t>(charged) + PacketCharge() - 1) / PacketCharge();
 }
 
+bool SetSocketMode(const std::string& path, unsigned mode) {
+  return ::fchmodat(AT_FDCWD, path.c_str(), mode, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
 Result<proto::FileDescriptor> ListenAt(const std::string& path, unsigned mode) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -163,9 +167,8 @@ Result<proto::FileDescriptor> ListenAt(const std::string& path, unsigned mode) {
                 fmt::format("cannot make the socket {}: {}", path, std::strerror(errno)));
   }
   RefuseDescriptors(socket.get());
-  // No client can connect before listen, so the permissions hold for every connection. A link in its place, which one
-  // whose folder this is may have put there, is not followed.
-  if (::fchmodat(AT_FDCWD, path.c_str(), mode, AT_SYMLINK_NOFOLLOW) != 0 || ::listen(socket.get(), SOMAXCONN) != 0) {
+  // No client can connect before listen, so the permissions hold for every connection.
+  if (!SetSocketMode(path, mode) || ::listen(socket.get(), SOMAXCONN) != 0) {
     return Fail(Code::kIoError, fmt::format("cannot listen at {}: {}", path, std::strerror(errno)));
   }
   return socket;
@@ -189,6 +192,7 @@ Result<proto::FileDescriptor> AcceptConnection(int listening) {
     if (fd >= 0) return proto::FileDescriptor(fd);
     if (errno == EINTR || errno == ECONNABORTED) continue;
     if (errno == EAGAIN) return proto::FileDescriptor();
+    if (errno == EINVAL) return Fail(Code::kDisconnected, "the socket does not listen any more");
     return Fail(Code::kIoError, fmt::format("accept: {}", std::strerror(errno)));
   }
 }

@@ -47,13 +47,17 @@ void LimitUnreadPackets(int socket, size_t packets);
 // How many packets of that size the other side has not read. Larger ones count for more.
 size_t UnreadPackets(int socket);
 
+// The mode of a socket's file. A link in its place, which one whose folder this is may have put there, is not followed.
+// False: errno says why.
+bool SetSocketMode(const std::string& path, unsigned mode);
 // A listening data socket at `path` with these permissions, whose clients can send no descriptors where the kernel
 // supports that. REQUIRES: the caller holds the directory's lock, so what
 // stands there is a dead daemon's.
 Result<proto::FileDescriptor> ListenAt(const std::string& path, unsigned mode);
 // Whether a passed descriptor is what ListenAt makes; INVALID says what it is not.
 Status CheckListening(int fd);
-// Next connection, non-blocking and close-on-exec. An empty descriptor: none is waiting.
+// Next connection, non-blocking and close-on-exec. An empty descriptor: none is waiting. DISCONNECTED: it was shut
+// down, and no other will come.
 Result<proto::FileDescriptor> AcceptConnection(int listening);
 
 }  // namespace tier::session

@@ -15,6 +15,7 @@ struct PeerIdentity {
   pid_t pid = 0;  // 0: in a pid namespace that cannot be seen from here.
   uid_t uid = 0;
   gid_t gid = 0;
+  bool of_owners_socket = false;  // The uid is that of the socket's owner, not what the kernel says.
 };
 
 // The credentials that connect() left in the kernel.

@@ -82,7 +82,8 @@ struct QuotaUse {
     tiering::QuotaLimit limit;
   };
   uint32_t uid = 0;
-  Part ram;  // Bytes, as the next two.
+  std::string owner;  // Whose socket this uid stands for; empty: it is a user of the system.
+  Part ram;           // Bytes, as the next two.
   Part ssd;
   Part guarantee;
   Part jobs;

@@ -147,7 +147,21 @@ def test_systemd_reads_a_drop_in_without_a_word(block: Block, tmp_path: pathlib.
     assert after == before and block.text.startswith("["), f"{block}: {after}"
 
 
-@pytest.mark.parametrize("block", of("yaml"), ids=str)
+def has_kind(block: Block) -> bool:
+    return block.text.startswith("apiVersion:")
+
+
+@pytest.mark.parametrize("block", [block for block in of("yaml") if has_kind(block)], ids=str)
+def test_a_pod_is_given_the_folder_of_one_owner_and_nothing_else(block: Block) -> None:
+    yaml = pytest.importorskip("yaml", reason="needs PyYAML: tools/dev setup installs it")
+    spec = yaml.safe_load(block.text)["spec"]
+    paths = {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"]}
+    mounts = [mount for container in spec["containers"] for mount in container["volumeMounts"]]
+    assert [paths[mount["name"]] for mount in mounts] == ["/run/tierd/owners/pod-a"], str(block)
+    assert all(mount["readOnly"] and mount["mountPath"] == "/run/tierd" for mount in mounts), str(block)
+
+
+@pytest.mark.parametrize("block", [block for block in of("yaml") if not has_kind(block)], ids=str)
 def test_a_part_of_prometheus_configuration_is_the_one_that_is_installed(block: Block) -> None:
     yaml = pytest.importorskip("yaml", reason="needs PyYAML: tools/dev setup installs it")
     installed = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())

@@ -15,6 +15,7 @@
 #include "tools/tierctl/connection.h"
 #include "tools/tierctl/message_json.h"
 #include "tools/tierctl/printable.h"
+#include "tools/tierctl/socket_verbs.h"
 
 namespace tier::tierctl {
 namespace {
@@ -23,14 +24,19 @@ using Stub = v1::ControlService::Stub;
 
 std::string LimitText(uint64_t limit) { return limit == 0 ? "none" : HumanBytes(limit); }
 
+// A job that is reserved has none yet.
+std::string SessionsText(const v1::Job& job) {
+  return job.reserved() ? std::string("reserved") : std::to_string(job.session_count());
+}
+
 void PrintJob(const v1::Job& job, const OutputOptions& output) {
   std::string ranks;
   for (const int32_t rank : job.ranks()) ranks += (ranks.empty() ? "" : " ") + std::to_string(rank);
   const uint64_t asked = job.acquire_hits_total() + job.acquire_misses_total();
   const std::string fields = RenderFields(
       {
-          {"job", job.name() + (job.named() ? "  (named)" : "")},
-          {"owner", fmt::format("uid {}", job.uid())},
+          {"job", job.name() + (job.named() ? "  (named)" : "") + (job.reserved() ? "  (reserved)" : "")},
+          {"owner", fmt::format("{}uid {}", job.owner().empty() ? "" : job.owner() + ", ", job.uid())},
           {"ranks", job.world_size() > 0 ? fmt::format("{} of {}", ranks, job.world_size())
                                          : fmt::format("{} sessions", job.session_count())},
           {"RAM",
@@ -72,7 +78,7 @@ void PrintStored(const google::protobuf::RepeatedPtrField<v1::StoredManifest>& s
                  {
                      MakeColumn("JOB", stored, false, [](const v1::StoredManifest& each) { return each.name(); }),
                      MakeColumn("UID", stored, true,
-                                [](const v1::StoredManifest& each) { return std::to_string(each.uid()); }),
+                                [](const v1::StoredManifest& each) { return UserText(each.uid(), each.owner()); }),
                      MakeColumn("SSD", stored, true,
                                 [](const v1::StoredManifest& each) { return HumanBytes(each.ssd_bytes()); }),
                      MakeColumn("STATE", stored, false, state),
@@ -87,8 +93,8 @@ void PrintJobs(const v1::ListJobsResponse& answer, const OutputOptions& output) 
       RenderTable(
           {
               MakeColumn("JOB", jobs, false, [](const v1::Job& j) { return j.name(); }),
-              MakeColumn("UID", jobs, true, [](const v1::Job& j) { return std::to_string(j.uid()); }),
-              MakeColumn("SESSIONS", jobs, true, [](const v1::Job& j) { return std::to_string(j.session_count()); }),
+              MakeColumn("UID", jobs, true, [](const v1::Job& j) { return UserText(j.uid(), j.owner()); }),
+              MakeColumn("SESSIONS", jobs, true, SessionsText),
               MakeColumn("TENSORS", jobs, true, [](const v1::Job& j) { return std::to_string(j.tensor_count()); }),
               MakeColumn("RAM", jobs, true, [](const v1::Job& j) { return HumanBytes(j.ram_bytes()); }),
               MakeColumn("SHARE", jobs, true, [](const v1::Job& j) { return HumanBytes(j.share_bytes()); }),
@@ -117,7 +123,8 @@ void PrintLost(const v1::ListJobsResponse& answer, const OutputOptions& output) 
       RenderTable(
           {
               MakeColumn("JOB", lost, false, [](const v1::StoredManifest& each) { return each.name(); }),
-              MakeColumn("UID", lost, true, [](const v1::StoredManifest& each) { return std::to_string(each.uid()); }),
+              MakeColumn("UID", lost, true,
+                         [](const v1::StoredManifest& each) { return UserText(each.uid(), each.owner()); }),
               MakeColumn("HERE", lost, true,
                          [](const v1::StoredManifest& each) { return HumanBytes(each.ssd_bytes()); }),
               MakeColumn("MISSING DEVICES", lost, false, devices),

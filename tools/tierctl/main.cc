@@ -22,6 +22,7 @@
 #include "tools/tierctl/pool_verbs.h"
 #include "tools/tierctl/quota_verbs.h"
 #include "tools/tierctl/report.h"
+#include "tools/tierctl/socket_verbs.h"
 #include "tools/tierctl/stall_verbs.h"
 #include "tools/tierctl/top.h"
 #include "tools/tierctl/words.h"
@@ -39,6 +40,7 @@ struct Arguments {
   std::string tensor;
   std::string path;
   std::string uuid;
+  std::string owner;
   std::string shell;
   std::string svg;
   std::string report;
@@ -95,6 +97,7 @@ class CommandLine {
     AddPoolVerbs();
     AddQuotaVerbs();
     AddConfigVerbs();
+    AddSocketVerbs();
   }
 
   int Run(std::vector<std::string> arguments) {
@@ -326,7 +329,7 @@ class CommandLine {
                            [this] { return ClearQuota(args_.daemon, args_.quota); });
     for (CLI::App* verb : {set, clear}) {
       verb->add_option("for", args_.quota.level, "default, user or group")->required();
-      verb->add_option("name", args_.quota.name, "Of the user or group, or its number");
+      verb->add_option("name", args_.quota.name, "Of the user, owner of a socket, or group; or its number");
     }
     set->add_option("--ram", args_.quota.ram, "RAM of all its jobs, such as 64GiB; 0: it may have none; unlimited")
         ->type_name("SIZE");
@@ -358,6 +361,25 @@ class CommandLine {
     Examples(set, {"config set log.level debug", "config set engine.deadline 10s"},
              "It holds until the next reload or restart, which put back what the file says: write it there to keep\n"
              "it.\n\n");
+  }
+
+  void AddSocketVerbs() {
+    CLI::App* noun =
+        Noun("socket", "Sockets whose clients are one user, whatever their uid: for pods (administrators)");
+    CLI::App* open = Verb(noun, "open", "Make a folder with the sockets of an owner, which outlive a restart",
+                          [this] { return OpenSocket(args_.daemon, args_.owner); });
+    CLI::App* close = Verb(noun, "close", "Take no new connection by them; what is connected goes on",
+                           [this] { return CloseSocket(args_.daemon, args_.owner, args_.purge); });
+    CLI::App* list = Verb(noun, "list", "Owners, their uids and folders", [this] { return ListSockets(args_.daemon); });
+    for (CLI::App* verb : {open, close}) {
+      verb->add_option("--owner", args_.owner, "Who connects is this one: a name of letters, digits and -_.")
+          ->type_name("NAME")
+          ->required();
+    }
+    close->add_flag("--purge", args_.purge, "Give up the name too: its uid is used for no other owner");
+    Examples(open, {"socket open --owner pod-a"});
+    Examples(close, {"socket close --owner pod-a", "socket close --owner pod-a --purge"});
+    Examples(list, {"socket list", "socket list --json | jq '.sockets[] | select(.open) | .directory'"});
   }
 
   int WithChange(const std::function<int(const JobChange&)>& body) {

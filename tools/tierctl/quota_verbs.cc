@@ -12,6 +12,7 @@
 #include "tools/tierctl/job_verbs.h"
 #include "tools/tierctl/message_json.h"
 #include "tools/tierctl/printable.h"
+#include "tools/tierctl/socket_verbs.h"
 
 namespace tier::tierctl {
 namespace {
@@ -70,7 +71,7 @@ constexpr Resource kResources[] = {{"RAM", true, &v1::QuotaUse::ram},
                                    {"jobs", false, &v1::QuotaUse::jobs}};
 
 struct UseRow {
-  uint32_t uid;
+  std::string user;
   const Resource* resource;
   const v1::QuotaUsePart* part;
 };
@@ -117,7 +118,8 @@ std::optional<std::string> FillRequest(const QuotaWords& words, v1::ClearQuotaRe
 std::string RenderUses(const v1::ListQuotasResponse& answer, const OutputOptions& output) {
   std::vector<UseRow> rows;
   for (const v1::QuotaUse& use : answer.uses()) {
-    for (const Resource& resource : kResources) rows.push_back({use.uid(), &resource, &(use.*resource.part)()});
+    for (const Resource& resource : kResources)
+      rows.push_back({UserText(use.uid(), use.owner()), &resource, &(use.*resource.part)()});
   }
   const auto used = [](const UseRow& row) {
     return row.resource->bytes ? HumanBytes(row.part->used()) : std::to_string(row.part->used());
@@ -125,7 +127,7 @@ std::string RenderUses(const v1::ListQuotasResponse& answer, const OutputOptions
   const auto most = [](const UseRow& row) { return LimitText(true, row.part->limit(), row.resource->bytes); };
   return RenderTable(
       {
-          MakeColumn("UID", rows, true, [](const UseRow& row) { return std::to_string(row.uid); }),
+          MakeColumn("UID", rows, true, [](const UseRow& row) { return row.user; }),
           MakeColumn("OF", rows, false, [](const UseRow& row) { return std::string(row.resource->name); }),
           MakeColumn("USED", rows, true, used),
           MakeColumn("QUOTA", rows, true, most),

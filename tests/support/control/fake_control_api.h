@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "daemon/session/control_api.h"
+#include "daemon/session/owner_table.h"
 
 namespace tier::test {
 
@@ -136,6 +137,28 @@ class FakeControlApi final : public session::ControlApi {
     if (refusal.code != Code::kOk) return std::unexpected(refusal);
     return session::OptionState{.name = name, .running = value, .by_default = {}, .in_file = {}, .help = {}};
   }
+  Result<session::OwnerSocket> OpenSocket(const session::Caller& caller, const std::string& owner) override {
+    const std::lock_guard lock(mutex_);
+    callers.push_back(caller);
+    if (refusal.code != Code::kOk) return std::unexpected(refusal);
+    const auto uid = static_cast<uint32_t>(session::kOwnerUidFirst + sockets.size());
+    sockets.push_back({.owner = owner, .uid = uid, .directory = "/run/tierd/owners/" + owner, .open = true});
+    return sockets.back();
+  }
+  Status CloseSocket(const session::Caller& caller, const std::string& owner, bool purge) override {
+    const std::lock_guard lock(mutex_);
+    callers.push_back(caller);
+    if (refusal.code != Code::kOk) return std::unexpected(refusal);
+    for (session::OwnerSocket& socket : sockets) socket.open &= socket.owner != owner;
+    if (purge) std::erase_if(sockets, [&owner](const auto& socket) { return socket.owner == owner; });
+    return {};
+  }
+  Result<std::vector<session::OwnerSocket>> ListSockets(const session::Caller& caller) override {
+    const std::lock_guard lock(mutex_);
+    callers.push_back(caller);
+    if (refusal.code != Code::kOk) return std::unexpected(refusal);
+    return sockets;
+  }
   Status Drain(const session::Caller& caller, const std::string& job, std::chrono::milliseconds timeout) override {
     if (on_drain) on_drain();
     const std::lock_guard lock(mutex_);
@@ -218,6 +241,7 @@ class FakeControlApi final : public session::ControlApi {
   session::QuotaReport quota_report;
   std::vector<std::pair<session::QuotaTarget, session::QuotaFields>> quotas_set;
   std::vector<session::QuotaTarget> quotas_cleared;
+  std::vector<session::OwnerSocket> sockets;
   std::list<std::function<void(const session::Event&)>> watchers;
 
  private:

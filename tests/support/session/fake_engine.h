@@ -227,6 +227,7 @@ class FakeEngine final : public tiering::EnginePort {
   tiering::JobCounters Counters(tiering::JobId job) const override {
     const tiering::JobOptions& options = jobs.at(static_cast<uint64_t>(job));
     return {.guarantee_bytes = options.guarantee_bytes,
+            .own_guarantee_bytes = options.guarantee_bytes,
             .limit_bytes = options.limit_bytes,
             .ssd_guarantee_bytes = options.ssd_guarantee_bytes,
             .ssd_limit_bytes = options.ssd_limit_bytes,

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "tests/support/session/hostile_descriptor.h"
 
@@ -53,8 +54,11 @@ SessionWorld::SessionWorld(const SessionWorldOptions& options)
   listener_ = std::make_unique<Listener>(
       listener, ListenerParts{.io = io_, .mailbox = mailbox_, .sessions = *table_, .page = page_, .clock = clock_});
   table_->Connect(*job_service_, *listener_);
+  if (options.owners != nullptr)
+    owner_sockets_ = std::make_unique<OwnerSockets>(directory_ + "/owners", *options.owners, CallsOfOwners());
   DaemonFacts facts;
   facts.version = "test";
+  facts.is_private = options.is_private;
   facts.devices.resize(1);
   facts.spin_pauses = [this] { return loop_->spin_pauses(); };
   control_ = std::make_unique<ControlServer>(facts, ControlServerParts{.mailbox = mailbox_,
@@ -63,15 +67,21 @@ SessionWorld::SessionWorld(const SessionWorldOptions& options)
                                                                        .events = events,
                                                                        .clock = clock_,
                                                                        .quotas = options.quotas,
-                                                                       .settings = options.settings});
+                                                                       .settings = options.settings,
+                                                                       .apply_quotas_later = options.apply_quotas_later,
+                                                                       .owners = options.owners,
+                                                                       .sockets = owner_sockets_.get(),
+                                                                       .reservations = options.reservations});
   proto::FileDescriptor listening = ListenAt(socket_path_, 0666).value();
   if (!options.descriptors_refused) AllowDescriptors(listening.get());
   listener_->Start(std::move(listening));
+  if (owner_sockets_ != nullptr) (void)owner_sockets_->Reopen();
   engine_thread_ = std::thread([this] { loop_->Run(); });
   socket_thread_ = std::thread([this] { io_.run(); });
 }
 
 SessionWorld::~SessionWorld() {
+  owner_sockets_.reset();
   io_.stop();
   socket_thread_.join();
   loop_->Stop();
@@ -79,6 +89,38 @@ SessionWorld::~SessionWorld() {
   engine_thread_.join();
   listener_->CloseAll();
   std::filesystem::remove_all(directory_);
+}
+
+// There is no control socket: a file stands for it.
+OwnerSocketCalls SessionWorld::CallsOfOwners() {
+  OwnerSocketCalls calls;
+  calls.listen = [this](uint32_t uid, proto::FileDescriptor listening) {
+    auto socket = std::make_shared<proto::FileDescriptor>(std::move(listening));
+    boost::asio::post(io_, [this, uid, socket] { listener_->StartFor(uid, std::move(*socket)); });
+  };
+  calls.stop = [this](uint32_t uid) { boost::asio::post(io_, [this, uid] { listener_->StopFor(uid); }); };
+  calls.listen_control = [](uint32_t, const std::string& path) -> Status {
+    std::ofstream(path) << "control";
+    return {};
+  };
+  calls.stop_control = [](uint32_t) {};
+  return calls;
+}
+
+std::shared_ptr<void> SessionWorld::BlockEngine() {
+  auto go_on = std::make_shared<std::promise<void>>();
+  std::promise<void> blocked;
+  const bool posted = mailbox_.TryPost([&blocked, end = go_on->get_future()]() mutable {
+    blocked.set_value();
+    end.wait();
+  });
+  TIER_CHECK(posted, "mailbox");
+  blocked.get_future().get();
+  while (mailbox_.TryPost([] {})) continue;
+  return {nullptr, [this, go_on](void*) {
+            go_on->set_value();
+            while (mailbox_.waiting() > 0) std::this_thread::yield();
+          }};
 }
 
 bool SessionWorld::WaitForSessions(size_t count) {

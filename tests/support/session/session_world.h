@@ -55,6 +55,10 @@ struct SessionWorldOptions {
   std::function<void(const std::string&)> on_warning;  // Socket thread.
   const base::Clock* clock = nullptr;                  // Instead of the machine's.
   QuotaBook* quotas = nullptr;
+  std::function<void(const std::string&)> apply_quotas_later;  // As ControlServerParts has it.
+  OwnerTable* owners = nullptr;                                // With them the sockets of owners are served.
+  ReservationFile* reservations = nullptr;
+  bool is_private = false;
   std::function<bool(uint32_t, std::function<void()>)> learn_user;  // As ListenerOptions has it.
   SettingsAccess settings{};
 };
@@ -114,6 +118,10 @@ class SessionWorld {
   void StopAccepting(const std::string& reason) {
     OnSocketThread([&] { listener_->StopAccepting(reason); });
   }
+  // The sockets of owners, in a folder of this world. REQUIRES: options.owners.
+  OwnerSockets& owner_sockets() { return *owner_sockets_; }
+  // From here on the engine thread does nothing, and takes no more calls, until the guard goes. The guard goes first.
+  std::shared_ptr<void> BlockEngine();
   // Closures that wait for the engine thread.
   size_t posted() const { return mailbox_.waiting(); }
   SessionTable& table() { return *table_; }
@@ -125,6 +133,8 @@ class SessionWorld {
   }
 
  private:
+  OwnerSocketCalls CallsOfOwners();
+
   std::string directory_;
   std::string socket_path_;
   base::SteadyClock steady_clock_;
@@ -141,6 +151,7 @@ class SessionWorld {
   boost::asio::io_context io_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_{io_.get_executor()};
   std::unique_ptr<Listener> listener_;
+  std::unique_ptr<OwnerSockets> owner_sockets_;
   std::unique_ptr<ControlServer> control_;
   std::thread engine_thread_;
   std::thread socket_thread_;

@@ -264,6 +264,36 @@ TEST(PacketSocket, ConnectionWithoutADescriptorLeftIsAnErrorAndStaysWaiting) {
   EXPECT_TRUE(*accepted);
 }
 
+// Kernels differ: there is none, or it is an error that says so.
+TEST(PacketSocket, OneThatWasShutDownHasNoConnectionAndNoFailureToTryAgain) {
+  const Scratch scratch;
+  const auto listening = ListenAt(scratch / "s", 0600);
+  ASSERT_TRUE(listening);
+  ASSERT_EQ(::shutdown(listening->get(), SHUT_RDWR), 0);
+  const auto ended = AcceptConnection(listening->get());
+  if (ended) {
+    EXPECT_FALSE(*ended);
+  } else {
+    EXPECT_EQ(ended.error().code, Code::kDisconnected) << ended.error().message;
+  }
+}
+
+// Between its making and this, one who may write in the folder can put a link in its place.
+TEST(PacketSocket, TheModeOfWhatALinkNamesIsNotChanged) {
+  const Scratch scratch;
+  std::ofstream(scratch / "secret") << "secret";
+  ASSERT_EQ(::chmod((scratch / "secret").c_str(), 0600), 0);
+  ASSERT_EQ(::symlink((scratch / "secret").c_str(), (scratch / "s").c_str()), 0);
+  EXPECT_FALSE(SetSocketMode(scratch / "s", 0666));
+  struct stat about{};
+  ASSERT_EQ(::stat((scratch / "secret").c_str(), &about), 0);
+  EXPECT_EQ(about.st_mode & 0777U, 0600U);
+  ASSERT_TRUE(ListenAt(scratch / "t", 0600));
+  EXPECT_TRUE(SetSocketMode(scratch / "t", 0640));
+  ASSERT_EQ(::stat((scratch / "t").c_str(), &about), 0);
+  EXPECT_EQ(about.st_mode & 0777U, 0640U);
+}
+
 TEST(PacketSocket, FullSocketSaysSoAndHungUpOneToo) {
   int pair[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);

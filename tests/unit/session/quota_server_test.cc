@@ -1,5 +1,6 @@
 // Quotas by a live engine thread: who may set them, what open jobs and new ones get of them, and who waits for what.
 #include <atomic>
+#include <filesystem>
 #include <future>
 #include <thread>
 
@@ -57,7 +58,9 @@ class QuotaServer : public ::testing::Test {
   FewUsers users_;
   base::SteadyClock clock_;
   QuotaBook book_{OptionsIn(directory_.path()), {}, users_, clock_};
-  SessionWorld world_{{.quotas = &book_}};
+  std::vector<std::string> later_;  // What is to be applied once the engine answers.
+  SessionWorld world_{
+      {.quotas = &book_, .apply_quotas_later = [this](const std::string& what) { later_.push_back(what); }}};
   ControlServer& control_{world_.control()};
 };
 
@@ -98,6 +101,36 @@ TEST_F(QuotaServer, TheFirstQuotaOfAGroupHoldsForOpenJobsToo) {
   ASSERT_TRUE(control_.SetQuota(kAdmin, {QuotaLevel::kGroup, "staff"}, {.ram = kGiB}));
   EXPECT_EQ(RamOf(1000), kGiB);
   EXPECT_EQ(RamOf(1001), tiering::kUnlimited);
+}
+
+// The engine is stuck, or drowned in calls: what is stored is applied later, without the administrator.
+TEST_F(QuotaServer, WhatIsStoredAndNotAppliedInTimeIsAppliedLater) {
+  ASSERT_TRUE(control_.OpenJob(kAlice, {.name = "one"}));
+  auto blocked = world_.BlockEngine();
+  const Status set = control_.SetQuota(kAdmin, {QuotaLevel::kUser, "1000"}, {.ram = kGiB});
+  ASSERT_FALSE(set);
+  EXPECT_EQ(set.error().code, Code::kTimeout);
+  EXPECT_THAT(set.error().message, HasSubstr("the change is stored, and holds for open jobs once the engine answers"));
+  EXPECT_EQ(book_.QuotaOf(1000).bytes.ram.most, kGiB);
+  EXPECT_THAT(later_, ElementsAre(HasSubstr("uid 0 set a quota of user 1000: ram 1 GiB")));
+  blocked.reset();
+  EXPECT_TRUE(control_.SetQuota(kAdmin, {QuotaLevel::kUser, "1000"}, {.ram = kGiB})) << "who tries again succeeds";
+  EXPECT_EQ(RamOf(1000), kGiB);
+}
+
+TEST_F(QuotaServer, WhoClearsAgainAfterATimeoutIsNotToldThatThereIsNothing) {
+  ASSERT_TRUE(control_.OpenJob(kAlice, {.name = "one"}));
+  ASSERT_TRUE(control_.SetQuota(kAdmin, {QuotaLevel::kUser, "1000"}, {.ram = kGiB}));
+  auto blocked = world_.BlockEngine();
+  const QuotaTarget alice{QuotaLevel::kUser, "1000"};
+  EXPECT_EQ(control_.ClearQuota(kAdmin, alice).error().code, Code::kTimeout);
+  EXPECT_EQ(control_.ClearQuota(kAdmin, alice).error().code, Code::kTimeout) << "it is not applied yet";
+  EXPECT_EQ(later_.size(), 2U);
+  blocked.reset();
+  EXPECT_EQ(control_.ClearQuota(kAdmin, {QuotaLevel::kUser, "1001"}).error().code, Code::kNotFound) << "another's";
+  EXPECT_TRUE(control_.ClearQuota(kAdmin, alice));
+  EXPECT_EQ(RamOf(1000), tiering::kUnlimited);
+  EXPECT_EQ(control_.ClearQuota(kAdmin, alice).error().code, Code::kNotFound) << "it was told";
 }
 
 TEST_F(QuotaServer, OnlyAdministratorsSetAndClear) {
@@ -144,6 +177,50 @@ TEST_F(QuotaServer, AnAdministratorReservesForAUserWithinItsQuota) {
   EXPECT_EQ(control_.OpenJob(kAdmin, {.name = "more", .owner = 1001}).error().code, Code::kDenied);
   EXPECT_EQ(control_.ListJobs(kBob).size(), 1U) << "it is the user's";
   EXPECT_TRUE(control_.ListJobs(kAlice).empty());
+}
+
+// The terms that an administrator asks for are those of the job, or there is no job.
+TEST_F(QuotaServer, NothingIsReservedOverAJobThatIsOpen) {
+  ASSERT_TRUE(control_.OpenJob(kBob, {.name = "train", .named = true}));
+  for (const auto mode : {proto::OpenMode::kAttach, proto::OpenMode::kCreate, proto::OpenMode::kJoin}) {
+    const auto refused =
+        control_.OpenJob(kAdmin, {.name = "train", .mode = mode, .guarantee_bytes = 4096, .owner = 1001});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::kAlreadyExists);
+    EXPECT_THAT(refused.error().message, HasSubstr("uid 1001 has a job 'train' already, whose terms stay as they are"));
+  }
+  EXPECT_EQ(control_.ListJobs(kBob).at(0).counters.own_guarantee_bytes, 0U);
+}
+
+TEST_F(QuotaServer, AReservationThatCannotBeStoredIsNone) {
+  ReservationFile file(directory_.path() + "/missing/reservations", std::vector<Reservation>());
+  SessionWorld world({.reservations = &file});
+  const auto refused = world.control().OpenJob(kAdmin, {.name = "step", .owner = 1001});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kIoError);
+  EXPECT_THAT(refused.error().message, HasSubstr("job 'step' is not reserved"));
+  EXPECT_TRUE(world.control().ListJobs(kAdmin).empty());
+  ASSERT_TRUE(std::filesystem::create_directory(directory_.path() + "/missing"));
+  const auto reserved = world.control().OpenJob(kAdmin, {.name = "step", .guarantee_bytes = 4096, .owner = 1001});
+  ASSERT_TRUE(reserved);
+  EXPECT_TRUE(reserved->reserved);
+  const auto stored = LoadReservations(directory_.path() + "/missing/reservations").reservations;
+  EXPECT_THAT(stored, ElementsAre(Reservation{1001, "step", false, {.guarantee_bytes = 4096}}));
+}
+
+// It is in no list of jobs, and would be tried again and again.
+TEST_F(QuotaServer, AnAdministratorRemovesAReservationThatCannotBeOpened) {
+  const Reservation kept{.uid = 1001, .name = "step", .named = false, .terms = {.guarantee_bytes = 4096}};
+  world_.OnEngine([&] {
+    world_.engine.open_job_answer = Fail(Code::kNoMemory, "4 KiB are not left");
+    EXPECT_FALSE(world_.jobs().Restore(kept, clock_.Now()));
+  });
+  EXPECT_EQ(control_.CloseJob(kAlice, "1001/step", false).error().code, Code::kNotFound);
+  EXPECT_EQ(control_.CloseJob(kAlice, "step", false).error().code, Code::kNotFound);
+  EXPECT_EQ(world_.OnEngine([&] { return world_.jobs().unopened().size(); }), 1U);
+  EXPECT_TRUE(control_.CloseJob(kAdmin, "1001/step", false));
+  EXPECT_EQ(world_.OnEngine([&] { return world_.jobs().Reservations().reservations.size(); }), 0U);
+  EXPECT_EQ(control_.CloseJob(kAdmin, "1001/step", false).error().code, Code::kNotFound);
 }
 
 TEST_F(QuotaServer, OnlyAnAdministratorOpensJobsForOthers) {

@@ -67,6 +67,26 @@ TEST_F(ReservedJob, IsReservedOnce) {
   EXPECT_EQ(again.error().code, Code::kAlreadyExists);
 }
 
+// Its terms would be lost: the caller is told, and the job stays as it is.
+TEST_F(ReservedJob, IsNotReservedOverAJobThatIsThere) {
+  ASSERT_TRUE(Open(kAlice, {.name = "train", .named = true}, false));
+  now_ = now_ + kUnattachedJobLifetime;
+  for (const OpenMode mode :
+       {OpenMode::kAttach, OpenMode::kCreate, OpenMode::kJoin, OpenMode::kResume, OpenMode::kResumeOrCreate}) {
+    EXPECT_EQ(Refusal(kAlice, {.name = "train", .mode = mode, .guarantee_bytes = 4096, .owner = kAlice}),
+              Code::kAlreadyExists);
+  }
+}
+
+TEST_F(ReservedJob, ThatServesOneRunIsNotResumed) {
+  ASSERT_TRUE(Open(kAlice, {.name = "step", .mode = OpenMode::kCreate, .owner = kAlice}, false));
+  const auto refused = Open(kAlice, {.name = "step", .mode = OpenMode::kResume});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kNotFound);
+  EXPECT_NE(refused.error().message.find("resume_or_create, or attach"), std::string::npos) << refused.error().message;
+  EXPECT_EQ(Refusal(kAlice, {.name = "step"}), Code::kOk) << "it waits still";
+}
+
 TEST_F(ReservedJob, CountsForItsOwner) {
   for (const char* name : {"a", "b", "c"})
     ASSERT_TRUE(Open(kAlice, {.name = name, .mode = OpenMode::kCreate, .owner = kAlice}, false));

@@ -1,0 +1,43 @@
+// OwnerControl: the sockets of owners as ControlApi opens, closes and lists them.
+//
+// Any thread but the engine's: it waits for a disk.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/session/control_api.h"
+#include "daemon/session/engine_calls.h"
+#include "daemon/session/event_log.h"
+#include "daemon/session/job_service.h"
+#include "daemon/session/owner_sockets.h"
+
+namespace tier::session {
+
+struct OwnerControlParts {
+  EngineCalls& calls;
+  JobService& jobs;  // Touched only in calls, as are the events.
+  EventLog& events;
+  OwnerSockets* sockets = nullptr;  // Null: there are none, as of a private daemon.
+};
+
+class OwnerControl {
+ public:
+  explicit OwnerControl(const OwnerControlParts& parts) : parts_(parts) {}
+
+  // As ControlApi has them.
+  Result<OwnerSocket> Open(const Caller& caller, const std::string& owner);
+  Status Close(const Caller& caller, const std::string& owner, bool purge);
+  Result<std::vector<OwnerSocket>> List(const Caller& caller);
+
+ private:
+  Status Check(const Caller& caller, const char* what) const;
+  void TellWatchers(const char* kind, const std::string& what);
+  // DENIED: jobs of this uid are open, or persisted tensors.
+  Status CheckUnused(uint32_t uid, const std::string& owner);
+
+  const OwnerControlParts parts_;
+};
+
+}  // namespace tier::session

@@ -1,0 +1,84 @@
+// The control sockets of owners, and the calls that open and close them.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <string>
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include "daemon/control/grpc_server.h"
+#include "daemon/session/owner_table.h"
+#include "tests/support/control/grpc_fixture.h"
+#include "tier/v1/control.grpc.pb.h"
+
+namespace tier::control {
+namespace {
+
+class OwnerCalls : public test::GrpcFixture {
+ protected:
+  // Who the daemon says calls by this socket.
+  session::Caller Call(const std::string& socket) {
+    grpc::ClientContext context;
+    SetDeadline(&context);
+    v1::ListJobsResponse response;
+    EXPECT_TRUE(Stub(socket)->ListJobs(&context, {}, &response).ok()) << socket;
+    return api_.callers.back();
+  }
+};
+
+TEST_F(OwnerCalls, CallersOfAnOwnersSocketAreTheOwnerAndNoAdministrator) {
+  const std::string path = directory_ + "/owner.sock";
+  ASSERT_TRUE(server_->ListenFor(session::kOwnerUidFirst + 7, path));
+  struct stat about{};
+  ASSERT_EQ(::stat(path.c_str(), &about), 0);
+  EXPECT_EQ(about.st_mode & 0777U, 0666U);
+  const session::Caller owner = Call(path);
+  EXPECT_EQ(owner.uid, session::kOwnerUidFirst + 7);
+  EXPECT_FALSE(owner.admin) << "though the kernel says that it is root";
+  EXPECT_EQ(Call(options_.control_socket).uid, ::geteuid());
+  server_->StopFor(session::kOwnerUidFirst + 7);
+  EXPECT_NE(::access(path.c_str(), F_OK), 0);
+  EXPECT_EQ(Call(options_.control_socket).uid, ::geteuid()) << "the others are served";
+  ASSERT_TRUE(server_->ListenFor(session::kOwnerUidFirst + 7, path)) << "again";
+  EXPECT_EQ(Call(path).uid, session::kOwnerUidFirst + 7);
+  server_->Stop();
+  EXPECT_NE(::access(path.c_str(), F_OK), 0) << "nothing is left of it";
+}
+
+TEST_F(OwnerCalls, AnOwnersSocketThatCannotBeMadeIsRefusedAndTheOthersStay) {
+  const Status refused = server_->ListenFor(session::kOwnerUidFirst, directory_ + "/missing/owner.sock");
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("/missing/owner.sock"), std::string::npos);
+  EXPECT_FALSE(server_->ListenFor(session::kOwnerUidFirst, directory_ + "/" + std::string(120, 'x')));
+  EXPECT_EQ(Call(options_.control_socket).uid, ::geteuid());
+}
+
+TEST_F(OwnerCalls, SocketsAreOpenedClosedAndListedByCall) {
+  const auto stub = Stub(options_.admin_socket);
+  grpc::ClientContext open, list, close, after, refused;
+  for (grpc::ClientContext* context : {&open, &list, &close, &after, &refused}) SetDeadline(context);
+  v1::OpenSocketRequest request;
+  request.set_owner("pod-a");
+  v1::OpenSocketResponse opened;
+  ASSERT_TRUE(stub->OpenSocket(&open, request, &opened).ok());
+  EXPECT_EQ(opened.socket().owner(), "pod-a");
+  EXPECT_EQ(opened.socket().uid(), session::kOwnerUidFirst);
+  EXPECT_EQ(opened.socket().directory(), "/run/tierd/owners/pod-a");
+  v1::ListSocketsResponse listed;
+  ASSERT_TRUE(stub->ListSockets(&list, {}, &listed).ok());
+  ASSERT_EQ(listed.sockets_size(), 1);
+  EXPECT_TRUE(listed.sockets(0).open());
+  v1::CloseSocketRequest closing;
+  closing.set_owner("pod-a");
+  closing.set_purge(true);
+  v1::CloseSocketResponse closed;
+  ASSERT_TRUE(stub->CloseSocket(&close, closing, &closed).ok());
+  ASSERT_TRUE(stub->ListSockets(&after, {}, &listed).ok());
+  EXPECT_EQ(listed.sockets_size(), 0);
+  api_.refusal = {Code::kDenied, "only an administrator may open a socket for an owner"};
+  EXPECT_EQ(stub->OpenSocket(&refused, request, &opened).error_code(), grpc::StatusCode::PERMISSION_DENIED);
+}
+
+}  // namespace
+}  // namespace tier::control
