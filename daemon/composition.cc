@@ -103,11 +103,14 @@ Status Daemon::Compose() {
                         .warn = [](const std::string& text) { spdlog::warn("{}", text); }});
   if (auto opened = OpenDataSocket(); !opened) return opened;
   if (auto started = engine_->Start(*listener_); !started) return started;
-  owner_sockets_ =
-      std::make_unique<session::OwnerSockets>(paths_.socket_directory + "/owners", engine_->owners(),
-                                              MakeOwnerSocketCalls({.io = io_, .listener = listener_, .grpc = grpc_}));
+  // A private daemon serves its own user alone, also where its data directory has owners.
+  if (!config_.daemon.is_private) {
+    owner_sockets_ = std::make_unique<session::OwnerSockets>(
+        paths_.socket_directory + "/owners", engine_->owners(),
+        MakeOwnerSocketCalls({.io = io_, .listener = listener_, .grpc = grpc_}));
+  }
   if (auto opened = OpenControl(); !opened) return opened;
-  for (const std::string& failure : owner_sockets_->Reopen()) spdlog::warn("{}", failure);
+  ReopenOwnerSockets();
   if (auto watched = WatchEvents(); !watched) return watched;
   MakeStop();
   WatchSignals();
@@ -215,6 +218,7 @@ session::ControlServerParts Daemon::ControlParts() {
               [this](const std::string& what) { asio::post(io_, [this, what] { quotas_->ApplyChange(what); }); },
           .owners = &engine_->owners(),
           .sockets = owner_sockets_.get(),
+          .users = &engine_->system_users(),
           .reservations = engine_->reservations()};
 }
 
@@ -238,6 +242,11 @@ Status Daemon::OpenControl() {
   if (!grpc) return std::unexpected(std::move(grpc.error()));
   grpc_ = std::move(*grpc);
   return metrics_->Start(*control_);
+}
+
+void Daemon::ReopenOwnerSockets() {
+  if (owner_sockets_ == nullptr) return;
+  for (const std::string& failure : owner_sockets_->Reopen()) spdlog::warn("{}", failure);
 }
 
 Status Daemon::WatchEvents() {

@@ -53,6 +53,7 @@ class Daemon {
   Status OpenDataSocket();
   Status OpenControl();
   session::ControlServerParts ControlParts();
+  void ReopenOwnerSockets();
   session::DaemonFacts Facts();
   std::string MemoryMode() const;
   std::string StatusText() const;
@@ -89,7 +90,7 @@ class Daemon {
   std::unique_ptr<session::Listener> listener_;
   std::unique_ptr<ConfigChanges> changes_;
   std::optional<LiveConfig> live_config_;
-  std::unique_ptr<session::OwnerSockets> owner_sockets_;  // Its calls go to listener_ and grpc_.
+  std::unique_ptr<session::OwnerSockets> owner_sockets_;  // Its calls go to listener_ and grpc_. Null: private.
   std::unique_ptr<Reservations> reservations_;
   std::unique_ptr<session::ControlServer> control_;
   std::unique_ptr<control::GrpcServer> grpc_;

@@ -12,6 +12,7 @@
 
 #include "daemon/base/fault_guard.h"
 #include "daemon/base/format_bytes.h"
+#include "daemon/session/line_file.h"
 #include "daemon/session/quota_file.h"
 #include "proto/start_thread.h"
 
@@ -267,12 +268,26 @@ Status EngineSide::MakeQuotas(const config::Config& config, const DaemonPaths& p
   return {};
 }
 
+// Where the file of owners was lost, or is an older copy, no owner gets the number, and with it what is there, of
+// another.
+void EngineSide::SkipNumbersOfOwners(const std::vector<session::Reservation>& reservations) {
+  for (const session::Reservation& reservation : reservations) owners_->StartAbove(reservation.uid);
+  for (const session::QuotaRow& row : quotas_->List()) {
+    const auto uid = row.level == tiering::QuotaLevel::kUser ? session::NumberOf<uint32_t>(row.name) : std::nullopt;
+    if (uid) owners_->StartAbove(*uid);
+  }
+  for (const tiering::StoredManifest& stored : engine_->StoredManifests("", SIZE_MAX)) {
+    if (const auto owner = session::ParseQualifiedName(stored.key)) owners_->StartAbove(owner->first);
+  }
+}
+
 // One that cannot be opened, as a quota or the arena is smaller now, stays reserved.
 void EngineSide::OpenReservations(const DaemonPaths& paths) {
   if (!paths.persistent) return;
   const std::string path = paths.data_directory + "/reservations";
   session::StoredReservations stored = session::LoadReservations(path);
   if (!stored.warning.empty()) spdlog::warn("{}", stored.warning);
+  SkipNumbersOfOwners(stored.reservations);
   for (const session::Reservation& reservation : stored.reservations) {
     quotas_->Learn(reservation.uid);
     const Status opened = jobs_->Restore(reservation, clock_.Now());
@@ -312,7 +327,7 @@ Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& p
                                             .persistent = paths.persistent,
                                             .only_uid = only_uid};
   registry_ = std::make_unique<session::JobRegistry>(jobs, tokens_);
-  jobs_ = std::make_unique<session::JobService>(*engine_, *registry_, events_, quotas_.get());
+  jobs_ = std::make_unique<session::JobService>(*engine_, *registry_, events_, quotas_.get(), owners_.get());
   loop_ = std::make_unique<session::EngineLoop>(session::EngineLoopParts{.engine = *engine_,
                                                                          .sessions = *sessions_,
                                                                          .jobs = *jobs_,

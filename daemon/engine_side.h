@@ -93,6 +93,7 @@ class EngineSide {
   session::JobService& jobs() { return *jobs_; }
   session::QuotaBook& quotas() { return *quotas_; }
   session::OwnerTable& owners() { return *owners_; }
+  session::UserDirectory& system_users() { return system_users_; }
   session::ReservationFile* reservations() { return reservations_.get(); }  // Null: the daemon keeps nothing.
   session::EventLog& events() { return events_; }
   tiering::EnginePort& engine() { return *engine_; }
@@ -112,6 +113,7 @@ class EngineSide {
   Status MakeEngine(const config::Config& config, const DaemonPaths& paths, uint64_t epoch);
   // Before the engine thread starts.
   void OpenReservations(const DaemonPaths& paths);
+  void SkipNumbersOfOwners(const std::vector<session::Reservation>& reservations);
 
   // In the order of what needs what; destroyed in the opposite one.
   base::SteadyClock clock_;

@@ -19,6 +19,9 @@ session::OwnerSocketCalls MakeOwnerSocketCalls(const OwnerSocketParts& parts) {
   calls.stop_control = [parts](uint32_t uid) {
     if (parts.grpc) parts.grpc->StopFor(uid);
   };
+  calls.end_control = [parts](uint32_t uid) {
+    if (parts.grpc) parts.grpc->EndFor(uid);
+  };
   return calls;
 }
 

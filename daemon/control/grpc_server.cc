@@ -83,6 +83,7 @@ struct GrpcServer::State {
   proto::FileDescriptor wake;  // Readable: there are other entrances, or the end.
   std::atomic<bool> stopping{false};
   std::unique_ptr<IdentityServers> servers;
+  Mutex handing;  // Held while an owner's connection is handed on; taken before `mutex`.
   Mutex mutex;
   std::vector<std::shared_ptr<const Entrance>> entrances TIER_GUARDED_BY(mutex);
   session::BackgroundCloser closer;  // Of sockets that are turned away and may hold descriptors.
@@ -107,6 +108,7 @@ struct GrpcServer::State {
     if (!Hand(entrance, &*accepted) && !session::DescriptorsRefused(accepted->get())) {
       Warn(closer.Close(std::move(*accepted)));
     }
+    servers->EndEvicted();
     return true;
   }
 
@@ -118,9 +120,30 @@ struct GrpcServer::State {
       return false;
     }
     const Identity identity{.uid = entrance.owner.value_or(peer->uid), .admin = entrance.admin};
+    if (entrance.owner) return HandToOwner(entrance, identity, socket);
+    return Adopt(entrance, identity, socket);
+  }
+
+  bool Adopt(const Entrance& entrance, const Identity& identity, proto::FileDescriptor* socket) {
     const Status adopted = servers->Adopt(identity, entrance.socket.get(), socket);
     Warn(adopted);
     return adopted.has_value();
+  }
+
+  // The client may have waited in the backlog since before the socket was closed, and its owner's name given up.
+  bool HandToOwner(const Entrance& entrance, const Identity& identity, proto::FileDescriptor* socket)
+      TIER_EXCLUDES(handing, mutex) {
+    const MutexLock lock(handing);
+    const auto is_this = [&entrance](const auto& each) { return each.get() == &entrance; };
+    return std::ranges::any_of(Entrances(), is_this) && Adopt(entrance, identity, socket);
+  }
+
+  // No connection of this owner is handed on from now on, whose socket was taken away before.
+  void EndFor(uint32_t owner) TIER_EXCLUDES(handing) {
+    {
+      const MutexLock lock(handing);
+    }
+    servers->End({.uid = owner, .admin = false});
   }
 
   Status Add(Entrance entrance, uint32_t mode) TIER_EXCLUDES(mutex) {
@@ -205,6 +228,11 @@ void GrpcServer::StopFor(uint32_t owner) {
   (void)::unlink(gone->path.c_str());
   (void)::shutdown(gone->socket.get(), SHUT_RDWR);  // No connection from now on, though it is closed a little later.
   (void)::eventfd_write(state_->wake.get(), 1);
+}
+
+void GrpcServer::EndFor(uint32_t owner) {
+  TIER_CHECK(session::IsOwnerUid(owner), "{} is no owner's uid", owner);
+  state_->EndFor(owner);
 }
 
 void GrpcServer::Stop() {

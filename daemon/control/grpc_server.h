@@ -50,6 +50,8 @@ class GrpcServer {
   Status ListenFor(uint32_t owner, const std::string& path);
   // Nothing connects there when it returns; what is connected goes on. Does nothing where it does not listen.
   void StopFor(uint32_t owner);
+  // Ends the connections of this owner, and waits for its calls under way. REQUIRES: StopFor was called since.
+  void EndFor(uint32_t owner);
   // Refuses new calls, cancels streams, waits for calls under way (≤ 2 s), removes the socket files.
   void Stop();
 

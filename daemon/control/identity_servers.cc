@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <chrono>
 #include <future>
+#include <iterator>
+#include <list>
 #include <string>
 #include <thread>
 #include <utility>
@@ -61,8 +63,7 @@ Result<IdentityServers::Entry*> IdentityServers::Find(const Identity& identity) 
   }
   if (auto threads = CheckThreads(); !threads) return std::unexpected(std::move(threads.error()));
   if (servers_.size() >= max_) {
-    servers_.back().server->Shutdown(std::chrono::system_clock::now() + kStopGrace);
-    servers_.pop_back();
+    evicted_.splice(evicted_.end(), servers_, std::prev(servers_.end()));
   }
   Entry entry{identity, {},     nullptr, std::make_unique<ControlService>(api_, identity.uid, identity.admin),
               nullptr,  nullptr};
@@ -143,11 +144,39 @@ Status IdentityServers::Adopt(const Identity& identity, int listener_fd, proto::
   return {};
 }
 
-void IdentityServers::Stop() {
-  const MutexLock lock(mutex_);
+void IdentityServers::End(const Identity& identity) {
+  std::list<Entry> ended;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = std::ranges::find(servers_, identity, &Entry::identity);
+    if (found == servers_.end()) return;
+    ended.splice(ended.begin(), servers_, found);
+  }
+  Shutdown(std::move(ended));
+}
+
+void IdentityServers::EndEvicted() {
+  std::list<Entry> ended;
+  {
+    const MutexLock lock(mutex_);
+    ended.swap(evicted_);
+  }
+  Shutdown(std::move(ended));
+}
+
+void IdentityServers::Shutdown(std::list<Entry> ended) {
   const auto deadline = std::chrono::system_clock::now() + kStopGrace;
-  for (Entry& entry : servers_) entry.server->Shutdown(deadline);
-  servers_.clear();
+  for (Entry& entry : ended) entry.server->Shutdown(deadline);
+}
+
+void IdentityServers::Stop() {
+  std::list<Entry> ended;
+  {
+    const MutexLock lock(mutex_);
+    ended.swap(servers_);
+    ended.splice(ended.end(), evicted_);
+  }
+  Shutdown(std::move(ended));
 }
 
 }  // namespace tier::control

@@ -1,6 +1,6 @@
 // IdentityServers: one gRPC server for each identity, made when its first connection comes, with limits of its own on
 // connections, streams, threads and bytes: an identity can exhaust only its own server.
-// Thread-safe: one call at a time goes on, the others wait.
+// Thread-safe. A call that is served may call this too, so what waits for calls holds no lock.
 #pragma once
 
 #include <cstdint>
@@ -36,11 +36,18 @@ class IdentityServers {
   ~IdentityServers() { Stop(); }
   // Gives a connected socket to the server of its identity, through a relay if its client can send descriptors.
   // NO_MEMORY: the system gives no threads or descriptors for it, gRPC refused to make a server, or the identity has
-  // all the connections it may have. Then the socket stays the caller's.
+  // all the connections it may have. Then the socket stays the caller's. Waits for no call: who is called may wait for
+  // a lock of the caller's.
   Status Adopt(const Identity& identity, int listener_fd, proto::FileDescriptor* socket);
+  // Ends the servers in whose place Adopt made others, and waits for their calls under way. REQUIRES: the caller has no
+  // lock that a call may wait for, as for the next two.
+  void EndEvicted();
+  // Ends the server of this identity with its connections, and waits for its calls under way. Another connection would
+  // make it again.
+  void End(const Identity& identity);
+  void Stop();
   // What the health service says, of servers to come as well: true from the start.
   void SetServing(bool serving);
-  void Stop();
   size_t count() const;
 
  private:
@@ -58,6 +65,7 @@ class IdentityServers {
     std::unique_ptr<grpc::Server> server;
   };
   Result<Entry*> Find(const Identity& identity) TIER_REQUIRES(mutex_);
+  static void Shutdown(std::list<Entry> ended);  // REQUIRES: as EndEvicted.
   static void TellHealth(const Entry& entry, bool serving);
   static std::unique_ptr<grpc::Server> MakeServer(Entry* entry);
   static bool HasRoom(Entry* entry);
@@ -68,6 +76,7 @@ class IdentityServers {
   mutable Mutex mutex_;
   bool serving_ TIER_GUARDED_BY(mutex_) = true;
   std::list<Entry> servers_ TIER_GUARDED_BY(mutex_);  // The one used last comes first.
+  std::list<Entry> evicted_ TIER_GUARDED_BY(mutex_);
 };
 
 }  // namespace tier::control

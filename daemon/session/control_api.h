@@ -226,10 +226,11 @@ class ControlApi {
   // DISCONNECTED or TIMEOUT.
   virtual Result<OptionState> SetOption(const Caller& caller, const std::string& name, const std::string& value) = 0;
   // Admins only, and not on a private daemon. The owner of a new name has a uid of its own, as durable as the socket:
-  // it is there again after a restart.
+  // it is there again after a restart. INVALID: the name is none, or that of a user of the system.
   virtual Result<OwnerSocket> OpenSocket(const Caller& caller, const std::string& owner) = 0;
-  // Nothing connects by it when it returns; what is connected goes on. `purge`: the owner's name is given up too;
-  // DENIED while it has jobs, or these persisted tensors.
+  // Nothing connects by it when it returns; what is connected goes on. `purge`: the owner's name is given up too, and
+  // its connections end; DENIED while it has jobs, open or reserved, or persisted tensors: then the socket is closed
+  // all the same, and the name stays.
   virtual Status CloseSocket(const Caller& caller, const std::string& owner, bool purge) = 0;
   virtual Result<std::vector<OwnerSocket>> ListSockets(const Caller& caller) = 0;  // By name.
   // Blocks until every session of the job has written its dirty pieces to SSD. Job empty: of all jobs; and no new job

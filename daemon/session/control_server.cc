@@ -35,7 +35,9 @@ ControlServer::ControlServer(DaemonFacts facts, const ControlServerParts& parts)
       owners_({.calls = calls_,
                .jobs = parts.jobs,
                .events = parts.events,
-               .sockets = facts_.is_private ? nullptr : parts.sockets}),
+               .sockets = facts_.is_private ? nullptr : parts.sockets,
+               .quotas = parts.quotas,
+               .users = parts.users}),
       started_(parts.clock.Now()),
       devices_seen_(facts_.devices.size()) {}
 
@@ -55,7 +57,14 @@ JobDescription ControlServer::Describe(const Job& job, const tiering::JobCounter
   return description;
 }
 
+// What is for administrators alone needs no look: none of them has such a uid.
+Status ControlServer::CheckCaller(const Caller& caller) const {
+  if (!IsOwnerUid(caller.uid) || (parts_.owners != nullptr && parts_.owners->IsOwner(caller.uid))) return {};
+  return std::unexpected(NoOwnerRefusal(caller.uid));
+}
+
 Result<JobDescription> ControlServer::OpenJob(const Caller& caller, const OpenJobRequest& request) {
+  if (Status known = CheckCaller(caller); !known) return std::unexpected(std::move(known.error()));
   if (auto valid = ValidateOpenJob(request); !valid) return std::unexpected(std::move(valid.error()));
   if (request.owner && !caller.admin) return NotAdmin("open a job for another user");
   const uint32_t owner = request.owner.value_or(caller.uid);
@@ -80,16 +89,19 @@ Result<JobDescription> ControlServer::WithOwner(Result<JobDescription> job) cons
 }
 
 Status ControlServer::CloseJob(const Caller& caller, const std::string& name, bool purge) {
+  if (Status known = CheckCaller(caller); !known) return known;
   return stored_.Close(caller, name, purge);
 }
 
 std::vector<StoredManifestDescription> ControlServer::ListStoredManifests(const Caller& caller,
                                                                           const std::string& after, size_t max) {
+  if (!CheckCaller(caller)) return {};
   return stored_.List(caller, after, max);
 }
 
 Result<JobDescription> ControlServer::SetJob(const Caller& caller, const std::string& name,
                                              const tiering::TermsChange& change) {
+  if (Status known = CheckCaller(caller); !known) return std::unexpected(std::move(known.error()));
   auto changed = calls_.Ask<JobDescription>([=, this]() -> Result<JobDescription> {
     const auto found = parts_.jobs.registry().FindFor(caller, name);
     if (!found) return std::unexpected(found.error());
@@ -109,6 +121,7 @@ Result<JobDescription> ControlServer::SetJob(const Caller& caller, const std::st
 }
 
 std::vector<JobDescription> ControlServer::ListJobs(const Caller& caller) {
+  if (!CheckCaller(caller)) return {};
   auto jobs = calls_.Ask<std::vector<JobDescription>>([this, caller]() -> Result<std::vector<JobDescription>> {
     // Not from the shared figures: a caller decides by these what it may have now.
     std::vector<JobDescription> visible;
@@ -123,6 +136,7 @@ std::vector<JobDescription> ControlServer::ListJobs(const Caller& caller) {
 
 Result<tiering::TensorPage> ControlServer::ListTensors(const Caller& caller, const std::string& job, uint32_t from,
                                                        size_t max) {
+  if (Status known = CheckCaller(caller); !known) return std::unexpected(std::move(known.error()));
   TIER_CHECK(max > 0, "an empty page would never end a list");
   // A page of the engine's at a time: it serves others in between.
   tiering::TensorPage listed{.tensors = {}, .next = from};
@@ -145,6 +159,7 @@ Result<tiering::TensorPage> ControlServer::ListTensors(const Caller& caller, con
 }
 
 Result<StallReport> ControlServer::ListStalls(const Caller& caller, const std::string& name) {
+  if (Status known = CheckCaller(caller); !known) return std::unexpected(std::move(known.error()));
   return calls_.Ask<StallReport>([this, caller, name]() -> Result<StallReport> {
     const auto job = parts_.jobs.registry().FindFor(caller, name);
     if (!job) return std::unexpected(job.error());
@@ -182,13 +197,17 @@ std::shared_ptr<const PoolSnapshot> ControlServer::Pool() {
 }
 
 Result<PoolDescription> ControlServer::DescribePool(const Caller& caller) {
+  if (Status known = CheckCaller(caller); !known) return std::unexpected(std::move(known.error()));
   using Taken = std::shared_ptr<const PoolSnapshot>;
   const auto taken = calls_.Ask<Taken>([this]() -> Result<Taken> { return Pool(); });
   if (!taken) return std::unexpected(taken.error());
   return PartOf(**taken, caller);
 }
 
-Result<QuotaReport> ControlServer::ListQuotas(const Caller& caller) { return quotas_.List(caller); }
+Result<QuotaReport> ControlServer::ListQuotas(const Caller& caller) {
+  if (Status known = CheckCaller(caller); !known) return std::unexpected(std::move(known.error()));
+  return quotas_.List(caller);
+}
 
 Status ControlServer::SetQuota(const Caller& caller, const QuotaTarget& target, const QuotaFields& fields) {
   return quotas_.Set(caller, target, fields);
@@ -227,6 +246,7 @@ Result<JobDescription> ControlServer::GiveUpReservation(const JobDescription& jo
 }
 
 Result<SettingsReport> ControlServer::ListOptions(const Caller& caller) {
+  if (Status known = CheckCaller(caller); !known) return std::unexpected(std::move(known.error()));
   return session::ListOptions(parts_.settings, caller);
 }
 
@@ -337,6 +357,7 @@ void ControlServer::StartDrain(const Caller& caller, const std::string& name, ui
 }
 
 Status ControlServer::Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) {
+  if (Status known = CheckCaller(caller); !known) return known;
   auto answer = std::make_shared<std::promise<Status>>();
   auto future = answer->get_future();
   const auto timeout_ms = static_cast<uint32_t>(std::clamp<int64_t>(timeout.count(), 1, UINT32_MAX));
@@ -402,15 +423,18 @@ Result<std::vector<std::string>> ControlServer::PurgeDevice(const Caller& caller
 }
 
 Result<std::shared_ptr<void>> ControlServer::Watch(const Caller& caller, std::function<void(const Event&)> callback) {
+  if (Status known = CheckCaller(caller); !known) return std::unexpected(std::move(known.error()));
   return parts_.events.Watch(caller, std::move(callback));
 }
 
 Result<std::shared_ptr<void>> ControlServer::WatchFrom(const Caller& caller, uint64_t since,
                                                        std::function<void(const Event&)> callback) {
+  if (Status known = CheckCaller(caller); !known) return std::unexpected(std::move(known.error()));
   return parts_.events.Watch(caller, std::move(callback), since);
 }
 
 std::vector<Event> ControlServer::RecentEvents(const Caller& caller, uint64_t since) {
+  if (!CheckCaller(caller)) return {};
   return parts_.events.Recent(caller, since);
 }
 

@@ -79,6 +79,7 @@ struct ControlServerParts {
   std::function<void(const std::string& what)> apply_quotas_later;
   OwnerTable* owners = nullptr;  // Null: there are none, and no sockets of them.
   OwnerSockets* sockets = nullptr;
+  UserDirectory* users = nullptr;           // The system's.
   ReservationFile* reservations = nullptr;  // Null: they end with the daemon.
 };
 
@@ -131,6 +132,8 @@ class ControlServer final : public ControlApi {
 
  private:
   std::string OwnerOf(uint32_t uid) const { return parts_.owners == nullptr ? "" : parts_.owners->NameOf(uid); }
+  // DENIED: the name of this owner was given up; the caller's connection is older than that.
+  Status CheckCaller(const Caller& caller) const;
   Status KeepReservations();
   Result<JobDescription> GiveUpReservation(const JobDescription& job, const Error& why);
   Result<JobDescription> WithOwner(Result<JobDescription> job) const;

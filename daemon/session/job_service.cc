@@ -15,6 +15,7 @@ Result<const Job*> JobService::Open(uint32_t uid, const OpenJobRequest& request,
     return Fail(Code::kDisconnected, fmt::format("{}: no more sessions and jobs are taken", *drain_reason_));
   }
   if (closed_reason_) return Fail(Code::kDenied, *closed_reason_);
+  if (Status owner = CheckOwner(uid); !owner) return std::unexpected(std::move(owner.error()));
   if (request.owner) {
     if (Status room = CheckRoomToReserve(uid, request.name); !room) return std::unexpected(std::move(room.error()));
   }
@@ -27,6 +28,12 @@ Result<const Job*> JobService::Open(uint32_t uid, const OpenJobRequest& request,
         request.name, uid);
   }
   return opened;
+}
+
+// A connection may be older than the end of its owner's name.
+Status JobService::CheckOwner(uint32_t uid) const {
+  if (!IsOwnerUid(uid) || (owners_ != nullptr && owners_->IsOwner(uid))) return {};
+  return std::unexpected(NoOwnerRefusal(uid));
 }
 
 Status JobService::CheckRoomToReserve(uint32_t uid, const std::string& name) const {

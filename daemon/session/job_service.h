@@ -12,6 +12,7 @@
 #include "daemon/session/event_log.h"
 #include "daemon/session/job_registry.h"
 #include "daemon/session/kept_terms.h"
+#include "daemon/session/owner_table.h"
 #include "daemon/session/quota_book.h"
 #include "daemon/session/reservation_file.h"
 #include "daemon/session/unopened_reservations.h"
@@ -27,14 +28,16 @@ struct LeavingSession {
 
 class JobService {
  public:
-  // `quotas`: what users may have; null: the defaults of the registry and the engine. It outlives this.
-  JobService(tiering::EnginePort& engine, JobRegistry& registry, EventLog& events, const QuotaBook* quotas = nullptr)
-      : engine_(engine), registry_(registry), events_(events), quotas_(quotas) {}
+  // `quotas`: what users may have; null: the defaults of the registry and the engine. `owners`: of sockets; null: there
+  // are none. Both outlive this.
+  JobService(tiering::EnginePort& engine, JobRegistry& registry, EventLog& events, const QuotaBook* quotas = nullptr,
+             const OwnerTable* owners = nullptr)
+      : engine_(engine), registry_(registry), events_(events), quotas_(quotas), owners_(owners) {}
 
   // Opens or joins a job; with a session, that session becomes its member, and is known to the engine unless the job is
   // being resumed: who asks for the session then tells the engine of it WhenOpen.
   // Refusals: those of JobRegistry::Admit and of Engine::OpenJob; DISCONNECTED once it drains for good; DENIED while
-  // admission is closed; NO_MEMORY where kReservationsMax jobs
+  // admission is closed, and for the number of an owner that is none any more; NO_MEMORY where kReservationsMax jobs
   // are reserved. All or nothing, but that a resume closes the named or reserved job without sessions that it opens
   // again. Its terms are kept for the resume, which the engine refuses until it has closed the job; and what was
   // reserved is open again where the resume does not come within kReservationRetry.
@@ -86,6 +89,7 @@ class JobService {
   EventLog& events() { return events_; }
 
  private:
+  Status CheckOwner(uint32_t uid) const;
   Status CheckRoomToReserve(uint32_t uid, const std::string& name) const;
   OpenJobRequest AsReserved(uint32_t uid, const OpenJobRequest& request) const;
   Result<const Job*> OpenAs(uint32_t uid, const OpenJobRequest& request, std::optional<tiering::SessionId> session,
@@ -107,6 +111,7 @@ class JobService {
   JobRegistry& registry_;
   EventLog& events_;
   const QuotaBook* const quotas_;
+  const OwnerTable* const owners_;
   std::map<tiering::JobId, std::vector<Opened>> opening_;  // Jobs that are being resumed, and who waits for them.
   KeptTerms kept_;
   UnopenedReservations unopened_;

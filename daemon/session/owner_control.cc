@@ -16,47 +16,63 @@ Status OwnerControl::Check(const Caller& caller, const char* what) const {
   return Fail(Code::kDenied, "a private daemon serves its own user alone: it has no sockets of owners");
 }
 
-// Best effort: who lists the sockets sees it too.
-void OwnerControl::TellWatchers(const char* kind, const std::string& what) {
-  (void)parts_.calls.Ask<void>([this, kind, what]() -> Status {
-    parts_.events.Emit(kind, nullptr, what);
-    return {};
-  });
+// A quota of this name could be that of either. The user database may be asked for seconds: not with a lock.
+Status OwnerControl::CheckName(const std::string& owner) {
+  if (Status named = CheckOwnerName(owner); !named) return named;
+  if (parts_.users == nullptr || parts_.sockets->Knows(owner) || !parts_.users->FindUserId(owner)) return {};
+  return Fail(Code::kInvalid,
+              fmt::format("'{}' is a user of this system: an owner needs a name of its own, such as {}-pod", owner,
+                          owner.substr(0, kOwnerNameSizeMax - 4)));
 }
 
 Result<OwnerSocket> OwnerControl::Open(const Caller& caller, const std::string& owner) {
   if (Status may = Check(caller, "open a socket for an owner"); !may) return std::unexpected(may.error());
+  if (Status named = CheckName(owner); !named) return std::unexpected(named.error());
   auto socket = parts_.sockets->Open(owner);
   if (!socket) return socket;
-  TellWatchers("socket_opened", fmt::format("uid {} opened the socket of owner {} (uid {}) in {}", caller.uid, owner,
-                                            socket->uid, socket->directory));
+  parts_.events.EmitForAdministrators("socket_opened",
+                                      fmt::format("uid {} opened the socket of owner {} (uid {}) in {}", caller.uid,
+                                                  owner, socket->uid, socket->directory),
+                                      "an administrator opened the socket of an owner");
   return socket;
 }
 
 Status OwnerControl::Close(const Caller& caller, const std::string& owner, bool purge) {
   if (Status may = Check(caller, "close the socket of an owner"); !may) return may;
-  const auto uid = parts_.sockets->Close(owner);
+  const auto uid = purge ? parts_.sockets->Purge(owner, [&](uint32_t of) { return CheckUnused(of, owner); })
+                         : parts_.sockets->Close(owner);
   if (!uid) return std::unexpected(uid.error());
-  if (purge) {
-    if (Status unused = CheckUnused(*uid, owner); !unused) return unused;
-    if (Status removed = parts_.sockets->Remove(owner); !removed) return removed;
-  }
-  TellWatchers("socket_closed", fmt::format("uid {} closed the socket of owner {} (uid {}){}", caller.uid, owner, *uid,
-                                            purge ? ", and gave the name up" : ""));
-  return {};
+  parts_.events.EmitForAdministrators("socket_closed",
+                                      fmt::format("uid {} closed the socket of owner {} (uid {}){}", caller.uid, owner,
+                                                  *uid, purge ? ", and gave the name up" : ""),
+                                      "an administrator closed the socket of an owner");
+  return purge ? DropQuota(*uid, owner) : Status();
 }
 
+// REQUIRES: the owner is suspended: what is opened for it after this look is refused.
 Status OwnerControl::CheckUnused(uint32_t uid, const std::string& owner) {
   TIER_CHECK(IsOwnerUid(uid), "owner {} has uid {}", owner, uid);
   return parts_.calls.Ask<void>([this, uid, owner]() -> Status {
     const size_t jobs = parts_.jobs.registry().CountOf(uid);
+    const size_t reserved = parts_.jobs.unopened().CountOf(uid);
     const bool persisted = !parts_.jobs.engine().StoredManifests(fmt::format("{}/", uid), 1).empty();
-    if (jobs == 0 && !persisted) return {};
+    if (jobs == 0 && reserved == 0 && !persisted) return {};
     return Fail(Code::kDenied,
-                fmt::format("the socket of owner {0} is closed, and its name is not given up: it has {1} open jobs{2}; "
-                            "remove them first (tierctl job list, tierctl job remove --purge {3}/JOB)",
-                            owner, jobs, persisted ? ", and persisted tensors" : "", uid));
+                fmt::format("the socket of owner {0} is closed, and its name is not given up: it has {1} jobs, open or "
+                            "reserved{2}; remove them first (tierctl job list, tierctl job remove --purge {3}/JOB)",
+                            owner, jobs + reserved, persisted ? ", and persisted tensors" : "", uid));
   });
+}
+
+// No other owner has this number: a quota of it would only take one of the places that there are for quotas.
+Status OwnerControl::DropQuota(uint32_t uid, const std::string& owner) {
+  if (parts_.quotas == nullptr) return {};
+  Status cleared = parts_.quotas->Clear({tiering::QuotaLevel::kUser, std::to_string(uid)});
+  if (cleared || cleared.error().code == Code::kNotFound) return {};
+  return Fail(cleared.error().code,
+              fmt::format("owner {} is no more, and its quota is still there: {}; then run tierctl "
+                          "quota clear user {}",
+                          owner, cleared.error().message, uid));
 }
 
 Result<std::vector<OwnerSocket>> OwnerControl::List(const Caller& caller) {

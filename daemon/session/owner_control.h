@@ -1,6 +1,6 @@
 // OwnerControl: the sockets of owners as ControlApi opens, closes and lists them.
 //
-// Any thread but the engine's: it waits for a disk.
+// Any thread but the engine's: it waits for a disk and for the user database.
 #pragma once
 
 #include <string>
@@ -17,9 +17,11 @@ namespace tier::session {
 
 struct OwnerControlParts {
   EngineCalls& calls;
-  JobService& jobs;  // Touched only in calls, as are the events.
+  JobService& jobs;  // Touched only in calls.
   EventLog& events;
   OwnerSockets* sockets = nullptr;  // Null: there are none, as of a private daemon.
+  QuotaBook* quotas = nullptr;      // Null: there are none.
+  UserDirectory* users = nullptr;   // The system's: no owner has a name of theirs. Null: it has none.
 };
 
 class OwnerControl {
@@ -33,9 +35,11 @@ class OwnerControl {
 
  private:
   Status Check(const Caller& caller, const char* what) const;
-  void TellWatchers(const char* kind, const std::string& what);
-  // DENIED: jobs of this uid are open, or persisted tensors.
+  // INVALID: a new owner would have the name of a user.
+  Status CheckName(const std::string& owner);
+  // DENIED: jobs of this uid are open or reserved, or it has persisted tensors.
   Status CheckUnused(uint32_t uid, const std::string& owner);
+  Status DropQuota(uint32_t uid, const std::string& owner);
 
   const OwnerControlParts parts_;
 };

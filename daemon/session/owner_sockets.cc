@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -18,27 +17,7 @@
 namespace tier::session {
 namespace {
 
-constexpr const char* kDataSocket = "/tierd.sock";
-constexpr const char* kControlSocket = "/control.sock";
-
-// Makes the directory where it is not there, as this user's own and with this mode. What another user has put there in
-// its place, a link among it, is refused.
-Status MakeDirectory(const std::string& path, unsigned mode) {
-  const auto failed = [&path](const char* what) {
-    return Fail(errno == EACCES || errno == EPERM || errno == EROFS ? Code::kDenied : Code::kIoError,
-                fmt::format("cannot {} {}: {}", what, path, std::strerror(errno)));
-  };
-  if (::mkdir(path.c_str(), mode) != 0 && errno != EEXIST) return failed("make the directory");
-  const proto::FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  struct stat about{};
-  if (!fd || ::fstat(fd.get(), &about) != 0) return failed("open the directory");
-  if (about.st_uid != ::geteuid()) {
-    return Fail(Code::kDenied, fmt::format("{} belongs to uid {}, and tierd runs as uid {}: remove it", path,
-                                           about.st_uid, ::geteuid()));
-  }
-  // The mask of new files has closed it too far.
-  return ::fchmod(fd.get(), mode) == 0 ? Status() : Status(failed("set the mode of"));
-}
+std::string In(const std::string& folder, const char* socket) { return folder + "/" + socket; }
 
 }  // namespace
 
@@ -53,6 +32,7 @@ std::vector<std::string> OwnerSockets::Reopen() {
   std::vector<std::string> failures;
   const MutexLock lock(mutex_);
   started_ = true;
+  RemoveEmptyFolders(directory_);
   for (const auto& [name, owner] : table_.List()) {
     if (!owner.open) continue;
     if (Status listening = Listen(name, owner.uid); !listening) {
@@ -63,10 +43,22 @@ std::vector<std::string> OwnerSockets::Reopen() {
   return failures;
 }
 
+// The folder of a new owner comes first: an owner that is in the table has a folder of its own from the beginning.
+Result<uint32_t> OwnerSockets::TakeName(const std::string& owner) {
+  const bool fresh = !table_.UidOf(owner);
+  if (fresh) {
+    if (Status may = table_.MayOpen(owner); !may) return std::unexpected(may.error());
+    if (Status made = MakeNewOwnerFolder(directory_, owner); !made) return std::unexpected(made.error());
+  }
+  auto uid = table_.Open(owner);
+  if (!uid && fresh) (void)::rmdir(FolderOf(owner).c_str());  // Best effort: the next one is moved aside.
+  return uid;
+}
+
 Result<OwnerSocket> OwnerSockets::Open(const std::string& owner) {
   const MutexLock lock(mutex_);
   if (!started_) return Fail(Code::kTimeout, "tierd is starting: try again");
-  const auto uid = table_.Open(owner);
+  const auto uid = TakeName(owner);
   if (!uid) return std::unexpected(uid.error());
   if (Status listening = Listen(owner, *uid); !listening) {
     (void)table_.Close(owner);  // Best effort: else it is tried again at the next start.
@@ -75,25 +67,33 @@ Result<OwnerSocket> OwnerSockets::Open(const std::string& owner) {
   return OwnerSocket{.owner = owner, .uid = *uid, .directory = FolderOf(owner), .open = true};
 }
 
+// Who has the folder may have removed a socket, or put something else in its place.
+bool OwnerSockets::IsThere(const std::string& owner, const Listening& listening) const {
+  const auto data = FileIdOf(In(FolderOf(owner), kOwnerDataSocket));
+  const auto control = FileIdOf(In(FolderOf(owner), kOwnerControlSocket));
+  return data && data == listening.data_file && control && control == listening.control_file;
+}
+
 Status OwnerSockets::Listen(const std::string& owner, uint32_t uid) {
-  TIER_CHECK(IsOwnerUid(uid) && owner.find('/') == std::string::npos, "owner '{}' has uid {}", owner, uid);
-  const std::string data = FolderOf(owner) + kDataSocket;
-  if (open_.contains(uid)) {
-    if (::access(data.c_str(), F_OK) == 0) return {};
-    StopListening(owner, uid);  // Who has the folder has removed it.
+  TIER_CHECK(IsOwnerUid(uid), "owner '{}' has uid {}", owner, uid);
+  if (const auto open = open_.find(uid); open != open_.end()) {
+    if (IsThere(owner, open->second)) return {};
+    StopListening(owner, uid);
   }
-  if (Status made = MakeDirectory(directory_, kOwnersDirectoryMode); !made) return made;
-  if (Status made = MakeDirectory(FolderOf(owner), kOwnerFolderMode); !made) return made;
+  if (Status made = MakeOwnerFolder(directory_, owner); !made) return made;
+  const std::string data = In(FolderOf(owner), kOwnerDataSocket);
+  const std::string control = In(FolderOf(owner), kOwnerControlSocket);
   auto socket = ListenAt(data, kOwnerDataSocketMode);
   if (!socket) return std::unexpected(std::move(socket.error()));
   proto::FileDescriptor ours(::fcntl(socket->get(), F_DUPFD_CLOEXEC, 0));
-  Status listening = ours ? calls_.listen_control(uid, FolderOf(owner) + kControlSocket)
+  Status listening = ours ? calls_.listen_control(uid, control)
                           : Fail(Code::kNoMemory, fmt::format("no descriptor left: {}", std::strerror(errno)));
   if (!listening) {
     (void)::unlink(data.c_str());
     return listening;
   }
-  open_.emplace(uid, std::move(ours));
+  open_.emplace(uid,
+                Listening{.data = std::move(ours), .data_file = FileIdOf(data), .control_file = FileIdOf(control)});
   calls_.listen(uid, std::move(*socket));
   return {};
 }
@@ -101,8 +101,8 @@ Status OwnerSockets::Listen(const std::string& owner, uint32_t uid) {
 void OwnerSockets::StopListening(const std::string& owner, uint32_t uid) {
   const auto socket = open_.extract(uid);
   TIER_CHECK(!socket.empty(), "the socket of owner {} is not open", owner);
-  (void)::unlink((FolderOf(owner) + kDataSocket).c_str());
-  (void)::shutdown(socket.mapped().get(), SHUT_RDWR);  // No connection from now on: the listener closes it later.
+  (void)::unlink(In(FolderOf(owner), kOwnerDataSocket).c_str());
+  (void)::shutdown(socket.mapped().data.get(), SHUT_RDWR);  // No connection from now on: the listener closes it later.
   calls_.stop(uid);
   calls_.stop_control(uid);
 }
@@ -120,12 +120,26 @@ Result<uint32_t> OwnerSockets::Close(const std::string& owner) {
   return CloseNow(owner);
 }
 
-Status OwnerSockets::Remove(const std::string& owner) {
+// Between the look at what the owner has and the end of its name nothing may be opened for it: it is suspended.
+Result<uint32_t> OwnerSockets::Purge(const std::string& owner, const std::function<Status(uint32_t uid)>& check) {
+  TIER_CHECK(check != nullptr, "owner {} is purged unseen", owner);
   const MutexLock lock(mutex_);
-  if (const auto closed = CloseNow(owner); !closed) return std::unexpected(closed.error());
-  if (Status removed = table_.Remove(owner); !removed) return removed;
-  (void)::rmdir(FolderOf(owner).c_str());  // Best effort: what a pod has put there stays.
-  return {};
+  const auto uid = CloseNow(owner);
+  if (!uid) return uid;
+  TIER_CHECK(!open_.contains(*uid), "the socket of owner {} is open still", owner);
+  table_.Suspend(*uid);
+  Status gone = check(*uid);
+  if (gone) gone = GiveUp(owner, *uid);
+  table_.EndSuspension(*uid);
+  if (!gone) return std::unexpected(std::move(gone.error()));
+  return *uid;
+}
+
+Status OwnerSockets::GiveUp(const std::string& owner, uint32_t uid) {
+  TIER_CHECK(!table_.IsOwner(uid), "owner {} can open jobs while its name is given up", owner);
+  calls_.end_control(uid);
+  if (Status moved = MoveOwnerFolderAside(directory_, owner, std::to_string(uid)); !moved) return moved;
+  return table_.Remove(owner);
 }
 
 std::vector<OwnerSocket> OwnerSockets::List() const {

@@ -3,19 +3,21 @@
 //
 // DIRECTORY is closed to every other user of the machine: who has the folder mounted got it from an administrator. So
 // the folder and its sockets are open to every uid. The folder stays while its sockets are closed, and when the daemon
-// ends: what is mounted in a pod is this folder, and not a later one of the same name.
+// ends: what is mounted in a pod is this folder. A later owner of the same name has another one (owner_folder.h).
 //
-// Thread-safe; Open, Close and Remove wait for a disk. Invariant: a socket is there for each owner that is open, but
+// Thread-safe; Open, Close and Purge wait for a disk. Invariant: a socket is there for each owner that is open, but
 // where Reopen said why not.
 #pragma once
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "daemon/session/control_api.h"
+#include "daemon/session/owner_folder.h"
 #include "daemon/session/owner_table.h"
 #include "proto/mapping.h"
 #include "proto/mutex.h"
@@ -23,8 +25,6 @@
 
 namespace tier::session {
 
-inline constexpr unsigned kOwnersDirectoryMode = 0700;
-inline constexpr unsigned kOwnerFolderMode = 0755;
 inline constexpr unsigned kOwnerDataSocketMode = 0666;
 
 // Who listens. Called from any thread.
@@ -33,6 +33,7 @@ struct OwnerSocketCalls {
   std::function<void(uint32_t uid)> stop;
   std::function<Status(uint32_t uid, const std::string& path)> listen_control;
   std::function<void(uint32_t uid)> stop_control;
+  std::function<void(uint32_t uid)> end_control;  // And ends its connections. REQUIRES: stop_control was called.
 };
 
 class OwnerSockets {
@@ -51,21 +52,33 @@ class OwnerSockets {
   Result<OwnerSocket> Open(const std::string& owner) TIER_EXCLUDES(mutex_);
   // The owner's uid. Nothing connects when it returns, and what is connected goes on. NOT_FOUND: no such owner.
   Result<uint32_t> Close(const std::string& owner) TIER_EXCLUDES(mutex_);
-  // Close, and the name is given up with its folder.
-  Status Remove(const std::string& owner) TIER_EXCLUDES(mutex_);
+  // Close, and the name is given up with its folder, where `check` allows it: it looks for what the owner has, and for
+  // which nothing is opened from before that look until this returns. An error: the socket is closed all the same, and
+  // the name stays.
+  Result<uint32_t> Purge(const std::string& owner, const std::function<Status(uint32_t uid)>& check)
+      TIER_EXCLUDES(mutex_);
+  bool Knows(const std::string& owner) const { return table_.UidOf(owner).has_value(); }
   std::vector<OwnerSocket> List() const TIER_EXCLUDES(mutex_);  // By name.
 
  private:
+  struct Listening {
+    proto::FileDescriptor data;  // As given to `listen`.
+    std::optional<FileId> data_file;
+    std::optional<FileId> control_file;
+  };
   std::string FolderOf(const std::string& owner) const { return directory_ + "/" + owner; }
   Status Listen(const std::string& owner, uint32_t uid) TIER_REQUIRES(mutex_);
+  bool IsThere(const std::string& owner, const Listening& listening) const;
+  Result<uint32_t> TakeName(const std::string& owner) TIER_REQUIRES(mutex_);
+  Status GiveUp(const std::string& owner, uint32_t uid) TIER_REQUIRES(mutex_);
   Result<uint32_t> CloseNow(const std::string& owner) TIER_REQUIRES(mutex_);
   void StopListening(const std::string& owner, uint32_t uid) TIER_REQUIRES(mutex_);
 
   const std::string directory_;
   OwnerTable& table_;
   const OwnerSocketCalls calls_;
-  mutable Mutex mutex_;                                                     // One change at a time.
-  std::map<uint32_t, proto::FileDescriptor> open_ TIER_GUARDED_BY(mutex_);  // Of data, as given to `listen`; by uid.
+  mutable Mutex mutex_;                                         // One change at a time.
+  std::map<uint32_t, Listening> open_ TIER_GUARDED_BY(mutex_);  // By uid.
   bool started_ TIER_GUARDED_BY(mutex_) = false;
 };
 

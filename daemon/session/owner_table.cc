@@ -71,6 +71,12 @@ Error OwnerUidRefusal(uint32_t uid) {
                                      kOwnerUidFirst, uid)};
 }
 
+Error NoOwnerRefusal(uint32_t uid) {
+  return {Code::kDenied, fmt::format("uid {} stands for the owner of a socket, and no owner has it any more: its name "
+                                     "was given up (tierctl socket list); open another socket (tierctl socket open)",
+                                     uid)};
+}
+
 std::string FormatOwners(const OwnerRecords& records) {
   std::string lines;
   if (records.next != kOwnerUidFirst) lines += fmt::format("next {}\n", records.next);
@@ -100,26 +106,35 @@ Result<OwnerRecords> LoadOwners(const std::string& path) {
                           path, records.error().message));
 }
 
-Result<uint32_t> OwnerTable::Open(const std::string& name) {
-  if (Status named = CheckOwnerName(name); !named) return std::unexpected(named.error());
+Status OwnerTable::MayOpen(const std::string& name) const {
+  if (Status named = CheckOwnerName(name); !named) return named;
   if (file_.empty()) {
     return Fail(Code::kDenied,
                 "this daemon keeps nothing, also no owners of sockets: set daemon.data_directory to a directory on a "
                 "local disk");
   }
+  const MutexLock lock(mutex_);
+  if (records_.owners.contains(name)) return {};
+  if (records_.next > kOwnerUidLast) {
+    return Fail(Code::kNoMemory,
+                fmt::format("no number is left for an owner: those up to {} were given", kOwnerUidLast));
+  }
+  if (records_.owners.size() < kOwnersMax) return {};
+  return Fail(Code::kNoMemory, fmt::format("there are {} owners of sockets, the limit: remove those that are not "
+                                           "needed (tierctl socket close --owner NAME --purge)",
+                                           records_.owners.size()));
+}
+
+Result<uint32_t> OwnerTable::Open(const std::string& name) {
   const MutexLock writing(writing_);
+  if (Status may = MayOpen(name); !may) return std::unexpected(may.error());
   OwnerRecords next = Records();
   const auto known = next.owners.find(name);
   if (known != next.owners.end() && known->second.open) return known->second.uid;
-  if (known == next.owners.end()) {
-    if (next.owners.size() >= kOwnersMax || next.next > kOwnerUidLast) {
-      return Fail(Code::kNoMemory, fmt::format("there are {} owners of sockets, the limit: remove those that are not "
-                                               "needed (tierctl socket close --owner NAME --purge)",
-                                               next.owners.size()));
-    }
-    next.owners.emplace(name, OwnerEntry{.uid = next.next++, .open = true});
-  } else {
+  if (known != next.owners.end()) {
     known->second.open = true;
+  } else {
+    next.owners.emplace(name, OwnerEntry{.uid = next.next++, .open = true});
   }
   if (Status saved = Replace(next); !saved) return std::unexpected(saved.error());
   const uint32_t uid = next.owners.at(name).uid;
@@ -142,6 +157,30 @@ Status OwnerTable::Remove(const std::string& name) {
   OwnerRecords next = Records();
   if (next.owners.erase(name) == 0) return NoOwner(name);
   return Replace(next);
+}
+
+void OwnerTable::StartAbove(uint32_t uid) {
+  if (!IsOwnerUid(uid)) return;
+  const MutexLock writing(writing_);
+  const MutexLock lock(mutex_);
+  records_.next = std::max(records_.next, uid + 1);
+  TIER_CHECK(records_.next > uid, "owner {} comes behind {}", records_.next, uid);
+}
+
+void OwnerTable::Suspend(uint32_t uid) {
+  const MutexLock lock(mutex_);
+  suspended_.insert(uid);
+}
+
+void OwnerTable::EndSuspension(uint32_t uid) {
+  const MutexLock lock(mutex_);
+  suspended_.erase(uid);
+}
+
+bool OwnerTable::IsOwner(uint32_t uid) const {
+  const MutexLock lock(mutex_);
+  const auto has_it = [uid](const auto& owner) { return owner.second.uid == uid; };
+  return !suspended_.contains(uid) && std::ranges::any_of(records_.owners, has_it);
 }
 
 std::optional<uint32_t> OwnerTable::UidOf(std::string_view name) const {

@@ -3,9 +3,10 @@
 //
 // Numbers are uids that no user of a system has, from kOwnerUidFirst on. They stand in a file of the data directory
 // (docs/formats.md), so a name has its number for as long as it is in the table, also while its socket is closed; and
-// no number is given twice, so what a removed owner left behind belongs to no other.
+// no number is given twice, so what a removed owner left behind belongs to no other. A file that was lost, or is an
+// older copy, cannot say which numbers were given: StartAbove does.
 //
-// Thread-safe. UidOf, NameOf and List never wait for a disk; Open, Close and Remove do.
+// Thread-safe. Open, Close and Remove wait for a disk, the others never do.
 // Invariants: kOwnerUidFirst <= uid of an owner < next; no two owners have one uid.
 #pragma once
 
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -34,6 +36,8 @@ inline constexpr size_t kOwnerFileBytesMax = 1 << 20;
 constexpr bool IsOwnerUid(uint32_t uid) { return uid >= kOwnerUidFirst && uid <= kOwnerUidLast; }
 // Why one that comes by another socket than an owner's is not served.
 Error OwnerUidRefusal(uint32_t uid);
+// Why one that comes by the socket of an owner who is no more is not served.
+Error NoOwnerRefusal(uint32_t uid);
 // INVALID: it is empty, too long, a number, or has other characters than letters, digits, '-', '_' and '.'; the first
 // is a letter or a digit. So it is never a path.
 Status CheckOwnerName(std::string_view name);
@@ -64,11 +68,20 @@ class OwnerTable {
   // The owner's number: that which it has, else a new one. It is durable when this returns. INVALID: CheckOwnerName;
   // DENIED: the daemon keeps nothing; NO_MEMORY: there are kOwnersMax, or no number is left; and ReplaceLineFile's.
   Result<uint32_t> Open(const std::string& name) TIER_EXCLUDES(mutex_, writing_);
+  // What Open would refuse this new name for, before any file is written.
+  Status MayOpen(const std::string& name) const TIER_EXCLUDES(mutex_);
   // Its socket is not opened at the next start. NOT_FOUND: no owner has this name.
   Status Close(const std::string& name) TIER_EXCLUDES(mutex_, writing_);
   // The name is free, its number is not.
   Status Remove(const std::string& name) TIER_EXCLUDES(mutex_, writing_);
+  // The next new owner gets a greater number than this. Does nothing for what is no number of owners.
+  void StartAbove(uint32_t uid) TIER_EXCLUDES(mutex_, writing_);
 
+  // While its name is being given up this number is no owner's: what is opened for it would belong to no one.
+  void Suspend(uint32_t uid) TIER_EXCLUDES(mutex_);
+  void EndSuspension(uint32_t uid) TIER_EXCLUDES(mutex_);
+  // An owner has this number, and is not suspended.
+  bool IsOwner(uint32_t uid) const TIER_EXCLUDES(mutex_);
   std::optional<uint32_t> UidOf(std::string_view name) const TIER_EXCLUDES(mutex_);
   std::string NameOf(uint32_t uid) const TIER_EXCLUDES(mutex_);  // Empty: no owner has this number.
   std::vector<std::pair<std::string, OwnerEntry>> List() const TIER_EXCLUDES(mutex_);  // By name.
@@ -81,6 +94,7 @@ class OwnerTable {
   Mutex writing_;  // One change at a time; taken before mutex_, and held while the file is written.
   mutable Mutex mutex_;
   OwnerRecords records_ TIER_GUARDED_BY(mutex_);
+  std::set<uint32_t> suspended_ TIER_GUARDED_BY(mutex_);
 };
 
 // The users of the system, and the owners beside them: a quota may name either. Of an owner and a user with one name a

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -75,6 +76,12 @@ def jobs(socket: object) -> dict[str, tuple[int, str]]:
     return {job["name"]: (job["uid"], job["owner"]) for job in json.loads(answer.stdout)["jobs"]}
 
 
+def keeping(folder: pathlib.Path, data: pathlib.Path) -> contextlib.AbstractContextManager[launcher.Running]:
+    """A daemon that keeps its data there."""
+    settings = {"daemon": {"socket_directory": str(folder), "data_directory": str(data)}}
+    return launcher.start(folder, arena="32MiB", tier="64MiB", settings=settings)
+
+
 def test_root_in_its_socket_is_the_owner_and_not_root(node: launcher.Running) -> None:
     a, b = open_socket(node, "pod-a"), open_socket(node, "pod-b")
     assert (a["uid"], b["uid"], a["open"]) == (FIRST_UID, FIRST_UID + 1, True)
@@ -127,7 +134,7 @@ def test_no_user_of_the_host_reaches_a_socket_that_it_was_not_given(node: launch
     for words in (["open", "--owner", "pod-b"], ["close", "--owner", "pod-a"], ["list"]):
         refused = ask(node.directory / "control.sock", "socket", *words)
         assert refused.returncode == 5 and "only an administrator may" in refused.stderr, refused
-    for name in ("..", "../../etc", "a/b", "1001", "", "x" * 64):
+    for name in ("..", "../../etc", "a/b", "1001", "", "x" * 64, "root"):
         assert admin(node, "socket", "open", "--owner", name).returncode == 2, name
 
 
@@ -161,12 +168,12 @@ def test_what_is_connected_goes_on_when_its_socket_is_closed(node: launcher.Runn
     with tierd.connect(job="train", socket=data) as client:
         client.put(1, b"before")
         assert admin(node, "socket", "close", "--owner", "pod-a").returncode == 0
-        with pytest.raises(tierd.Disconnected):
+        with pytest.raises(tierd.NotFound, match="no such socket"):
             tierd.connect(job="later", socket=data)
         client.put(2, b"after")
         assert bytes(client.get(1)) + bytes(client.get(2)) == b"beforeafter"
         used = admin(node, "socket", "close", "--owner", "pod-a", "--purge")
-        assert used.returncode == 5 and "it has 1 open jobs" in used.stderr, used
+        assert used.returncode == 5 and "it has 1 jobs, open or reserved" in used.stderr, used
         assert open_socket(node, "pod-a")["uid"] == FIRST_UID
         tierd.connect(job="again", socket=data).close()
     launcher.wait_for("no job is left", lambda: jobs(node.directory / "admin.sock") == {})
@@ -179,12 +186,7 @@ def test_what_is_connected_goes_on_when_its_socket_is_closed(node: launcher.Runn
 def test_owners_and_their_sockets_outlive_the_daemon_and_a_damaged_file_stops_it(socket_folder: pathlib.Path) -> None:
     launcher.need_user(OTHER)
     with launcher.disk_folder() as data:
-        settings = {"daemon": {"socket_directory": str(socket_folder), "data_directory": str(data)}}
-
-        def start() -> object:
-            return launcher.start(socket_folder, arena="32MiB", tier="64MiB", settings=settings)
-
-        with start() as first:  # type: ignore[attr-defined]
+        with keeping(socket_folder, data) as first:
             socket = open_socket(first, "pod-a")
             folder = os.stat(str(socket["directory"])).st_ino
             open_socket(first, "pod-b")
@@ -197,7 +199,7 @@ def test_owners_and_their_sockets_outlive_the_daemon_and_a_damaged_file_stops_it
             assert admin(first, "job", "open", "gone", "--uid", str(OTHER)).returncode == 0
             assert admin(first, "job", "remove", "gone").returncode == 0
         assert not os.path.exists(f"{socket['directory']}/tierd.sock"), "it is stopped in order"
-        with start() as second:  # type: ignore[attr-defined]
+        with keeping(socket_folder, data) as second:
             os.chmod(second.directory, 0o755)
             assert os.stat(str(socket["directory"])).st_ino == folder, "what a pod has mounted"
             listed = json.loads(admin(second, "--json", "socket", "list").stdout)["sockets"]
@@ -215,13 +217,72 @@ def test_owners_and_their_sockets_outlive_the_daemon_and_a_damaged_file_stops_it
             assert (found["reserved"], found["guarantee_bytes"], found["session_count"]) == (False, 4 << 20, 1)
             end(first_run)
             end(again)
-        with start() as third:  # type: ignore[attr-defined]
+        with keeping(socket_folder, data) as third:
             assert jobs(third.directory / "admin.sock") == {}, "its first run has come"
         owners = data / "owners"
         owners.write_text(owners.read_text().replace("pod-b", "pod-c"))
         with pytest.raises(tierd.Error, match="the owners of sockets cannot be read"):
-            with start():  # type: ignore[attr-defined]
+            with keeping(socket_folder, data):
                 pass
+
+
+def test_a_daemon_starts_with_every_reservation_that_it_took_and_with_lines_that_are_none(
+    socket_folder: pathlib.Path,
+) -> None:
+    with launcher.disk_folder() as data:
+        file = data / "reservations"
+        with keeping(socket_folder, data) as first:
+            assert admin(first, "job", "open", "large", "--uid", "0").returncode == 0
+            assert admin(first, "job", "set", "0/large", "--limit", str(1 << 61)).returncode == 0
+            assert admin(first, "job", "open", "small", "--uid", "0", "--guarantee", "4MiB").returncode == 0
+        assert f"limit={1 << 61}" in file.read_text()
+        with keeping(socket_folder, data) as second:
+            assert set(jobs(second.directory / "admin.sock")) == {"large", "small"}
+        damaged = file.read_text().replace("job 0 small", "job 0 sm$ll")
+        file.write_text(damaged)
+        with keeping(socket_folder, data) as third:
+            assert jobs(third.directory / "admin.sock") == {}, "without the checksum no line is what was written"
+        assert (data / "reservations.refused").read_text() == damaged
+
+
+def test_a_reservation_that_cannot_be_opened_stays_until_it_can_or_is_removed(socket_folder: pathlib.Path) -> None:
+    with launcher.disk_folder() as data:
+        with keeping(socket_folder, data) as first:
+            assert admin(first, "job", "open", "train", "--uid", "0", "--guarantee", "4MiB").returncode == 0
+            assert admin(first, "quota", "set", "user", "0", "--guarantee", "0").returncode == 0
+        for _ in range(2):
+            with keeping(socket_folder, data) as refusing:
+                assert jobs(refusing.directory / "admin.sock") == {}
+            assert "job 0 train guarantee=4194304" in (data / "reservations").read_text()
+        with keeping(socket_folder, data) as able:
+            assert admin(able, "quota", "clear", "user", "0").returncode == 0
+        with keeping(socket_folder, data) as again:
+            shown = json.loads(admin(again, "--json", "job", "show", "0/train").stdout)
+            assert (shown["reserved"], shown["guarantee_bytes"]) == (True, 4 << 20)
+            assert admin(again, "quota", "set", "user", "0", "--guarantee", "0").returncode == 0
+        with keeping(socket_folder, data) as last:
+            assert admin(last, "job", "remove", "0/train").returncode == 0
+            assert admin(last, "job", "remove", "0/train").returncode == 3
+        assert "train" not in (data / "reservations").read_text()
+
+
+def test_a_lost_file_of_owners_gives_no_number_again(socket_folder: pathlib.Path) -> None:
+    with launcher.disk_folder() as data:
+        with keeping(socket_folder, data) as first:
+            for owner in ("pod-a", "pod-b", "pod-c"):
+                open_socket(first, owner)
+            assert admin(first, "quota", "set", "user", "pod-b", "--ram", "8MiB").returncode == 0
+            old = os.open(str(open_socket(first, "pod-c")["directory"]), os.O_PATH)
+            pathlib.Path(f"/proc/self/fd/{old}/left").write_text("of the pod")
+        (data / "owners").unlink()
+        with keeping(socket_folder, data) as second:
+            socket = open_socket(second, "pod-c")
+            assert socket["uid"] == FIRST_UID + 2, "behind pod-b, which has a quota"
+            assert not os.path.exists(f"/proc/self/fd/{old}/tierd.sock"), "who had pod-c is not the new one"
+            assert os.path.exists(f"{socket['directory']}/tierd.sock")
+            os.close(old)
+            assert admin(second, "socket", "close", "--owner", "pod-c", "--purge").returncode == 0
+            assert str(FIRST_UID + 1) in admin(second, "quota", "list").stdout
 
 
 @pytest.mark.parametrize("named", [[], ["--named"]])

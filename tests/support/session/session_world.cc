@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 
 #include "tests/support/session/hostile_descriptor.h"
 
@@ -30,7 +29,7 @@ SessionWorld::SessionWorld(const SessionWorldOptions& options)
   table_ = std::make_unique<SessionTable>(options.table, poller_, windows_);
   engine.Connect(*table_);
   registry_ = std::make_unique<JobRegistry>(options.jobs, tokens_);
-  job_service_ = std::make_unique<JobService>(engine, *registry_, events, options.quotas);
+  job_service_ = std::make_unique<JobService>(engine, *registry_, events, options.quotas, options.owners);
   loop_ = std::make_unique<EngineLoop>(EngineLoopParts{.engine = engine,
                                                        .sessions = *table_,
                                                        .jobs = *job_service_,
@@ -71,6 +70,7 @@ SessionWorld::SessionWorld(const SessionWorldOptions& options)
                                                                        .apply_quotas_later = options.apply_quotas_later,
                                                                        .owners = options.owners,
                                                                        .sockets = owner_sockets_.get(),
+                                                                       .users = options.users,
                                                                        .reservations = options.reservations});
   proto::FileDescriptor listening = ListenAt(socket_path_, 0666).value();
   if (!options.descriptors_refused) AllowDescriptors(listening.get());
@@ -91,7 +91,7 @@ SessionWorld::~SessionWorld() {
   std::filesystem::remove_all(directory_);
 }
 
-// There is no control socket: a file stands for it.
+// No one answers at the control socket.
 OwnerSocketCalls SessionWorld::CallsOfOwners() {
   OwnerSocketCalls calls;
   calls.listen = [this](uint32_t uid, proto::FileDescriptor listening) {
@@ -99,11 +99,14 @@ OwnerSocketCalls SessionWorld::CallsOfOwners() {
     boost::asio::post(io_, [this, uid, socket] { listener_->StartFor(uid, std::move(*socket)); });
   };
   calls.stop = [this](uint32_t uid) { boost::asio::post(io_, [this, uid] { listener_->StopFor(uid); }); };
-  calls.listen_control = [](uint32_t, const std::string& path) -> Status {
-    std::ofstream(path) << "control";
+  calls.listen_control = [this](uint32_t uid, const std::string& path) -> Status {
+    auto socket = ListenAt(path, 0666);
+    if (!socket) return std::unexpected(socket.error());
+    control_sockets_.insert_or_assign(uid, std::move(*socket));
     return {};
   };
-  calls.stop_control = [](uint32_t) {};
+  calls.stop_control = [this](uint32_t uid) { control_sockets_.erase(uid); };
+  calls.end_control = [this](uint32_t uid) { ended_owners.push_back(uid); };
   return calls;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <future>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -58,6 +59,7 @@ struct SessionWorldOptions {
   std::function<void(const std::string&)> apply_quotas_later;  // As ControlServerParts has it.
   OwnerTable* owners = nullptr;                                // With them the sockets of owners are served.
   ReservationFile* reservations = nullptr;
+  UserDirectory* users = nullptr;  // The system's.
   bool is_private = false;
   std::function<bool(uint32_t, std::function<void()>)> learn_user;  // As ListenerOptions has it.
   SettingsAccess settings{};
@@ -120,6 +122,7 @@ class SessionWorld {
   }
   // The sockets of owners, in a folder of this world. REQUIRES: options.owners.
   OwnerSockets& owner_sockets() { return *owner_sockets_; }
+  std::vector<uint32_t> ended_owners;  // Whose connections to their control sockets were ended.
   // From here on the engine thread does nothing, and takes no more calls, until the guard goes. The guard goes first.
   std::shared_ptr<void> BlockEngine();
   // Closures that wait for the engine thread.
@@ -151,6 +154,7 @@ class SessionWorld {
   boost::asio::io_context io_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_{io_.get_executor()};
   std::unique_ptr<Listener> listener_;
+  std::map<uint32_t, proto::FileDescriptor> control_sockets_;  // Of owners.
   std::unique_ptr<OwnerSockets> owner_sockets_;
   std::unique_ptr<ControlServer> control_;
   std::thread engine_thread_;

@@ -2,7 +2,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <future>
 #include <string>
+#include <thread>
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -25,6 +28,13 @@ class OwnerCalls : public test::GrpcFixture {
     EXPECT_TRUE(Stub(socket)->ListJobs(&context, {}, &response).ok()) << socket;
     return api_.callers.back();
   }
+  static grpc::StatusCode List(v1::ControlService::Stub& stub,
+                               std::chrono::milliseconds deadline = std::chrono::seconds(20)) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + deadline);
+    v1::ListJobsResponse response;
+    return stub.ListJobs(&context, {}, &response).error_code();
+  }
 };
 
 TEST_F(OwnerCalls, CallersOfAnOwnersSocketAreTheOwnerAndNoAdministrator) {
@@ -44,6 +54,46 @@ TEST_F(OwnerCalls, CallersOfAnOwnersSocketAreTheOwnerAndNoAdministrator) {
   EXPECT_EQ(Call(path).uid, session::kOwnerUidFirst + 7);
   server_->Stop();
   EXPECT_NE(::access(path.c_str(), F_OK), 0) << "nothing is left of it";
+}
+
+// The name of the owner is given up: who is connected is the owner no more.
+TEST_F(OwnerCalls, TheConnectionsOfAnOwnerCanBeEnded) {
+  const std::string path = directory_ + "/owner.sock";
+  ASSERT_TRUE(server_->ListenFor(session::kOwnerUidFirst, path));
+  const auto connected = Stub(path);
+  const auto other = Stub(options_.control_socket);
+  ASSERT_EQ(List(*connected), grpc::StatusCode::OK);
+  ASSERT_EQ(List(*other), grpc::StatusCode::OK);
+  server_->StopFor(session::kOwnerUidFirst);
+  EXPECT_EQ(List(*connected), grpc::StatusCode::OK) << "what is connected goes on";
+  server_->EndFor(session::kOwnerUidFirst);
+  EXPECT_EQ(List(*connected), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(List(*other), grpc::StatusCode::OK);
+  server_->EndFor(session::kOwnerUidFirst + 1);  // No one of it has ever come.
+}
+
+// An administrator's call ends an owner's connections while the server itself is stopped: neither waits for the other.
+TEST_F(OwnerCalls, AnOwnersEndAndThatOfTheServerDoNotWaitForEachOther) {
+  const std::string path = directory_ + "/owner.sock";
+  ASSERT_TRUE(server_->ListenFor(session::kOwnerUidFirst, path));
+  EXPECT_EQ(Call(path).uid, session::kOwnerUidFirst);
+  const auto admin = Stub(options_.admin_socket);
+  std::promise<void> called;
+  api_.on_drain = [&] {
+    called.set_value();
+    // Until the stop is under way: the server that serves this call takes no other.
+    while (List(*admin, std::chrono::milliseconds(500)) == grpc::StatusCode::OK) std::this_thread::yield();
+    server_->EndFor(session::kOwnerUidFirst);
+  };
+  std::thread caller([&] {
+    grpc::ClientContext context;
+    SetDeadline(&context);
+    v1::DrainResponse response;
+    (void)admin->Drain(&context, {}, &response);
+  });
+  called.get_future().get();
+  server_->Stop();
+  caller.join();
 }
 
 TEST_F(OwnerCalls, AnOwnersSocketThatCannotBeMadeIsRefusedAndTheOthersStay) {

@@ -3,7 +3,6 @@
 
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,6 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/session/connect_error.h"
 #include "tests/support/session/control_callers.h"
 #include "tests/support/session/session_world.h"
 #include "tests/support/session/temporary_directory.h"
@@ -22,6 +22,7 @@ namespace tier::session {
 namespace {
 
 using testing::Collector;
+using testing::ConnectError;
 using testing::DataClient;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -31,14 +32,6 @@ using testing::kAdmin;
 using testing::kAlice;
 using testing::MakeHello;
 using testing::SessionWorld;
-
-// 0: it connects; else the error number.
-int ConnectError(const std::string& path) {
-  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
-  std::memcpy(address.sun_path, path.data(), path.size());
-  const proto::FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  return ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ? 0 : errno;
-}
 
 unsigned ModeOf(const std::string& path) {
   struct stat about{};
@@ -153,6 +146,16 @@ TEST_F(OwnerSocketsTest, AClosedSocketRefusesNewClientsAndItsSessionsGoOn) {
   EXPECT_EQ(second.Attach(MakeHello("train-2")).code, 0);
 }
 
+// Names of pods are those of other tenants.
+TEST_F(OwnerSocketsTest, OthersThanAdministratorsAreToldNoNames) {
+  Collector collector({"socket_opened", "socket_closed"});
+  const auto watch = control_.Watch(kAlice, collector.callback());
+  ASSERT_TRUE(control_.OpenSocket(kAdmin, "pod-a"));
+  ASSERT_TRUE(control_.CloseSocket(kAdmin, "pod-a", false));
+  EXPECT_EQ(collector.Wait(0).message, "an administrator opened the socket of an owner");
+  EXPECT_EQ(collector.Wait(1).message, "an administrator closed the socket of an owner");
+}
+
 TEST_F(OwnerSocketsTest, OnlyAdministratorsOpenCloseAndList) {
   ASSERT_TRUE(control_.OpenSocket(kAdmin, "pod-a"));
   for (const Caller& caller : {kAlice, Caller{.uid = 0}, Caller{.uid = kOwnerUidFirst}}) {
@@ -170,27 +173,6 @@ TEST_F(OwnerSocketsTest, NamesThatAreNoneAreRefused) {
   EXPECT_THAT(control_.ListSockets(kAdmin).value(), IsEmpty());
 }
 
-TEST_F(OwnerSocketsTest, ANameIsGivenUpOnlyWhenNothingIsItsOwn) {
-  const auto socket = control_.OpenSocket(kAdmin, "pod-a");
-  ASSERT_TRUE(socket);
-  {
-    DataClient client(socket->directory + "/tierd.sock");
-    ASSERT_EQ(client.Attach(MakeHello("train")).code, 0);
-    const Status refused = control_.CloseSocket(kAdmin, "pod-a", true);
-    ASSERT_FALSE(refused);
-    EXPECT_EQ(refused.error().code, Code::kDenied);
-    EXPECT_THAT(refused.error().message, HasSubstr("it has 1 open jobs"));
-  }
-  ASSERT_TRUE(world_.WaitForSessions(0));
-  world_.OnEngine([&] { world_.engine.kept = {{.key = fmt::format("{}/nightly", socket->uid)}}; });
-  EXPECT_THAT(control_.CloseSocket(kAdmin, "pod-a", true).error().message, HasSubstr("and persisted tensors"));
-  world_.OnEngine([&] { world_.engine.kept.clear(); });
-  ASSERT_TRUE(control_.CloseSocket(kAdmin, "pod-a", true));
-  EXPECT_THAT(control_.ListSockets(kAdmin).value(), IsEmpty());
-  EXPECT_FALSE(std::filesystem::exists(socket->directory + "/tierd.sock"));
-  EXPECT_EQ(control_.OpenSocket(kAdmin, "pod-a").value().uid, socket->uid + 1);
-}
-
 TEST_F(OwnerSocketsTest, TheFolderIsOpenToAPodAndItsParentToNoOne) {
   const auto socket = control_.OpenSocket(kAdmin, "pod-a");
   ASSERT_TRUE(socket);
@@ -200,36 +182,77 @@ TEST_F(OwnerSocketsTest, TheFolderIsOpenToAPodAndItsParentToNoOne) {
   EXPECT_EQ(ModeOf(folder / "tierd.sock"), 0666U) << "a pod has any uid";
 }
 
-// A pod that may write in its folder puts a link there: the mode of what it names does not change.
-TEST_F(OwnerSocketsTest, WhatAPodPutsIntoItsFolderIsReplacedAndNotFollowed) {
+// A pod that may write in its folder: what it puts there is replaced, also while the socket is open.
+TEST_F(OwnerSocketsTest, WhatAPodPutsInThePlaceOfASocketIsReplaced) {
   const auto socket = control_.OpenSocket(kAdmin, "pod-a");
   ASSERT_TRUE(socket);
   const std::string secret = directory_.path() + "/secret";
   std::ofstream(secret) << "secret";
   ASSERT_EQ(::chmod(secret.c_str(), 0600), 0);
-  const std::string path = socket->directory + "/tierd.sock";
-  ASSERT_EQ(::unlink(path.c_str()), 0);
-  ASSERT_EQ(::symlink(secret.c_str(), path.c_str()), 0);
-  ASSERT_TRUE(control_.CloseSocket(kAdmin, "pod-a", false));
-  ASSERT_EQ(::symlink(secret.c_str(), path.c_str()), 0);
+  const std::string data = socket->directory + "/tierd.sock";
+  const std::string control = socket->directory + "/control.sock";
+  const auto put_link = [&](const std::string& path) {
+    ASSERT_EQ(::unlink(path.c_str()), 0);
+    ASSERT_EQ(::symlink(secret.c_str(), path.c_str()), 0);
+  };
+  put_link(data);
+  ASSERT_TRUE(control_.OpenSocket(kAdmin, "pod-a")) << "it is open, and another file stands there";
+  EXPECT_EQ(ConnectError(data), 0);
+  put_link(control);
   ASSERT_TRUE(control_.OpenSocket(kAdmin, "pod-a"));
-  EXPECT_EQ(ModeOf(secret), 0600U);
-  EXPECT_EQ(ConnectError(path), 0);
-  ASSERT_EQ(::unlink(path.c_str()), 0);
-  ASSERT_TRUE(control_.OpenSocket(kAdmin, "pod-a")) << "it is open, and its file is gone";
-  EXPECT_EQ(ConnectError(path), 0);
+  EXPECT_FALSE(std::filesystem::is_symlink(control));
+  ASSERT_EQ(::unlink(control.c_str()), 0);
+  ASSERT_TRUE(control_.OpenSocket(kAdmin, "pod-a"));
+  EXPECT_TRUE(std::filesystem::exists(control));
+  ASSERT_TRUE(control_.CloseSocket(kAdmin, "pod-a", false));
+  ASSERT_EQ(::symlink(secret.c_str(), data.c_str()), 0);
+  ASSERT_TRUE(control_.OpenSocket(kAdmin, "pod-a")) << "it was closed";
+  EXPECT_EQ(ConnectError(data), 0);
+  EXPECT_EQ(ModeOf(secret), 0600U) << "no link was followed";
+  const auto before = FileIdOf(data);
+  ASSERT_TRUE(control_.OpenSocket(kAdmin, "pod-a"));
+  EXPECT_EQ(FileIdOf(data), before) << "nothing was wrong with it";
 }
 
-TEST_F(OwnerSocketsTest, AFolderOfAnotherUserIsRefused) {
+TEST_F(OwnerSocketsTest, ALinkInThePlaceOfAFolderIsRefused) {
   const auto socket = control_.OpenSocket(kAdmin, "pod-a");
   ASSERT_TRUE(socket);
-  const std::string other = std::filesystem::path(socket->directory).parent_path() / "pod-b";
-  ASSERT_EQ(::symlink(directory_.path().c_str(), other.c_str()), 0);
-  const auto refused = control_.OpenSocket(kAdmin, "pod-b");
+  ASSERT_TRUE(control_.CloseSocket(kAdmin, "pod-a", false));
+  ASSERT_GT(std::filesystem::remove_all(socket->directory), 0U);
+  ASSERT_EQ(::symlink(directory_.path().c_str(), socket->directory.c_str()), 0);
+  const auto refused = control_.OpenSocket(kAdmin, "pod-a");
   ASSERT_FALSE(refused);
-  EXPECT_THAT(refused.error().message, HasSubstr(other));
+  EXPECT_THAT(refused.error().message, HasSubstr(socket->directory));
   EXPECT_FALSE(control_.ListSockets(kAdmin).value().back().open);
   EXPECT_FALSE(table_.List().back().second.open) << "nor at the next start";
+}
+
+// The descriptors that keep the sockets for an orderly close must not keep their clients waiting.
+TEST_F(OwnerSocketsTest, NothingConnectsDuringAStop) {
+  const auto socket = control_.OpenSocket(kAdmin, "pod-a");
+  ASSERT_TRUE(socket);
+  const std::string path = socket->directory + "/tierd.sock";
+  EXPECT_EQ(ConnectError(path), 0);
+  world_.StopAccepting("tierd is being stopped");
+  EXPECT_EQ(ConnectError(path), ECONNREFUSED);
+  const auto late = world_.owner_sockets().Open("pod-b");
+  ASSERT_TRUE(late);
+  world_.OnSocketThread([] {});  // It is given to the listener there.
+  EXPECT_EQ(ConnectError(late->directory + "/tierd.sock"), ECONNREFUSED) << "opened meanwhile";
+}
+
+TEST(OwnerSocketsWarnings, ACloseIsNone) {
+  testing::TemporaryDirectory directory;
+  OwnerTable table(directory.path() + "/owners", {});
+  std::vector<std::string> warnings;  // The socket thread's.
+  SessionWorld world({.on_warning = [&](const std::string& text) { warnings.push_back(text); }, .owners = &table});
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(world.control().OpenSocket(kAdmin, "pod-a"));
+    world.OnSocketThread([] {});
+    ASSERT_TRUE(world.control().CloseSocket(kAdmin, "pod-a", false));
+    world.OnSocketThread([] {});
+  }
+  world.OnSocketThread([&] { EXPECT_THAT(warnings, IsEmpty()); });
 }
 
 TEST_F(OwnerSocketsTest, OpenSocketsAreOpenAgainAfterARestart) {
@@ -261,7 +284,8 @@ TEST_F(OwnerSocketsTest, WhatCannotBeOpenedAtAStartIsToldAndTheOthersAreOpen) {
                        {.listen = [&](uint32_t uid, proto::FileDescriptor) { opened.push_back(uid); },
                         .stop = [](uint32_t) {},
                         .listen_control = [](uint32_t, const std::string&) { return Status(); },
-                        .stop_control = [](uint32_t) {}});
+                        .stop_control = [](uint32_t) {},
+                        .end_control = [](uint32_t) {}});
   EXPECT_EQ(sockets.Open("pod-c").error().code, Code::kTimeout) << "it is starting";
   const auto failures = sockets.Reopen();
   ASSERT_EQ(failures.size(), 1U);

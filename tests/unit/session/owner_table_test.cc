@@ -103,6 +103,39 @@ TEST_F(OwnerTableTest, WhatCannotBeOpenedChangesNothing) {
   EXPECT_EQ(lost.UidOf("pod-a"), std::nullopt);
 }
 
+// The file was lost, or an older copy of it was put back.
+TEST_F(OwnerTableTest, ANumberThatIsInUseElsewhereIsGivenToNoOne) {
+  {
+    OwnerTable table = Read();
+    table.StartAbove(1001);
+    table.StartAbove(kOwnerUidLast + 1);
+    EXPECT_EQ(table.Open("pod-a").value(), kOwnerUidFirst) << "no numbers of owners";
+    table.StartAbove(kOwnerUidFirst + 6);
+    table.StartAbove(kOwnerUidFirst + 3);
+    EXPECT_EQ(table.Open("pod-b").value(), kOwnerUidFirst + 7);
+  }
+  OwnerTable table = Read();
+  EXPECT_EQ(table.Open("pod-c").value(), kOwnerUidFirst + 8) << "as durable as any other";
+  table.StartAbove(kOwnerUidLast);
+  const auto refused = table.Open("pod-d");
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("no number is left"));
+}
+
+TEST_F(OwnerTableTest, ASuspendedOwnerIsNone) {
+  OwnerTable table = Read();
+  const uint32_t uid = table.Open("pod-a").value();
+  EXPECT_TRUE(table.IsOwner(uid));
+  EXPECT_FALSE(table.IsOwner(uid + 1));
+  table.Suspend(uid);
+  EXPECT_FALSE(table.IsOwner(uid));
+  EXPECT_EQ(table.NameOf(uid), "pod-a") << "lists name it";
+  table.EndSuspension(uid);
+  EXPECT_TRUE(table.IsOwner(uid));
+  ASSERT_TRUE(table.Remove("pod-a"));
+  EXPECT_FALSE(table.IsOwner(uid));
+}
+
 TEST_F(OwnerTableTest, TheFileIsTextAsDocumented) {
   OwnerTable table = Read();
   ASSERT_TRUE(table.Open("pod-b"));

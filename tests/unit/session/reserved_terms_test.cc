@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "daemon/session/owner_table.h"
 #include "daemon/session/reservation_file.h"
 #include "daemon/session/unopened_reservations.h"
 #include "tests/support/session/engine_thread_parts.h"
@@ -192,6 +193,13 @@ TEST_F(ReservedTerms, AreListedInOneOrderHoweverTheyCame) {
   std::vector<std::string> names;
   for (const Reservation& each : job_service_.Reservations().reservations) names.push_back(each.name);
   EXPECT_THAT(names, ElementsAre("c", "a", "b"));
+}
+
+TEST_F(ReservedTerms, AreGivenToNoNumberOfAnOwnerThatIsNone) {
+  const auto refused = job_service_.Open(kOwnerUidFirst, {.name = "train"}, {}, clock_.now);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kDenied);
+  EXPECT_THAT(refused.error().message, HasSubstr("no owner has it any more"));
 }
 
 TEST(UnopenedReservations, ThatAreDueAreTakenSomeAtATime) {
