@@ -380,7 +380,7 @@ void Daemon::Tick() {
 // Engine thread; the lines are written by the main thread, which may wait for the reader of the log.
 void Daemon::ReportActivity() {
   if (!spdlog::should_log(spdlog::level::debug)) return activity_.Restart();
-  auto lines = activity_.Note(control_->Figures());
+  auto lines = activity_.Note(*control_->Figures());
   if (lines.empty()) return;
   asio::post(io_, [lines = std::move(lines)] {
     for (const std::string& line : lines) spdlog::debug("{}", line);

@@ -68,7 +68,8 @@ void ControlServer::EmitDegraded(const tiering::EngineSnapshot& snapshot) {
 void ControlServer::EmitChanges() {
   if (parts_.events.watchers() == 0) return;
   TIER_CHECK(devices_seen_.size() == facts_.devices.size(), "{} of {}", devices_seen_.size(), facts_.devices.size());
-  const tiering::EngineSnapshot& snapshot = Figures();
+  const auto figures = Figures();
+  const tiering::EngineSnapshot& snapshot = *figures;
   for (const tiering::JobView& view : snapshot.jobs) {
     const Job* job = parts_.jobs.registry().Find(view.id);
     if (job == nullptr || view.counters.torn_count == 0 || snapshot.torn_count <= torn_seen_) continue;

@@ -174,12 +174,14 @@ Result<StallReport> ControlServer::ListStalls(const Caller& caller, const std::s
   });
 }
 
-const tiering::EngineSnapshot& ControlServer::Figures() {
+// Shared, not copied: what callers are told of them is made on their threads.
+std::shared_ptr<const tiering::EngineSnapshot> ControlServer::Figures() {
   const base::TimePoint now = parts_.clock.Now();
   if (snapshot_rate_.MayTake(now)) {
-    figures_ = parts_.jobs.engine().Snapshot();
+    figures_ = std::make_shared<const tiering::EngineSnapshot>(parts_.jobs.engine().Snapshot());
     snapshot_rate_.NoteTaken(parts_.clock.Now() - now);
   }
+  TIER_CHECK(figures_ != nullptr, "the first call found no figures");
   return figures_;
 }
 
@@ -262,24 +264,42 @@ DaemonDescription ControlServer::Condition(const tiering::EngineSnapshot& snapsh
   if (facts_.memory_mode_reason) d.memory_mode_reason = facts_.memory_mode_reason();
   d.engine.torn_count = snapshot.torn_count;
   d.engine.missing = snapshot.missing;
-  d.devices = facts_.devices;
-  for (size_t i = 0; i < std::min(d.devices.size(), snapshot.devices.size()); ++i)
-    d.devices[i].now = snapshot.devices[i];
+  AddDevices(snapshot, &d);
   return d;
 }
 
-DaemonDescription ControlServer::PartOfEngine() {
-  const tiering::EngineSnapshot& figures = Figures();
-  DaemonDescription d = Condition(figures);
-  d.engine = figures;
-  if (d.memory_mode.empty()) d.memory_mode = "unpinned";
+void ControlServer::AddDevices(const tiering::EngineSnapshot& snapshot, DaemonDescription* description) const {
+  description->devices = facts_.devices;
+  const size_t count = std::min(description->devices.size(), snapshot.devices.size());
+  for (size_t i = 0; i < count; ++i) description->devices[i].now = snapshot.devices[i];
+}
+
+ControlServer::PartOfEngine ControlServer::TakePart() {
+  PartOfEngine part{.figures = Figures(), .modes = {}, .drive_writes = {}};
+  DaemonDescription& d = part.modes;
+  if (facts_.memory_mode) d.memory_mode = facts_.memory_mode();
+  if (facts_.memory_mode_reason) d.memory_mode_reason = facts_.memory_mode_reason();
   d.huge_page_mode = facts_.huge_page_mode ? facts_.huge_page_mode() : "small";
   if (facts_.prefault) d.prefault = facts_.prefault();
   if (facts_.shortage) d.shortage = facts_.shortage();
-  for (DeviceDescription& device : d.devices) {
-    if (facts_.smart) device.smart = facts_.smart(device.path);
-    if (facts_.drive_writes_per_day) device.drive_writes_per_day = facts_.drive_writes_per_day(device.index);
+  if (!facts_.drive_writes_per_day) return part;
+  for (const DeviceDescription& device : facts_.devices)
+    part.drive_writes.push_back(facts_.drive_writes_per_day(device.index));
+  return part;
+}
+
+DaemonDescription ControlServer::Whole(PartOfEngine part) const {
+  DaemonDescription d = std::move(part.modes);
+  d.ssd_mode = facts_.ssd_mode;
+  d.ssd_mode_reason = facts_.ssd_mode_reason;
+  if (d.memory_mode.empty()) d.memory_mode = "unpinned";
+  d.engine = *part.figures;
+  AddDevices(*part.figures, &d);
+  for (size_t i = 0; i < d.devices.size(); ++i) {
+    if (i < part.drive_writes.size()) d.devices[i].drive_writes_per_day = part.drive_writes[i];
+    if (facts_.smart) d.devices[i].smart = facts_.smart(d.devices[i].path);
   }
+  AddOtherParts(&d);
   return d;
 }
 
@@ -305,37 +325,49 @@ void ControlServer::AddOtherParts(DaemonDescription* description) const {
 }
 
 Result<DaemonDescription> ControlServer::Describe() {
-  auto description = calls_.Ask<DaemonDescription>([this]() -> Result<DaemonDescription> { return PartOfEngine(); });
-  if (description) AddOtherParts(&*description);
-  return description;
+  auto part = calls_.Ask<PartOfEngine>([this]() -> Result<PartOfEngine> { return TakePart(); });
+  if (!part) return std::unexpected(part.error());
+  return Whole(*std::move(part));
 }
 
 Result<NodeObservation> ControlServer::Observe() {
-  auto observed = calls_.Ask<NodeObservation>([this]() -> Result<NodeObservation> {
-    NodeObservation node{.daemon = PartOfEngine(), .jobs = {}};
-    node.jobs.reserve(parts_.jobs.registry().jobs().size());
+  struct Taken {
+    PartOfEngine part;
+    std::vector<ObservedJob> jobs;  // By id.
+  };
+  auto taken = calls_.Ask<Taken>([this]() -> Result<Taken> {
+    Taken now{.part = TakePart(), .jobs = {}};
+    now.jobs.reserve(parts_.jobs.registry().jobs().size());
     for (const auto& [id, job] : parts_.jobs.registry().jobs()) {
-      node.jobs.push_back({.id = static_cast<uint64_t>(id),
-                           .name = job.name,
-                           .uid = job.uid,
-                           .owner = {},
-                           .reserved = job.reserved,
-                           .named = job.named,
-                           .world_size = job.world_size});
+      now.jobs.push_back({.id = static_cast<uint64_t>(id),
+                          .name = job.name,
+                          .uid = job.uid,
+                          .reserved = job.reserved,
+                          .named = job.named,
+                          .world_size = job.world_size});
     }
-    return node;
+    return now;
   });
-  if (!observed) return observed;
-  AddOtherParts(&observed->daemon);
+  if (!taken) return std::unexpected(taken.error());
+  NodeObservation observed{.daemon = Whole(std::move(taken->part)), .jobs = {}};
+  observed.jobs.reserve(taken->jobs.size());
   // Both are in the order of the ids. One that was opened after the figures were taken is seen the next time.
-  auto view = observed->daemon.engine.jobs.begin();
-  const auto end = observed->daemon.engine.jobs.end();
-  std::erase_if(observed->jobs, [&](JobDescription& job) {
+  auto view = observed.daemon.engine.jobs.begin();
+  const auto end = observed.daemon.engine.jobs.end();
+  for (ObservedJob& job : taken->jobs) {
     view = std::find_if(view, end, [&job](const auto& each) { return static_cast<uint64_t>(each.id) >= job.id; });
-    if (view == end || static_cast<uint64_t>(view->id) != job.id) return true;
-    job.counters = view->counters;
-    return false;
-  });
+    if (view == end || static_cast<uint64_t>(view->id) != job.id) continue;
+    observed.jobs.push_back({.id = job.id,
+                             .name = std::move(job.name),
+                             .uid = job.uid,
+                             .owner = {},
+                             .reserved = job.reserved,
+                             .named = job.named,
+                             .world_size = job.world_size,
+                             .ranks = {},
+                             .token = {},
+                             .counters = view->counters});
+  }
   return observed;
 }
 

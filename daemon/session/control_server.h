@@ -119,8 +119,8 @@ class ControlServer final : public ControlApi {
                                           std::function<void(const Event&)> callback) override;
   std::vector<Event> RecentEvents(const Caller& caller, uint64_t since) override;
 
-  // The engine's figures, not older than others asked for them; until the next call. Engine thread.
-  const tiering::EngineSnapshot& Figures();
+  // The engine's figures, not older than others asked for them. Engine thread.
+  std::shared_ptr<const tiering::EngineSnapshot> Figures();
   // Compares the engine's figures with those of the last call and tells watchers what became worse. Engine thread,
   // about every second; does nothing while there is no watcher.
   void EmitChanges();
@@ -131,6 +131,21 @@ class ControlServer final : public ControlApi {
   }
 
  private:
+  // What of a description the engine thread has.
+  struct PartOfEngine {
+    std::shared_ptr<const tiering::EngineSnapshot> figures;
+    DaemonDescription modes;           // Of memory, and what else changes; no more.
+    std::vector<double> drive_writes;  // By device, a day. Empty: not known.
+  };
+  struct ObservedJob {  // What the registry has of one.
+    uint64_t id = 0;
+    std::string name;
+    uint32_t uid = 0;
+    bool reserved = false;
+    bool named = false;
+    int32_t world_size = 0;
+  };
+
   std::string OwnerOf(uint32_t uid) const { return parts_.owners == nullptr ? "" : parts_.owners->NameOf(uid); }
   // DENIED: the name of this owner was given up; the caller's connection is older than that.
   Status CheckCaller(const Caller& caller) const;
@@ -141,8 +156,10 @@ class ControlServer final : public ControlApi {
   void EmitDevice(size_t device, const tiering::DeviceView& now);
   // What DegradedBy looks at. Engine thread.
   DaemonDescription Condition(const tiering::EngineSnapshot& snapshot) const;
-  DaemonDescription PartOfEngine();                          // What of a description the engine thread has. On it.
-  void AddOtherParts(DaemonDescription* description) const;  // The rest, on the caller's thread.
+  PartOfEngine TakePart();                           // Engine thread.
+  DaemonDescription Whole(PartOfEngine part) const;  // On the caller's thread.
+  void AddDevices(const tiering::EngineSnapshot& snapshot, DaemonDescription* description) const;
+  void AddOtherParts(DaemonDescription* description) const;
   void EmitDegraded(const tiering::EngineSnapshot& snapshot);
   static JobDescription Describe(const Job& job, const tiering::JobCounters& counters);
   void StartDrain(const Caller& caller, const std::string& job, uint32_t timeout_ms, SessionFlush::Done done);
@@ -156,7 +173,7 @@ class ControlServer final : public ControlApi {
   const base::TimePoint started_;
   std::atomic<bool> drained_{false};  // By request of an administrator.
   std::atomic<bool> stopping_{false};
-  tiering::EngineSnapshot figures_;  // Engine thread, as those below.
+  std::shared_ptr<const tiering::EngineSnapshot> figures_;  // Engine thread, as those below. Null: none were taken.
   SnapshotRate snapshot_rate_{kSnapshotsPerTickMax, kSnapshotTimeShare};
   std::shared_ptr<const PoolSnapshot> pool_;  // Null: none was taken.
   SnapshotRate pool_rate_{kPoolViewsPerTickMax, kPoolViewTimeShare};
