@@ -19,6 +19,8 @@ namespace {
 
 std::string In(const std::string& folder, const char* socket) { return folder + "/" + socket; }
 
+Error Starting() { return {Code::kTimeout, "tierd is starting: try again"}; }
+
 }  // namespace
 
 OwnerSockets::~OwnerSockets() {
@@ -57,7 +59,7 @@ Result<uint32_t> OwnerSockets::TakeName(const std::string& owner) {
 
 Result<OwnerSocket> OwnerSockets::Open(const std::string& owner) {
   const MutexLock lock(mutex_);
-  if (!started_) return Fail(Code::kTimeout, "tierd is starting: try again");
+  if (!started_) return std::unexpected(Starting());
   const auto uid = TakeName(owner);
   if (!uid) return std::unexpected(uid.error());
   if (Status listening = Listen(owner, *uid); !listening) {
@@ -107,12 +109,19 @@ void OwnerSockets::StopListening(const std::string& owner, uint32_t uid) {
   calls_.stop_control(uid);
 }
 
+// First of all no one comes in any more, whatever becomes of the note.
 Result<uint32_t> OwnerSockets::CloseNow(const std::string& owner) {
+  if (!started_) return std::unexpected(Starting());
   const auto uid = table_.UidOf(owner);
-  if (Status closed = table_.Close(owner); !closed) return std::unexpected(closed.error());
+  if (uid && open_.contains(*uid)) StopListening(owner, *uid);
+  const Status closed = table_.Close(owner);
+  if (!closed && !uid) return std::unexpected(closed.error());
   TIER_CHECK(uid, "owner {} has no number", owner);
-  if (open_.contains(*uid)) StopListening(owner, *uid);
-  return *uid;
+  if (closed) return *uid;
+  return Fail(closed.error().code,
+              fmt::format("the socket of owner {} is closed, and would be open again at the next start, as that cannot "
+                          "be written down: {}; close it again then",
+                          owner, closed.error().message));
 }
 
 Result<uint32_t> OwnerSockets::Close(const std::string& owner) {
@@ -120,7 +129,8 @@ Result<uint32_t> OwnerSockets::Close(const std::string& owner) {
   return CloseNow(owner);
 }
 
-// Between the look at what the owner has and the end of its name nothing may be opened for it: it is suspended.
+// Between the look at what the owner has and the end of its name nothing may be opened for it: it is suspended. Its
+// control connections end before that look: they could open a job again whenever an administrator has removed one.
 Result<uint32_t> OwnerSockets::Purge(const std::string& owner, const std::function<Status(uint32_t uid)>& check) {
   TIER_CHECK(check != nullptr, "owner {} is purged unseen", owner);
   const MutexLock lock(mutex_);
@@ -128,6 +138,7 @@ Result<uint32_t> OwnerSockets::Purge(const std::string& owner, const std::functi
   if (!uid) return uid;
   TIER_CHECK(!open_.contains(*uid), "the socket of owner {} is open still", owner);
   table_.Suspend(*uid);
+  calls_.end_control(*uid);
   Status gone = check(*uid);
   if (gone) gone = GiveUp(owner, *uid);
   table_.EndSuspension(*uid);
@@ -137,7 +148,6 @@ Result<uint32_t> OwnerSockets::Purge(const std::string& owner, const std::functi
 
 Status OwnerSockets::GiveUp(const std::string& owner, uint32_t uid) {
   TIER_CHECK(!table_.IsOwner(uid), "owner {} can open jobs while its name is given up", owner);
-  calls_.end_control(uid);
   if (Status moved = MoveOwnerFolderAside(directory_, owner, std::to_string(uid)); !moved) return moved;
   return table_.Remove(owner);
 }

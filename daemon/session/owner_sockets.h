@@ -53,8 +53,8 @@ class OwnerSockets {
   // The owner's uid. Nothing connects when it returns, and what is connected goes on. NOT_FOUND: no such owner.
   Result<uint32_t> Close(const std::string& owner) TIER_EXCLUDES(mutex_);
   // Close, and the name is given up with its folder, where `check` allows it: it looks for what the owner has, and for
-  // which nothing is opened from before that look until this returns. An error: the socket is closed all the same, and
-  // the name stays.
+  // which nothing is opened from before that look until this returns. An error: the socket is closed all the same, its
+  // control connections have ended, and the name stays.
   Result<uint32_t> Purge(const std::string& owner, const std::function<Status(uint32_t uid)>& check)
       TIER_EXCLUDES(mutex_);
   bool Knows(const std::string& owner) const { return table_.UidOf(owner).has_value(); }

@@ -48,7 +48,7 @@ bool ParseField(std::string_view word, Reservation* reservation) {
 
 std::optional<Reservation> ParseLine(std::string_view line) {
   const std::vector<std::string_view> words = SplitWords(line);
-  if (words.size() < 3 || words[0] != "job") return std::nullopt;
+  if (words.size() < 3 || words[0] != "job" || words[2].empty()) return std::nullopt;
   const uint32_t uid = NumberOf<uint32_t>(words[1]).value_or(kUnknownUid);
   if (uid == kUnknownUid) return std::nullopt;
   Reservation reservation{.uid = uid, .name = std::string(words[2])};

@@ -147,6 +147,21 @@ TEST_F(OwnerSocketsTest, AClosedSocketRefusesNewClientsAndItsSessionsGoOn) {
 }
 
 // Names of pods are those of other tenants.
+// A full disk, for example: a right must end all the same.
+TEST_F(OwnerSocketsTest, WhatCannotBeWrittenDownIsClosedAllTheSame) {
+  const auto socket = control_.OpenSocket(kAdmin, "pod-a");
+  ASSERT_TRUE(socket);
+  ASSERT_EQ(ConnectError(socket->directory + "/tierd.sock"), 0);
+  std::filesystem::remove_all(directory_.path());
+  const Status closed = control_.CloseSocket(kAdmin, "pod-a", false);
+  ASSERT_FALSE(closed);
+  EXPECT_THAT(closed.error().message, HasSubstr("is closed, and would be open again at the next start"));
+  EXPECT_NE(ConnectError(socket->directory + "/tierd.sock"), 0);
+  EXPECT_FALSE(control_.ListSockets(kAdmin).value().front().open);
+  std::filesystem::create_directory(directory_.path());
+  EXPECT_TRUE(control_.CloseSocket(kAdmin, "pod-a", false));
+}
+
 TEST_F(OwnerSocketsTest, OthersThanAdministratorsAreToldNoNames) {
   Collector collector({"socket_opened", "socket_closed"});
   const auto watch = control_.Watch(kAlice, collector.callback());

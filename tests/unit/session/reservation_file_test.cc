@@ -99,12 +99,26 @@ TEST_F(ReservationFileTest, IsTextAsDocumented) {
 
 TEST_F(ReservationFileTest, ALineThatIsNoneIsLeftOutAndTheOthersAreTaken) {
   const std::string head = "tierd-reservations 1\njob 1 first\n";
-  for (const char* line :
-       {"", "job", "job 1001", "job x step", "job 4294967295 step", "job 1001 st$ep", "job 1001 step named=0",
-        "job 1001 step named=1 named=1", "job 1001 step guarantee=0", "job 1001 step guarantee=1 guarantee=1",
-        "job 1001 step guarantee", "job 1001 step guarantee=1x", "job 1001 step size=1",
-        "job 1001 step guarantee=2 limit=1", "job 1001 step ssd_guarantee=2 ssd_limit=1",
-        "job 1001 step guarantee=18446744073709551616", "user 1001 step", "job 1 first"}) {
+  for (const char* line : {"",
+                           "job",
+                           "job 1001",
+                           "job 1001 ",
+                           "job 1001  limit=5",
+                           "job x step",
+                           "job 4294967295 step",
+                           "job 1001 st$ep",
+                           "job 1001 step named=0",
+                           "job 1001 step named=1 named=1",
+                           "job 1001 step guarantee=0",
+                           "job 1001 step guarantee=1 guarantee=1",
+                           "job 1001 step guarantee",
+                           "job 1001 step guarantee=1x",
+                           "job 1001 step size=1",
+                           "job 1001 step guarantee=2 limit=1",
+                           "job 1001 step ssd_guarantee=2 ssd_limit=1",
+                           "job 1001 step guarantee=18446744073709551616",
+                           "user 1001 step",
+                           "job 1 first"}) {
     const auto parsed = ParseReservations(WithChecksum(head + line + "\njob 1 last\n"));
     EXPECT_FALSE(parsed.failure) << line;
     EXPECT_THAT(parsed.refused_lines, ElementsAre(3)) << line;
