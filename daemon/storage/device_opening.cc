@@ -98,13 +98,14 @@ class DeviceOpening {
     std::optional<DeviceFile> file{};
     std::optional<Error> refusal{};  // Why it is not open. None: it is, or is done without.
     bool to_make = false;            // Nothing is there, and nothing that jobs need was.
+    base::Duration took{};           // Its last attempt.
   };
 
   Status Find();
   Status CheckNew();
   Status MakeAll();
   void Try(Place* place, Make make);
-  void WaitForNeeded();
+  void WaitForNeeded(base::TimePoint began);
   Status Settle(Place* place);
   Status SettleRefused(Place* place);
   Status CheckOpened(const Place& place) const;
@@ -126,6 +127,7 @@ class DeviceOpening {
 };
 
 void DeviceOpening::Try(Place* place, Make make) {
+  const base::TimePoint began = options_.now();
   Result<DeviceFile> file = DeviceFile::Open({.path = place->device->path,
                                               .size = place->device->size,
                                               .private_file = place->device->private_file,
@@ -133,6 +135,7 @@ void DeviceOpening::Try(Place* place, Make make) {
                                               .allow_any_file_system = options_.allow_any_file_system,
                                               .space = options_.space,
                                               .may_make = make == Make::kYes});
+  place->took = options_.now() - began;
   place->refusal.reset();
   if (file) {
     place->file.emplace(std::move(*file));
@@ -141,23 +144,28 @@ void DeviceOpening::Try(Place* place, Make make) {
   }
 }
 
-// One time for all of them. A call that hangs at a dead device is not ended by it; no other one is begun after it.
-void DeviceOpening::WaitForNeeded() {
+// One time for all of them. A call that hangs at a dead device is not ended by it; no other one is begun after it. But
+// what the first attempts took is not taken from those that answered at once: each of these is asked once more.
+void DeviceOpening::WaitForNeeded(base::TimePoint began) {
   const base::TimePoint until = options_.open_until ? *options_.open_until : options_.now() + kOpenWait;
   const auto is_waited_for = [this](const Place& place) {
     return place.refusal && place.refusal->code == Code::kIoError && known_.IsNeeded(place.device->path);
   };
-  while (std::ranges::any_of(places_, is_waited_for) && options_.now() < until) {
+  bool once_more = began < until;
+  while (std::ranges::any_of(places_, is_waited_for) && (once_more || options_.now() < until)) {
     options_.pause_before_retry();
     for (Place& place : places_) {
-      if (is_waited_for(place) && options_.now() < until) Try(&place, Make::kNo);
+      const bool may = options_.now() < until || (once_more && place.took < kOpenWait);
+      if (may && is_waited_for(place)) Try(&place, Make::kNo);
     }
+    once_more = false;
   }
 }
 
 Status DeviceOpening::Find() {
+  const base::TimePoint began = options_.now();
   for (Place& place : places_) Try(&place, Make::kNo);
-  WaitForNeeded();
+  WaitForNeeded(began);
   for (Place& place : places_) {
     if (Status settled = Settle(&place); !settled) return settled;
   }
@@ -175,6 +183,12 @@ Status DeviceOpening::CheckNew() {
 }
 
 Status DeviceOpening::MakeAll() {
+  if (std::ranges::none_of(places_, &Place::to_make)) return {};
+  // A data directory that is not mounted, for one: what is blank may be what the index that is not there needs.
+  for (const Place& place : places_) {
+    if (!place.file) continue;
+    if (Status ours = known_.CheckBound(place.device->path, place.file->superblock()); !ours) return ours;
+  }
   for (Place& place : places_) {
     if (!place.to_make) continue;
     if (std::string full = NoRoomFor(place, {}); !full.empty()) {

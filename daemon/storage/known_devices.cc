@@ -137,6 +137,17 @@ Status KnownDevices::CheckNew(const std::string& path, std::span<const Uuid> ope
   return {};
 }
 
+Status KnownDevices::CheckBound(const std::string& path, const proto::Superblock& superblock) {
+  const Uuid bound = IndexOf(superblock);
+  if (bound == Uuid{} || index_path_.empty()) return {};
+  const Table* const table = Read();
+  if (failure() || (table != nullptr && table->index == bound)) return {};
+  return Fail(Code::kCorrupt,
+              fmt::format("device {} belongs to the index {} (commit {}), which {} is not: restore that file, or "
+                          "format the device",
+                          path, FormatUuid(bound), superblock.index_commit, index_path_));
+}
+
 bool KnownDevices::IsLost(const std::string& path, const Error& why) {
   TIER_CHECK(why.code != Code::kOk, "{} was refused without a reason", path);
   if (!Knows(path)) return false;

@@ -50,6 +50,9 @@ class KnownDevices {
   // neither among those that were opened nor configured where it was: a misspelled path, most likely. INVALID with
   // both.
   Status CheckNew(const std::string& path, std::span<const Uuid> opened, std::span<const std::string> configured);
+  // CORRUPT where the device belongs to an index that is not there, or is another one: such a start is refused, and
+  // nothing may be made before that.
+  Status CheckBound(const std::string& path, const proto::Superblock& superblock);
   // The path had a device of this index, and this superblock is of a device of another index.
   bool IsOfAnother(const std::string& path, const proto::Superblock& superblock);
   // Why the index has no number for one more device that is new to it, beside the `opened` ones, those that will be at

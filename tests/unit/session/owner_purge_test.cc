@@ -41,6 +41,12 @@ class OneUser final : public UserDirectory {
 
 class OwnerPurge : public ::testing::Test {
  protected:
+  static QuotaBookOptions OptionsIn(const std::string& directory) {
+    QuotaBookOptions options;
+    options.jobs.most = 8;
+    options.file = directory + "/quotas";
+    return options;
+  }
   std::string Socket(const std::string& folder) const { return folder + "/tierd.sock"; }
   OwnerSocket Open(const std::string& owner) { return control_.OpenSocket(kAdmin, owner).value(); }
   // What a pod has mounted: the folder itself, whatever its name is later.
@@ -53,8 +59,7 @@ class OwnerPurge : public ::testing::Test {
   OneUser system_;
   OwnerDirectory users_{table_, system_};
   base::SteadyClock clock_;
-  QuotaBook quotas_{
-      {.table = {}, .ssd = {}, .jobs = {.most = 8}, .file = directory_.path() + "/quotas"}, {}, users_, clock_};
+  QuotaBook quotas_{OptionsIn(directory_.path()), {}, users_, clock_};
   SessionWorld world_{{.quotas = &quotas_,
                        .owners = &table_,
                        .users = &system_,

@@ -190,11 +190,11 @@ TEST_F(OwnerTableTest, AQuotaMayNameAnOwner) {
   NoUsers system;
   OwnerDirectory users(table, system);
   testing::SharedClock clock;
-  QuotaBook book({.table = {.by_default = {.ram = 3}, .users = {{"pod-a", {.ram = 5}}}, .groups = {}},
-                  .ssd = {},
-                  .jobs = {},
-                  .file = directory_.path() + "/quotas"},
-                 {}, users, clock);
+  QuotaBookOptions options;
+  options.table.by_default.ram = 3;
+  options.table.users["pod-a"].ram = 5;
+  options.file = directory_.path() + "/quotas";
+  QuotaBook book(options, {}, users, clock);
   book.Learn(uid);
   EXPECT_EQ(book.QuotaOf(uid).bytes.ram.most, 5U) << "of the configuration";
   ASSERT_TRUE(book.Set({QuotaLevel::kUser, "pod-a"}, {.ram = 7}));

@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "daemon/storage/device_file.h"
+#include "daemon/storage/known_devices.h"
 #include "tests/unit/storage/lost_device_fixture.h"
 
 namespace tier::storage {
@@ -85,6 +86,18 @@ TEST_F(DeviceOpening, ARefusedPathLeavesABlankFileBesideItUntouched) {
   ASSERT_TRUE(testing::RunCommand("yes foreign | head -c 64M > " + lost_));
   EXPECT_EQ(Refusal(options), Code::kInvalid);
   EXPECT_EQ(DeviceFile::ReadSuperblock(options.devices[0].path).error().code, Code::kNotFound) << "it was formatted";
+}
+
+// A data directory that is not mounted.
+TEST_F(DeviceOpening, WithoutTheIndexOfOneDeviceTheBlankOneBesideItIsLeftAsItIs) {
+  (void)FirstStart(Persisted::kThere);
+  ASSERT_TRUE(testing::RunCommand("dd if=/dev/zero of=" + lost_ + " bs=1M count=2 conv=notrunc status=none"));
+  std::filesystem::rename(IndexPath(Pair().data_dir), kept_);
+  const auto refused = SsdTier::Open(Pair(), *workers_);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kCorrupt);
+  EXPECT_THAT(refused.error().message, HasSubstr("restore that file"));
+  EXPECT_EQ(DeviceFile::ReadSuperblock(lost_).error().code, Code::kNotFound) << "it was formatted";
 }
 
 // A program that runs cannot be opened for writing. That error says nothing of what is there, as one of a device in a
@@ -173,6 +186,18 @@ TEST_F(DeviceThatDoesNotAnswer, IsWaitedForUntilTheTimeThatTheCallerSays) {
   options.open_until = now_;
   EXPECT_THAT(Open(options)->missing_devices(), SizeIs(1));
   EXPECT_EQ(pauses_, 0u);
+}
+
+// Another one took all of the time at its first attempt.
+TEST_F(DeviceThatDoesNotAnswer, IsAskedOnceMoreWhereAnotherOneHung) {
+  (void)FirstStart(Persisted::kThere);
+  SsdTierOptions options = Unanswering(1);
+  options.open_until = now_ + kOpenWait;
+  options.now = [this, asked = 0]() mutable { return asked++ == 0 ? now_ : now_ + std::chrono::seconds(60); };
+  const auto tier = Open(options);
+  ASSERT_NE(tier, nullptr);
+  EXPECT_EQ(pauses_, 1u);
+  EXPECT_THAT(tier->missing_devices(), IsEmpty());
 }
 
 TEST_F(DeviceThatDoesNotAnswer, IsNotWaitedForWhereNoJobNeedsIt) {
