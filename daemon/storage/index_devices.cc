@@ -63,6 +63,12 @@ Result<Numbers> NumbersNamedBy(const IndexFile& index, const std::string& job) {
 
 }  // namespace
 
+Error OtherIndexRefusal(const ManifestDevice& device, const std::string& index_path) {
+  return {Code::kCorrupt, fmt::format("device {} belongs to the index {} (commit {}), which {} is not: restore that "
+                                      "file, or format the device",
+                                      device.path, FormatUuid(device.index_uuid), device.index_commit, index_path)};
+}
+
 Result<IndexDevices> IndexDevices::Read(const IndexFile& index) {
   const auto uuids = GetIfAny(index, kKeyDevices);
   if (!uuids) return std::unexpected(uuids.error());

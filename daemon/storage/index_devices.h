@@ -33,6 +33,9 @@ struct ManifestDevice {
   uint64_t index_commit = 0;
 };
 
+// CORRUPT: the device is bound to an index that the file at `index_path` is not.
+Error OtherIndexRefusal(const ManifestDevice& device, const std::string& index_path);
+
 // A configured path without a device of this index, which the start does without (known_devices.h).
 struct AbsentPath {
   std::string path;

@@ -142,10 +142,9 @@ Status KnownDevices::CheckBound(const std::string& path, const proto::Superblock
   if (bound == Uuid{} || index_path_.empty()) return {};
   const Table* const table = Read();
   if (failure() || (table != nullptr && table->index == bound)) return {};
-  return Fail(Code::kCorrupt,
-              fmt::format("device {} belongs to the index {} (commit {}), which {} is not: restore that file, or "
-                          "format the device",
-                          path, FormatUuid(bound), superblock.index_commit, index_path_));
+  const ManifestDevice device{
+      .path = path, .uuid = UuidOf(superblock), .index_uuid = bound, .index_commit = superblock.index_commit};
+  return std::unexpected(OtherIndexRefusal(device, index_path_));
 }
 
 bool KnownDevices::IsLost(const std::string& path, const Error& why) {

@@ -72,12 +72,8 @@ LmdbManifestStore::~LmdbManifestStore() {
 Status LmdbManifestStore::CheckDevices(bool fresh) const {
   for (const ManifestDevice& device : options_.devices) {
     const bool bound = device.index_uuid != Uuid{};
-    if (bound && (fresh || device.index_uuid != uuid_)) {
-      return Fail(Code::kCorrupt,
-                  fmt::format("device {} belongs to the index {} (commit {}), which {} is not: restore that file, or "
-                              "format the device",
-                              device.path, FormatUuid(device.index_uuid), device.index_commit, options_.path));
-    }
+    if (bound && (fresh || device.index_uuid != uuid_))
+      return std::unexpected(OtherIndexRefusal(device, options_.path));
     if (bound && device.index_commit > commit_) {
       return Fail(Code::kCorrupt, fmt::format("{} is an old copy: its last commit is {}, device {} has seen {}",
                                               options_.path, commit_, device.path, device.index_commit));
