@@ -50,7 +50,7 @@ def busy() -> Iterator[dict[str, Any]]:
         start = functools.partial(launcher.start, pathlib.Path(folder), arena="32MiB", settings=settings)
         running = stack.enter_context(start())
         with tierd.connect(job="past", socket=running.socket, named=True) as past:
-            past.put("kept", bytes(12 << 20))  # On both devices.
+            past.put("kept", bytes(12 << 20))
             past.persist()
         launcher.tierctl(running, "job", "remove", "past")
         with tierd.connect(job="train", socket=running.socket) as client:
@@ -76,6 +76,10 @@ def busy() -> Iterator[dict[str, Any]]:
             ask("device show PATH", "device", "show", disk / "spare")
             ask("device drain DEVICE", "device", "drain", 1)
             ask("device drain DEVICE --undo", "device", "drain", 1, "--undo")
+            with tierd.connect(job="lost", socket=running.socket, named=True) as lost:
+                lost.put("kept", bytes(12 << 20))  # On both devices, whatever the emptying has moved before it ended.
+                lost.persist()
+            launcher.tierctl(running, "job", "remove", "lost")
             ask("device retry DEVICE", "device", "retry", 0)
             ask("pool map", "pool", "map")
             ask("socket open", "socket", "open", "--owner", "pod-a")
