@@ -191,8 +191,10 @@ Status DeviceOpening::MakeAll() {
   }
   for (Place& place : places_) {
     if (!place.to_make) continue;
-    if (std::string full = NoRoomFor(place, {}); !full.empty()) {
-      DoWithout(&place, std::move(full));
+    std::string reason = known_.NotMadeReason(place.device->path, OpenedUuids(nullptr));
+    if (reason.empty()) reason = NoRoomFor(place, {});
+    if (!reason.empty()) {
+      DoWithout(&place, std::move(reason));
       continue;
     }
     Try(&place, Make::kYes);

@@ -137,6 +137,27 @@ Status KnownDevices::CheckNew(const std::string& path, std::span<const Uuid> ope
   return {};
 }
 
+// Where nothing is, at a path that the index never knew, nothing can be lost: a device more, beside one that is lost.
+std::string KnownDevices::NotMadeReason(const std::string& path, std::span<const Uuid> opened) {
+  TIER_CHECK(!path.empty(), "a device without a path ({})", index_path_);
+  struct stat about{};
+  const bool is_there = ::stat(path.c_str(), &about) == 0;
+  if (!is_there && !Knows(path)) return {};
+  for (const ManifestDevice& device : Needed()) {
+    if (std::ranges::find(opened, device.uuid) != opened.end()) continue;
+    const std::string uuid = FormatUuid(device.uuid);
+    const std::string last = device.path.empty() ? std::string() : fmt::format(" (last at {})", device.path);
+    const std::string anyhow =
+        is_there ? fmt::format("; if {} is blank and not needed, type: tierctl device format {}", path, path) : "";
+    return fmt::format(
+        "{} is left as it is: device {}{}, on which jobs persisted tensors, is not open, and may be what is there, for "
+        "disks may change their names; if it is at another path, name that in ssd.devices; if it is lost, type: "
+        "tierctl device purge {}{}; then restart tierd",
+        path, uuid, last, uuid, anyhow);
+  }
+  return {};
+}
+
 Status KnownDevices::CheckBound(const std::string& path, const proto::Superblock& superblock) {
   const Uuid bound = IndexOf(superblock);
   if (bound == Uuid{} || index_path_.empty()) return {};

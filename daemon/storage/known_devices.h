@@ -5,6 +5,9 @@
 // file system that is not mounted. A path that the index never knew is a
 // mistake in the configuration, and refuses the start.
 //
+// A kernel may give the disks other names at each start. So while a device that jobs need is not open, a blank one at
+// any path may be that one with its label gone, and is not formatted.
+//
 // The index is read when a question asks for it, and each part of it once: a start on whole devices reads its uuid, and
 // no list of extents. It is open while this lives, and locked unless it is only looked at. Thread-compatible.
 #pragma once
@@ -44,12 +47,17 @@ class KnownDevices {
   bool IsLost(const std::string& path, const Error& why);
   // What jobs persisted lies on the device that was at the path: no other one is made in its place.
   bool IsNeeded(const std::string& path);
+  // The index had a device there, or its last run missed one there.
+  bool Knows(const std::string& path);
   // The superblock belongs to no index, and the index does not know its device.
   bool IsNew(const proto::Superblock& superblock);
   // A device that is new, or about to be made, is at a path that the index never knew, while one that jobs need is
   // neither among those that were opened nor configured where it was: a misspelled path, most likely. INVALID with
   // both.
   Status CheckNew(const std::string& path, std::span<const Uuid> opened, std::span<const std::string> configured);
+  // Why nothing is made at the path: a device that jobs need is not among the `opened` ones, and what is blank there
+  // may be that one, or the index had another device there. Empty: something may be made.
+  std::string NotMadeReason(const std::string& path, std::span<const Uuid> opened);
   // CORRUPT where the device belongs to an index that is not there, or is another one: such a start is refused, and
   // nothing may be made before that.
   Status CheckBound(const std::string& path, const proto::Superblock& superblock);
@@ -70,7 +78,6 @@ class KnownDevices {
   // Null: there is no index, or it cannot be read.
   const Table* Read();
   const std::vector<ManifestDevice>& Needed();
-  bool Knows(const std::string& path);
   template <typename T>
   T Failed(const Error& error, T nothing) {
     failure_ = error;

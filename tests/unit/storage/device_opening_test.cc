@@ -100,6 +100,74 @@ TEST_F(DeviceOpening, WithoutTheIndexOfOneDeviceTheBlankOneBesideItIsLeftAsItIs)
   EXPECT_EQ(DeviceFile::ReadSuperblock(lost_).error().code, Code::kNotFound) << "it was formatted";
 }
 
+// The kernel gave two disks each other's names, and the label of the one that jobs need is gone: at the path of the
+// other one something blank is found, which is not blank behind its first MiB.
+class SwappedNames : public LostDeviceTest {
+ protected:
+  SwappedNames() {
+    (void)FirstStart(Persisted::kNothing);  // Jobs need the first device alone.
+    std::filesystem::rename(needed_, kept_);
+    std::filesystem::rename(lost_, needed_);
+    std::filesystem::copy_file(kept_, lost_);
+    EXPECT_TRUE(testing::RunCommand("dd if=/dev/zero of=" + lost_ + " bs=1M count=1 conv=notrunc status=none"));
+    std::filesystem::copy_file(lost_, found_);
+  }
+  const std::string needed_ = directory_.File("tier.img");
+};
+
+TEST_F(SwappedNames, NothingIsFormattedWhileADeviceThatJobsNeedIsNotOpen) {
+  for (int start = 0; start < 2; ++start) {
+    const auto tier = Open(Pair());
+    ASSERT_NE(tier, nullptr);
+    EXPECT_EQ(tier->device_count(), 1) << "start " << start;
+    ASSERT_THAT(tier->missing_devices(), SizeIs(2));
+    const std::string uuid = tier->missing_devices()[0].uuid;
+    EXPECT_EQ(tier->missing_devices()[1].path, lost_);
+    EXPECT_THAT(tier->missing_devices()[1].reason,
+                AllOf(HasSubstr(lost_ + " is left as it is: device " + uuid), HasSubstr("tierctl device purge " + uuid),
+                      HasSubstr("tierctl device format " + lost_), HasSubstr("name that in ssd.devices")));
+    EXPECT_TRUE(IsAsFound()) << "not a byte of it is tierd's";
+  }
+  std::filesystem::rename(kept_, lost_);
+  const auto tier = Open(Pair());
+  ASSERT_NE(tier, nullptr);
+  EXPECT_THAT(tier->missing_devices(), IsEmpty()) << "with its label it is known, whatever its path is";
+  EXPECT_THAT(ListOf(*tier, "1000/whole"), SizeIs(1));
+}
+
+TEST_F(SwappedNames, ABlankDiskIsFormattedOnceTheMissingDeviceIsPurged) {
+  {
+    const auto tier = Open(Pair());
+    Purge(tier.get(), tier->missing_devices().at(0).uuid);
+  }
+  const auto tier = Open(Pair());
+  ASSERT_NE(tier, nullptr);
+  EXPECT_EQ(tier->device_count(), 2);
+  EXPECT_THAT(tier->missing_devices(), IsEmpty());
+}
+
+TEST_F(SwappedNames, ABlankDiskIsTakenOnceTheOperatorFormattedIt) {
+  (void)Open(Pair());
+  ASSERT_TRUE(FormatDevice(lost_, false));
+  const auto tier = Open(Pair());
+  ASSERT_NE(tier, nullptr);
+  EXPECT_EQ(tier->device_count(), 2);
+  EXPECT_THAT(tier->missing_devices(), SizeIs(1));
+}
+
+// The index never knew this path; an absent file beside it is made, for nothing can be lost there.
+TEST_F(SwappedNames, ABlankDiskAtANewPathIsNotFormattedEither) {
+  SsdTierOptions options = Pair();
+  options.devices[1].path = directory_.File("new.img");
+  std::filesystem::rename(lost_, options.devices[1].path);
+  options.devices.push_back({.path = directory_.File("more.img"), .size = kSize});
+  const auto tier = Open(options);
+  ASSERT_NE(tier, nullptr);
+  EXPECT_EQ(tier->device_count(), 2);
+  EXPECT_TRUE(tier->device(1).created);
+  EXPECT_TRUE(testing::RunCommand("cmp " + options.devices[1].path + " " + found_)) << "not a byte of it is tierd's";
+}
+
 // A program that runs cannot be opened for writing. That error says nothing of what is there, as one of a device in a
 // reset does not. Time goes on only where the tier pauses, and by `attempt_` at each attempt.
 class DeviceThatDoesNotAnswer : public LostDeviceTest {

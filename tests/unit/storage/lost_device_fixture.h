@@ -20,19 +20,31 @@ inline constexpr int kWaitMs = 30'000;
 enum class Loss : uint8_t { kGone, kForeign, kWiped, kSwapped };
 enum class Persisted : uint8_t { kNothing, kThere };
 
+// What the store says of the one request that it was given.
+inline ManifestResult Answer(SsdTier* tier) {
+  std::vector<ManifestResult> results;
+  tier->manifests()->Poll(&results);
+  while (results.empty() && testing::WaitReadable(tier->completion_fd(), kWaitMs)) {
+    tier->ClearWakeup();
+    tier->manifests()->Poll(&results);
+  }
+  EXPECT_EQ(results.size(), 1u);
+  return results.empty() ? ManifestResult() : results[0];
+}
+
 inline void Persist(SsdTier* tier, const std::string& job, uint16_t device) {
   ManifestStore* const store = tier->manifests();
   ExtentListWriter list(1, store->device_numbers());
   list.Add({.run = {.block = 3, .page = 0, .pages = 512}, .device = device});
   store->StartPut(1, job, std::vector<std::byte>(16), std::move(list).Take());
-  std::vector<ManifestResult> results;
-  store->Poll(&results);
-  while (results.empty() && testing::WaitReadable(tier->completion_fd(), kWaitMs)) {
-    tier->ClearWakeup();
-    store->Poll(&results);
-  }
-  ASSERT_EQ(results.size(), 1u);
-  ASSERT_EQ(results[0].code, Code::kOk) << results[0].message;
+  const ManifestResult result = Answer(tier);
+  ASSERT_EQ(result.code, Code::kOk) << result.message;
+}
+
+inline void Purge(SsdTier* tier, const std::string& uuid) {
+  tier->manifests()->StartPurge(1, uuid);
+  const ManifestResult result = Answer(tier);
+  ASSERT_EQ(result.code, Code::kOk) << result.message;
 }
 
 class LostDeviceTest : public testing::SsdTierFixture {
