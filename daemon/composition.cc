@@ -90,8 +90,9 @@ Status Daemon::Compose() {
   lock_.emplace(std::move(*lock));
   const std::string closed = only_owner ? std::string() : session::ClosedToOthers(paths_.socket_directory);
   if (!closed.empty()) spdlog::warn("{}", closed);
-  auto engine =
-      EngineSide::Make(config_, paths_, {.epoch = epoch_, .predecessor_crashed = lock_->predecessor_crashed()});
+  const auto on_wait = [this](base::Duration wait) { manager_.Notify(ExtensionOfStart(wait)); };
+  auto engine = EngineSide::Make(
+      config_, paths_, {.epoch = epoch_, .predecessor_crashed = lock_->predecessor_crashed(), .on_wait = on_wait});
   if (!engine) return std::unexpected(std::move(engine.error()));
   engine_ = std::move(*engine);
   quotas_ = std::make_unique<UserQuotas>(io_, *engine_);

@@ -116,6 +116,7 @@ bool IsOptional(const storage::SsdDeviceOptions& device) { return device.need ==
 // A killed predecessor's device is in use until its last request has landed; there is no event to wait for.
 Result<std::unique_ptr<storage::SsdTier>> OpenSsd(storage::SsdTierOptions options, base::Workers& workers, bool wait) {
   options.open_until = options.now() + storage::kOpenWait;  // Once, however often it is opened.
+  if (wait && options.on_wait) options.on_wait(kDeviceLockWait + 2 * storage::kOpenWait);
   const auto give_up = std::chrono::steady_clock::now() + (wait ? kDeviceLockWait : std::chrono::seconds(0));
   for (;;) {
     auto ssd = storage::SsdTier::Open(options, workers);
@@ -172,8 +173,7 @@ Result<std::unique_ptr<EngineSide>> EngineSide::Make(const config::Config& confi
   if (auto ok = StartThreads(config, &threads); !ok) return std::unexpected(std::move(ok.error()));
   std::unique_ptr<EngineSide> side(new EngineSide(config, std::move(threads)));
   if (auto ok = side->OpenMemory(config); !ok) return std::unexpected(std::move(ok.error()));
-  if (auto ok = side->OpenStorage(config, paths, incarnation.predecessor_crashed); !ok)
-    return std::unexpected(std::move(ok.error()));
+  if (auto ok = side->OpenStorage(config, paths, incarnation); !ok) return std::unexpected(std::move(ok.error()));
   if (auto ok = side->MakeQuotas(config, paths); !ok) return std::unexpected(std::move(ok.error()));
   if (auto ok = side->MakeEngine(config, paths, incarnation.epoch); !ok) return std::unexpected(std::move(ok.error()));
   side->OpenReservations(paths);
@@ -209,7 +209,7 @@ Status EngineSide::OpenMemory(const config::Config& config) {
   return {};
 }
 
-Status EngineSide::OpenStorage(const config::Config& config, const DaemonPaths& paths, bool wait_for_devices) {
+Status EngineSide::OpenStorage(const config::Config& config, const DaemonPaths& paths, const Incarnation& incarnation) {
   storage::SsdTierOptions options;
   options.devices = DevicesOf(config, paths);
   if (auto made = MakeDataDirectory(paths.data_directory); !made) {
@@ -224,7 +224,8 @@ Status EngineSide::OpenStorage(const config::Config& config, const DaemonPaths& 
   options.discard_at_format = config.ssd.discard;
   options.data_dir = paths.persistent ? paths.data_directory : std::string();
   options.allow_any_file_system = config.ssd.any_file_system;
-  auto ssd = OpenSsd(options, *threads_.workers, wait_for_devices);
+  options.on_wait = incarnation.on_wait;
+  auto ssd = OpenSsd(options, *threads_.workers, incarnation.predecessor_crashed);
   if (!ssd) return std::unexpected(std::move(ssd.error()));
   ssd_ = std::move(*ssd);
   pinned_ = ssd_->pinned();

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -44,6 +45,8 @@ inline constexpr auto kHostSampleInterval = std::chrono::milliseconds(250);
 struct Incarnation {
   uint64_t epoch = 0;
   bool predecessor_crashed = false;
+  // Told where the start takes time: it goes on for so long at most, or says so again before.
+  std::function<void(base::Duration)> on_wait{};
 };
 
 struct EngineThreads {
@@ -106,7 +109,7 @@ class EngineSide {
  private:
   EngineSide(const config::Config& config, EngineThreads threads);
   Status OpenMemory(const config::Config& config);
-  Status OpenStorage(const config::Config& config, const DaemonPaths& paths, bool wait_for_devices);
+  Status OpenStorage(const config::Config& config, const DaemonPaths& paths, const Incarnation& incarnation);
   Result<tiering::MoveMemory> MakeMoveMemory();
   uint64_t WriteBudgetPerDay(const config::Config& config) const;  // Bytes. 0: no budget.
   Status MakeQuotas(const config::Config& config, const DaemonPaths& paths);

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <string_view>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "daemon/live_config.h"
 
@@ -24,6 +27,10 @@ constexpr std::array<Note, 5> kNotes = {{{"draining", "undrained"},
                                          {kConfigReloadFailed, kConfigReloaded, kReloadRefused}}};
 
 }  // namespace
+
+std::string ExtensionOfStart(base::Duration wait) {
+  return fmt::format("EXTEND_TIMEOUT_USEC={}\n", std::chrono::ceil<std::chrono::microseconds>(wait).count());
+}
 
 bool ServiceStatus::IsAbout(std::string_view kind) {
   // The last two change what it serves.

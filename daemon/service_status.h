@@ -8,9 +8,14 @@
 #include <string_view>
 #include <utility>
 
+#include "daemon/base/time.h"
 #include "daemon/session/control_api.h"
 
 namespace tier {
+
+// What to tell systemd where the start takes longer than it may know of: it ends no start before so much time has
+// passed (sd_notify(3)). It shortens no time that the unit gives.
+std::string ExtensionOfStart(base::Duration wait);
 
 class ServiceStatus {
  public:

@@ -2,14 +2,17 @@
 #include "daemon/storage/device_opening.h"
 
 #include <algorithm>
+#include <chrono>
 #include <deque>
 #include <filesystem>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "daemon/base/check.h"
+#include "daemon/base/detached_calls.h"
 #include "daemon/storage/known_devices.h"
 
 namespace tier::storage {
@@ -17,10 +20,11 @@ namespace {
 
 bool IsDispensable(const SsdDeviceOptions& device, Code why) {
   if (device.need != Need::kIfRoom) return device.need == Need::kIfPossible;
+  if (why != Code::kNoSpace) return false;  // And so a file that hangs is not asked for its size.
   std::error_code absent;
   const uint64_t size = std::filesystem::file_size(device.path, absent);
   // A file that is there may hold persisted tensors, also one whose holes the disk has no room to fill.
-  return why == Code::kNoSpace && (absent || size == 0);
+  return absent || size == 0;
 }
 
 // Why the disk is still too full for a usual default file in the place of this one; empty: it is not, or this is one.
@@ -98,14 +102,19 @@ class DeviceOpening {
     std::optional<DeviceFile> file{};
     std::optional<Error> refusal{};  // Why it is not open. None: it is, or is done without.
     bool to_make = false;            // Nothing is there, and nothing that jobs need was.
-    base::Duration took{};           // Its last attempt.
+    bool is_asked = false;           // An attempt is under way, or its answer was not taken.
+    bool hangs = false;              // An attempt has not answered in time.
   };
 
   Status Find();
   Status CheckNew();
   Status MakeAll();
-  void Try(Place* place, Make make);
-  void WaitForNeeded(base::TimePoint began);
+  DeviceFileOptions FileOptions(const Place& place, Make make) const;
+  void Ask(size_t number);
+  void TakeAnswers();
+  void WaitForAnswers();
+  void Pause(size_t unanswered);
+  void Take(Place* place, Result<DeviceFile> file);
   Status Settle(Place* place);
   Status SettleRefused(Place* place);
   Status CheckOpened(const Place& place) const;
@@ -122,20 +131,22 @@ class DeviceOpening {
   const SsdTierOptions& options_;
   KnownDevices known_;
   std::deque<Place> places_;
+  base::DetachedCalls<Result<DeviceFile>> attempts_;  // By place.
   std::vector<std::string> paths_;
   OpenedDevices opened_;
 };
 
-void DeviceOpening::Try(Place* place, Make make) {
-  const base::TimePoint began = options_.now();
-  Result<DeviceFile> file = DeviceFile::Open({.path = place->device->path,
-                                              .size = place->device->size,
-                                              .private_file = place->device->private_file,
-                                              .discard_at_format = options_.discard_at_format,
-                                              .allow_any_file_system = options_.allow_any_file_system,
-                                              .space = options_.space,
-                                              .may_make = make == Make::kYes});
-  place->took = options_.now() - began;
+DeviceFileOptions DeviceOpening::FileOptions(const Place& place, Make make) const {
+  return {.path = place.device->path,
+          .size = place.device->size,
+          .private_file = place.device->private_file,
+          .discard_at_format = options_.discard_at_format,
+          .allow_any_file_system = options_.allow_any_file_system,
+          .space = options_.space,
+          .may_make = make == Make::kYes};
+}
+
+void DeviceOpening::Take(Place* place, Result<DeviceFile> file) {
   place->refusal.reset();
   if (file) {
     place->file.emplace(std::move(*file));
@@ -144,28 +155,78 @@ void DeviceOpening::Try(Place* place, Make make) {
   }
 }
 
-// One time for all of them. A call that hangs at a dead device is not ended by it; no other one is begun after it. But
-// what the first attempts took is not taken from those that answered at once: each of these is asked once more.
-void DeviceOpening::WaitForNeeded(base::TimePoint began) {
-  const base::TimePoint until = options_.open_until ? *options_.open_until : options_.now() + kOpenWait;
-  const auto is_waited_for = [this](const Place& place) {
-    return place.refusal && place.refusal->code == Code::kIoError && known_.IsNeeded(place.device->path);
+void DeviceOpening::Ask(size_t number) {
+  Place& place = places_[number];
+  DeviceFileOptions file = FileOptions(place, Make::kNo);
+  // It has no device of its own that could hang, and is made at once, which may take longer than an answer.
+  if (file.private_file) return Take(&place, DeviceFile::Open(file));
+  // The thread may outlive this, and so owns all that it uses.
+  const auto attempt = [before = options_.before_attempt, file = std::move(file)] {
+    if (before) before(file.path);
+    return DeviceFile::Open(file);
   };
-  bool once_more = began < until;
-  while (std::ranges::any_of(places_, is_waited_for) && (once_more || options_.now() < until)) {
-    options_.pause_before_retry();
-    for (Place& place : places_) {
-      const bool may = options_.now() < until || (once_more && place.took < kOpenWait);
-      if (may && is_waited_for(place)) Try(&place, Make::kNo);
+  if (Status started = attempts_.Start(number, "tierd-open", attempt); !started) {
+    place.refusal = std::move(started.error());
+  } else {
+    place.is_asked = true;
+  }
+}
+
+void DeviceOpening::TakeAnswers() {
+  for (size_t number = 0; number < places_.size(); ++number) {
+    Place& place = places_[number];
+    if (!place.is_asked) continue;
+    auto answer = attempts_.Take(number);
+    if (!answer) continue;
+    place.is_asked = false;
+    Take(&place, std::move(*answer));
+  }
+}
+
+void DeviceOpening::Pause(size_t unanswered) {
+  if (options_.pause) return options_.pause(unanswered);
+  // Ends early when all have answered, as the devices of a whole machine do.
+  unanswered != 0 ? attempts_.WaitAtMost(kOpenRetryPause) : std::this_thread::sleep_for(kOpenRetryPause);
+}
+
+// One time for all of them: for those that hang, and for those that jobs need and that are opened again after an error.
+// A device whose attempt is under way gets no second one.
+void DeviceOpening::WaitForAnswers() {
+  const base::TimePoint began = options_.now();
+  const base::TimePoint retry_until = options_.open_until ? *options_.open_until : began + kOpenWait;
+  const base::TimePoint answer_until = std::max(retry_until, began + kOpenWait);
+  const auto is_waited_for = [this](const Place& place) {
+    const bool failed = !place.is_asked && place.refusal && place.refusal->code == Code::kIoError;
+    return failed && known_.IsNeeded(place.device->path);
+  };
+  for (;;) {
+    TakeAnswers();
+    const base::TimePoint now = options_.now();
+    const auto unanswered = static_cast<size_t>(std::ranges::count_if(places_, &Place::is_asked));
+    const bool is_retried = now < retry_until && std::ranges::any_of(places_, is_waited_for);
+    if (!is_retried && (unanswered == 0 || now >= answer_until)) break;
+    Pause(unanswered);
+    TakeAnswers();
+    if (options_.now() - now < kOpenRetryPause) continue;  // The pause has ended early.
+    if (options_.on_wait) options_.on_wait(2 * kOpenWait);
+    if (options_.now() >= retry_until) continue;
+    for (size_t number = 0; number < places_.size(); ++number) {
+      if (is_waited_for(places_[number])) Ask(number);
     }
-    once_more = false;
+  }
+  for (Place& place : places_) {
+    place.hangs = std::exchange(place.is_asked, false);
+    if (!place.hangs) continue;
+    const auto hung = std::chrono::duration_cast<std::chrono::seconds>(options_.now() - began);
+    place.refusal = {Code::kIoError, fmt::format("{} does not answer: an attempt to open it has hung for {} s (the "
+                                                 "kernel's log may say why)",
+                                                 place.device->path, hung.count())};
   }
 }
 
 Status DeviceOpening::Find() {
-  const base::TimePoint began = options_.now();
-  for (Place& place : places_) Try(&place, Make::kNo);
-  WaitForNeeded(began);
+  for (size_t number = 0; number < places_.size(); ++number) Ask(number);
+  WaitForAnswers();
   for (Place& place : places_) {
     if (Status settled = Settle(&place); !settled) return settled;
   }
@@ -197,7 +258,8 @@ Status DeviceOpening::MakeAll() {
       DoWithout(&place, std::move(reason));
       continue;
     }
-    Try(&place, Make::kYes);
+    if (options_.on_wait) options_.on_wait(kMakeWait);
+    Take(&place, DeviceFile::Open(FileOptions(place, Make::kYes)));
     if (Status settled = Settle(&place); !settled) return settled;
   }
   return {};
@@ -240,7 +302,9 @@ Status DeviceOpening::SettleRefused(Place* place) {
     opened_.shortage = why.message;
     return {};
   }
-  if (!known_.IsLost(path, why)) return std::unexpected(RefusalOf(why, known_.failure()));
+  // A path that hangs is not looked at: that may hang too.
+  const bool is_lost = place->hangs ? known_.Knows(path) : known_.IsLost(path, why);
+  if (!is_lost) return std::unexpected(RefusalOf(why, known_.failure()));
   DoWithout(place, why.message);
   return {};
 }

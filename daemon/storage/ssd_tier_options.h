@@ -2,11 +2,11 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "daemon/base/clock.h"
@@ -39,7 +39,7 @@ struct SsdDeviceOptions {
 
 inline constexpr auto kOpenWait = std::chrono::seconds(5);
 inline constexpr auto kOpenRetryPause = std::chrono::milliseconds(250);
-inline void PauseBeforeRetry() { std::this_thread::sleep_for(kOpenRetryPause); }
+inline constexpr auto kMakeWait = std::chrono::minutes(10);  // To discard a large device takes minutes.
 inline base::TimePoint NowForRetries() { return base::SteadyClock().Now(); }
 
 struct SsdTierOptions {
@@ -55,12 +55,18 @@ struct SsdTierOptions {
   uint64_t window_bytes_max = 0;        // Of all windows together: what is to be pinned for each device.
   bool allow_any_file_system = false;   // Tests: take tmpfs, overlayfs, FUSE and network file systems too.
   std::function<Result<FileSystemSpace>(const std::string&)> space = SpaceOf;  // Tests: how full the disk is.
-  // A device that does not answer (IO_ERROR) may do so soon, as after a reset at the start of the machine. Where jobs
+  // A device that fails at first (IO_ERROR) may answer soon, as after a reset at the start of the machine. Where jobs
   // persisted tensors on it, it is opened again before it counts as lost, with a pause before each time; all such
-  // devices until this one time. None: kOpenWait from now.
+  // devices until this one time. None: kOpenWait from now. One that hangs is waited for until that time too, and for
+  // kOpenWait at least.
   std::optional<base::TimePoint> open_until;
+  // Told where the start takes time: it goes on for so long at most, or says so again before. May be empty.
+  std::function<void(base::Duration)> on_wait;
   std::function<base::TimePoint()> now = NowForRetries;
-  std::function<void()> pause_before_retry = PauseBeforeRetry;
+  // Tests: in place of a pause of kOpenRetryPause. `unanswered`: attempts under way, of which some may have ended.
+  std::function<void(size_t unanswered)> pause;
+  // Tests: on the thread of each attempt, before it. It owns what it uses.
+  std::function<void(const std::string& path)> before_attempt;
 };
 
 }  // namespace tier::storage

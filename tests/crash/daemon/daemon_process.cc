@@ -127,7 +127,9 @@ std::optional<std::string> DaemonProcess::NextNotice(int wait_ms) {
 }
 
 bool DaemonProcess::WaitReady() {
-  const auto notice = NextNotice(kStartMs);
+  auto notice = NextNotice(kStartMs);
+  // A start that makes its device, or waits for one, asks for more time.
+  while (notice && notice->starts_with("EXTEND_TIMEOUT_USEC=")) notice = NextNotice(kStartMs);
   if (!notice || !notice->starts_with("READY=1\n")) return false;
   const size_t at = notice->find("STATUS=");
   status_ = notice->substr(at + 7, notice->find('\n', at) - at - 7);

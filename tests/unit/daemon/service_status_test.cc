@@ -23,6 +23,11 @@ TEST(ServiceStatus, ShowsWhatHoldsForAsLongAsItHolds) {
   EXPECT_EQ(status.Line(), "serving");
 }
 
+TEST(ServiceStatus, AStartThatTakesLongAsksForMicroseconds) {
+  EXPECT_EQ(ExtensionOfStart(std::chrono::seconds(10)), "EXTEND_TIMEOUT_USEC=10000000\n");
+  EXPECT_EQ(ExtensionOfStart(base::Duration{1}), "EXTEND_TIMEOUT_USEC=1\n") << "never none";
+}
+
 TEST(ServiceStatus, ALaterNoteOfAKindTakesThePlaceOfTheEarlier) {
   ServiceStatus status;
   status.SetServing("serving");

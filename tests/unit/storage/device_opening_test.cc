@@ -4,9 +4,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <latch>
+#include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -169,7 +173,7 @@ TEST_F(SwappedNames, ABlankDiskAtANewPathIsNotFormattedEither) {
 }
 
 // A program that runs cannot be opened for writing. That error says nothing of what is there, as one of a device in a
-// reset does not. Time goes on only where the tier pauses, and by `attempt_` at each attempt.
+// reset does not. Time goes on only where the tier pauses, and no device is under way but the `hanging_` ones.
 class DeviceThatDoesNotAnswer : public LostDeviceTest {
  protected:
   ~DeviceThatDoesNotAnswer() override { End(); }
@@ -177,10 +181,14 @@ class DeviceThatDoesNotAnswer : public LostDeviceTest {
   SsdTierOptions Unanswering(uint32_t answers) {
     std::filesystem::rename(lost_, kept_);
     Occupy(lost_);
-    SsdTierOptions options = Pair();
+    return WithPauses(Pair(), answers);
+  }
+  SsdTierOptions WithPauses(SsdTierOptions options, uint32_t answers) {
     options.now = [this] { return now_; };
-    options.pause_before_retry = [this, answers] {
-      now_ = now_ + kOpenRetryPause + attempt_;
+    options.on_wait = [this](base::Duration) { ++waits_told_; };
+    options.pause = [this, answers](size_t unanswered) {
+      if (unanswered != hanging_) return std::this_thread::yield();
+      now_ = now_ + kOpenRetryPause;
       if (++pauses_ != answers) return;
       End();
       std::filesystem::rename(kept_, lost_);
@@ -202,8 +210,9 @@ class DeviceThatDoesNotAnswer : public LostDeviceTest {
     }
   }
   static constexpr auto kPausesMax = static_cast<uint32_t>(kOpenWait / kOpenRetryPause);
+  size_t hanging_ = 0;
   uint32_t pauses_ = 0;
-  base::Duration attempt_{0};
+  uint32_t waits_told_ = 0;
   base::TimePoint now_;
   std::vector<pid_t> programs_;
 };
@@ -224,13 +233,6 @@ TEST_F(DeviceThatDoesNotAnswer, IsLostAfterAWhile) {
   EXPECT_EQ(pauses_, kPausesMax);
   ASSERT_THAT(tier->missing_devices(), SizeIs(1));
   EXPECT_EQ(tier->missing_devices()[0].path, lost_);
-}
-
-TEST_F(DeviceThatDoesNotAnswer, IsNotAskedAgainAfterAnAttemptThatHungForLonger) {
-  (void)FirstStart(Persisted::kThere);
-  attempt_ = std::chrono::seconds(60);
-  EXPECT_THAT(Open(Unanswering(0))->missing_devices(), SizeIs(1));
-  EXPECT_EQ(pauses_, 1u);
 }
 
 TEST_F(DeviceThatDoesNotAnswer, SharesTheTimeWithAllOthers) {
@@ -256,24 +258,105 @@ TEST_F(DeviceThatDoesNotAnswer, IsWaitedForUntilTheTimeThatTheCallerSays) {
   EXPECT_EQ(pauses_, 0u);
 }
 
-// Another one took all of the time at its first attempt.
-TEST_F(DeviceThatDoesNotAnswer, IsAskedOnceMoreWhereAnotherOneHung) {
-  (void)FirstStart(Persisted::kThere);
-  SsdTierOptions options = Unanswering(1);
-  options.open_until = now_ + kOpenWait;
-  options.now = [this, asked = 0]() mutable { return asked++ == 0 ? now_ : now_ + std::chrono::seconds(60); };
-  const auto tier = Open(options);
-  ASSERT_NE(tier, nullptr);
-  EXPECT_EQ(pauses_, 1u);
-  EXPECT_THAT(tier->missing_devices(), IsEmpty());
-}
-
 TEST_F(DeviceThatDoesNotAnswer, IsNotWaitedForWhereNoJobNeedsIt) {
   (void)FirstStart(Persisted::kNothing);
   const auto tier = Open(Unanswering(0));
   ASSERT_NE(tier, nullptr);
   EXPECT_EQ(pauses_, 0u);
+  EXPECT_EQ(waits_told_, 0u);
   EXPECT_EQ(tier->device_count(), 1);
+}
+
+// An open of it does not return, as of a disk that the kernel waits for.
+class DeviceThatHangs : public DeviceThatDoesNotAnswer {
+ protected:
+  ~DeviceThatHangs() override { Answer(); }
+  SsdTierOptions Hanging(SsdTierOptions options, std::vector<std::string> paths, uint32_t answers = 0) {
+    hanging_ = paths.size();
+    options = WithPauses(std::move(options), answers);
+    options.before_attempt = [gate = gate_, paths = std::move(paths)](const std::string& path) {
+      if (std::ranges::find(paths, path) != paths.end()) gate->wait();
+    };
+    return options;
+  }
+  // Returns when no thread of an attempt is left. REQUIRES: the options are gone.
+  void Answer() {
+    if (!std::exchange(answered_, true)) gate_->count_down();
+    while (gate_.use_count() > 1) std::this_thread::yield();
+  }
+  const std::shared_ptr<std::latch> gate_ = std::make_shared<std::latch>(1);
+  bool answered_ = false;
+};
+
+TEST_F(DeviceThatHangs, TakesNoMoreTimeBesideOthersThatHang) {
+  (void)FirstStart(Persisted::kThere);
+  const std::string first = Pair().devices[0].path;
+  {
+    const auto tier = Open(Hanging(Pair(), {first, lost_}));
+    ASSERT_NE(tier, nullptr);
+    EXPECT_EQ(pauses_, kPausesMax);
+    EXPECT_EQ(waits_told_, kPausesMax) << "the service manager waits";
+    ASSERT_THAT(tier->missing_devices(), SizeIs(2));
+    EXPECT_THAT(tier->missing_devices()[1].reason,
+                HasSubstr(lost_ + " does not answer: an attempt to open it has hung"));
+  }
+  Answer();
+  EXPECT_TRUE(DeviceFile::Open({.path = lost_})) << "what answers late is closed";
+  EXPECT_THAT(Open(Pair())->missing_devices(), IsEmpty());
+}
+
+TEST_F(DeviceThatHangs, IsDoneWithoutWhereNoJobNeedsIt) {
+  (void)FirstStart(Persisted::kNothing);
+  const auto tier = Open(Hanging(Pair(), {lost_}));
+  ASSERT_NE(tier, nullptr);
+  EXPECT_EQ(tier->device_count(), 1);
+  ASSERT_THAT(tier->missing_devices(), SizeIs(1));
+  EXPECT_EQ(tier->missing_devices()[0].path, lost_);
+}
+
+TEST_F(DeviceThatHangs, IsNotFormattedAndLetsNoBlankOneBeFormatted) {
+  (void)FirstStart(Persisted::kNothing);
+  const std::string needed = Pair().devices[0].path;
+  Lose(Loss::kWiped);
+  std::filesystem::copy_file(needed, directory_.File("needed.copy"));
+  const auto tier = Open(Hanging(Pair(), {needed}));
+  ASSERT_NE(tier, nullptr);
+  EXPECT_EQ(tier->device_count(), 0);
+  EXPECT_THAT(tier->missing_devices(), SizeIs(2));
+  EXPECT_TRUE(IsAsFound());
+  EXPECT_TRUE(testing::RunCommand("cmp " + needed + " " + directory_.File("needed.copy")));
+}
+
+TEST_F(DeviceThatHangs, LetsOthersBeOpenedAgainMeanwhile) {
+  const std::string uuid = FirstStart(Persisted::kThere);
+  const std::string first = Pair().devices[0].path;
+  std::filesystem::rename(lost_, kept_);
+  Occupy(lost_);
+  const auto tier = Open(Hanging(Pair(), {first}, 3));
+  ASSERT_NE(tier, nullptr);
+  EXPECT_EQ(pauses_, kPausesMax);
+  ASSERT_EQ(tier->device_count(), 1);
+  EXPECT_EQ(tier->device(0).uuid, uuid);
+}
+
+// A start that is repeated has no time left for errors, but a whole device has time to answer.
+TEST_F(DeviceThatHangs, IsGivenItsTimeAtEachStart) {
+  (void)FirstStart(Persisted::kThere);
+  SsdTierOptions options = Hanging(Pair(), {lost_});
+  options.open_until = now_;
+  const auto tier = Open(options);
+  ASSERT_NE(tier, nullptr);
+  EXPECT_EQ(pauses_, kPausesMax);
+  EXPECT_EQ(tier->device_count(), 1);
+}
+
+TEST_F(DeviceThatHangs, RefusesTheStartWhereTheIndexNeverKnewIt) {
+  (void)FirstStart(Persisted::kThere);
+  SsdTierOptions options = Pair();
+  const std::string added = directory_.File("added.img");
+  options.devices.push_back({.path = added, .size = kSize});
+  EXPECT_EQ(Refusal(Hanging(options, {added})), Code::kIoError);
+  EXPECT_FALSE(std::filesystem::exists(added));
 }
 
 }  // namespace
