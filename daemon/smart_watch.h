@@ -21,15 +21,14 @@ class SmartWatch {
   explicit SmartWatch(std::string path) : path_(std::move(path)) {}
 
   // Each tick. A sentence, where the file cannot be used, for another reason than the last time. A file that is not
-  // there is none of these: tierd-smart is optional. What was read before stays, and becomes stale; so
-  // does what was said of a device that a later file leaves out.
+  // there is none of these: tierd-smart is optional. What was read before stays then, and becomes stale. A file that
+  // can be used says all: a device that it leaves out is not configured any more, or not there.
   std::optional<std::string> Tick();
-  // None: nothing is known of the device of that path. `now`: seconds of the Unix epoch.
+  // The worst of what stands behind that path, as old as the oldest of it. None: nothing is known of it. `now`: seconds
+  // of the Unix epoch.
   std::optional<session::DeviceSmart> Of(const std::string& device, int64_t now) const;
 
  private:
-  void Take(storage::SmartReport report);
-
   const std::string path_;
   int ticks_ = 0;
   std::string told_;

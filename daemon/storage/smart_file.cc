@@ -24,9 +24,9 @@ namespace tier::storage {
 namespace {
 
 constexpr std::string_view kProgram = "tierd-smart ";
-constexpr std::string_view kVersion = "1";
+constexpr std::string_view kVersion = "2";
 constexpr mode_t kFileMode = 0644;  // It holds no secret, and the daemon is another user.
-constexpr size_t kFields = 8;
+constexpr size_t kFields = 8;       // Numbers; a name, a serial number and a path follow.
 
 std::unexpected<Error> Corrupt(size_t line, std::string_view what) {
   return Fail(Code::kCorrupt, fmt::format("line {} {}; the next run of tierd-smart writes it again", line, what));
@@ -56,6 +56,15 @@ std::optional<uint64_t> NumberOf(std::string_view text, uint64_t most) {
   return number;
 }
 
+// Takes what stands before the next space. None: there is no space.
+std::optional<std::string_view> TakeField(std::string_view* line) {
+  const size_t end = line->find(' ');
+  if (end == std::string_view::npos) return std::nullopt;
+  const std::string_view field = line->substr(0, end);
+  line->remove_prefix(end + 1);
+  return field;
+}
+
 std::optional<SmartDevice> DeviceOf(std::string_view line) {
   std::array<uint64_t, kFields> fields{};
   constexpr uint64_t kAny = std::numeric_limits<uint64_t>::max();
@@ -63,14 +72,17 @@ std::optional<SmartDevice> DeviceOf(std::string_view line) {
   constexpr std::array<uint64_t, kFields> kMost = {kTime,     UINT8_MAX, UINT16_MAX, UINT8_MAX,
                                                    UINT8_MAX, UINT8_MAX, kAny,       kAny};
   for (size_t i = 0; i < kFields; ++i) {
-    const size_t end = line.find(' ');
-    if (end == std::string_view::npos) return std::nullopt;
-    const auto number = NumberOf(line.substr(0, end), kMost[i]);
+    const auto field = TakeField(&line);
+    const auto number = field ? NumberOf(*field, kMost[i]) : std::nullopt;
     if (!number) return std::nullopt;
     fields[i] = *number;
-    line.remove_prefix(end + 1);
   }
+  const auto name = TakeField(&line);
+  const auto serial = TakeField(&line);
+  if (!name || !serial || !IsSmartWord(*name) || !IsSmartWord(*serial)) return std::nullopt;
   SmartDevice device{.path = std::string(line),
+                     .name = std::string(*name),
+                     .serial = std::string(*serial),
                      .time = static_cast<int64_t>(fields[0]),
                      .figures = {.warnings = static_cast<uint8_t>(fields[1]),
                                  .temperature_kelvin = static_cast<uint16_t>(fields[2]),
@@ -83,8 +95,9 @@ std::optional<SmartDevice> DeviceOf(std::string_view line) {
   return device;
 }
 
-bool Has(const SmartReport& report, std::string_view path) {
-  return std::ranges::find(report.devices, path, &SmartDevice::path) != report.devices.end();
+bool Has(const SmartReport& report, const SmartDevice& device) {
+  return std::ranges::any_of(
+      report.devices, [&](const SmartDevice& each) { return each.path == device.path && each.name == device.name; });
 }
 
 Result<std::string> ReadWhole(const std::string& path) {
@@ -118,6 +131,24 @@ bool IsSmartPath(std::string_view path) {
   return !path.empty() && path.size() <= kSmartPathMax && std::ranges::none_of(path, is_control);
 }
 
+bool IsSmartWord(std::string_view word) {
+  return !word.empty() && word.size() <= kSmartWordMax &&
+         std::ranges::all_of(word, [](char c) { return c > ' ' && c <= '~'; });
+}
+
+std::optional<SmartHealth> HealthOf(const SmartReport& report, std::string_view path) {
+  std::optional<SmartHealth> health;
+  for (const SmartDevice& device : report.devices) {
+    if (device.path != path) continue;
+    if (!health) {
+      health = {.figures = device.figures, .time = device.time};
+    } else {
+      health = {.figures = WorseOf(health->figures, device.figures), .time = std::min(health->time, device.time)};
+    }
+  }
+  return health;
+}
+
 std::string FormatSmartReport(const SmartReport& report) {
   TIER_CHECK(report.devices.size() <= kSmartDevicesMax && report.time >= 0 && report.time <= kSmartTimeMax,
              "{} devices at second {}", report.devices.size(), report.time);
@@ -125,21 +156,25 @@ std::string FormatSmartReport(const SmartReport& report) {
   for (const SmartDevice& device : report.devices) {
     const SmartFigures& figures = device.figures;
     TIER_CHECK(IsSmartPath(device.path) && IsSane(figures), "figures of {}", device.path);
+    TIER_CHECK(IsSmartWord(device.name) && IsSmartWord(device.serial), "'{}' '{}'", device.name, device.serial);
     TIER_CHECK(device.time >= 0 && device.time <= kSmartTimeMax, "{} at second {}", device.path, device.time);
-    text += fmt::format("device {} {} {} {} {} {} {} {} {}\n", device.time, figures.warnings,
+    text += fmt::format("device {} {} {} {} {} {} {} {} {} {} {}\n", device.time, figures.warnings,
                         figures.temperature_kelvin, figures.available_spare, figures.spare_threshold,
-                        figures.percentage_used, figures.written_bytes, figures.media_errors, device.path);
+                        figures.percentage_used, figures.written_bytes, figures.media_errors, device.name,
+                        device.serial, device.path);
   }
   return text + fmt::format("end {}\n", report.devices.size());
 }
 
 Result<SmartReport> ParseSmartReport(std::string_view text) {
   auto line = TakeLine(&text);
-  if (!line || !TakePrefix(kProgram, &*line)) return Corrupt(1, "is not \"tierd-smart 1\"");
+  if (!line || !TakePrefix(kProgram, &*line)) return Corrupt(1, "is not \"tierd-smart 2\"");
   if (*line != kVersion) {
-    if (!NumberOf(*line, UINT32_MAX)) return Corrupt(1, "is not \"tierd-smart 1\"");
+    if (!NumberOf(*line, UINT32_MAX)) return Corrupt(1, "is not \"tierd-smart 2\"");
     return Fail(Code::kVersion,
-                fmt::format("it has version {} and this tierd reads {}: install both of one version", *line, kVersion));
+                fmt::format("it has version {} and this tierd reads {}: install tierd-smart and tierd of one version; "
+                            "its next run writes it again",
+                            *line, kVersion));
   }
   SmartReport report;
   line = TakeLine(&text);
@@ -156,7 +191,7 @@ Result<SmartReport> ParseSmartReport(std::string_view text) {
     }
     auto device = TakePrefix("device ", &*line) ? DeviceOf(*line) : std::nullopt;
     if (!device) return Corrupt(number, "is no device with sane figures");
-    if (Has(report, device->path)) return Corrupt(number, "names a device again");
+    if (Has(report, *device)) return Corrupt(number, "names a device again");
     if (report.devices.size() == kSmartDevicesMax) return Corrupt(number, "is of one device too many");
     report.devices.push_back(std::move(*device));
   }

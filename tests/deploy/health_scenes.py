@@ -121,9 +121,9 @@ def tell_health(node: Node, warnings: int = 0, spare: int = 100, age: int = 0) -
     `age`: for so many seconds it has not answered.
     """
     device, told, now = node.disk / "tier.ssd", node.folder / "smart", int(time.time())
-    line = f"device {now - age} {warnings} 311 {spare} 10 2 632098304000 0 {device}"
+    line = f"device {now - age} {warnings} 311 {spare} 10 2 632098304000 0 nvme0n1 S1 {device}"
     draft = told.with_suffix(".new")
-    draft.write_text(f"tierd-smart 1\ntime {now}\n{line}\nend 1\n")
+    draft.write_text(f"tierd-smart 2\ntime {now}\n{line}\nend 1\n")
     draft.replace(told)
 
 

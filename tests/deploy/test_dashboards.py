@@ -93,8 +93,8 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[launcher.Runnin
     with launcher.disk_folder() as disk:
         device = disk / "tier.ssd"
         now = int(time.time())
-        told = f"device {now} 0 311 100 10 2 632098304000 0 {device}"
-        (folder / "smart").write_text(f"tierd-smart 1\ntime {now}\n{told}\nend 1\n")
+        told = f"device {now} 0 311 100 10 2 632098304000 0 nvme0n1 S1 {device}"
+        (folder / "smart").write_text(f"tierd-smart 2\ntime {now}\n{told}\nend 1\n")
         ssd = {"file_size": "1GiB", "devices": [str(device)], "smart_file": str(folder / "smart")}
         with launcher.start(folder, arena="64MiB", settings={"ssd": ssd}) as running:
             yield running

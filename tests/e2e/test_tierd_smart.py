@@ -34,21 +34,24 @@ def test_a_device_that_is_no_nvme_device_is_told_and_left_out(tmp_path: pathlib.
     assert "nothing is known of /dev/no-such-device: No such file or directory" in done.stderr
     assert "/proc/self/status: it is on no block device" in done.stderr
     first, stamp, end = (tmp_path / "devices").read_text().splitlines()
-    assert (first, end) == ("tierd-smart 1", "end 0")
+    assert (first, end) == ("tierd-smart 2", "end 0")
     assert abs(int(stamp.removeprefix("time ")) - time.time()) < 60
 
 
 def test_what_a_device_said_before_stays_where_it_does_not_answer(tmp_path: pathlib.Path) -> None:
-    out = tmp_path / "devices"
-    known = "device 1764266400 4 311 5 10 97 1000 2 /dev/no-such-device"
-    gone = "device 1764266400 4 311 5 10 97 1000 2 /dev/not-configured"
-    out.write_text(f"tierd-smart 1\ntime 1764266400\n{known}\n{gone}\nend 2\n")
-    config = configuration(tmp_path, f'[ssd]\ndevices = ["/dev/no-such-device"]\nsmart_file = "{out}"\n')
+    out, silent = tmp_path / "devices", tmp_path / "loop"
+    silent.symlink_to(silent)  # Which device that is, or that none is there, cannot be told.
+    said = "device 1764266400 4 311 5 10 97 1000 2 nvme0n1 S1"
+    known, absent, other = f"{said} {silent}", f"{said} /dev/no-such-device", f"{said} /dev/not-configured"
+    out.write_text(f"tierd-smart 2\ntime 1764266400\n{known}\n{absent}\n{other}\nend 3\n")
+    devices = json.dumps([str(silent), "/dev/no-such-device"])
+    config = configuration(tmp_path, f'[ssd]\ndevices = {devices}\nsmart_file = "{out}"\n')
     for _ in range(2):
         done = run("--config", config)
-        assert done.returncode == 0 and "nothing new is known of /dev/no-such-device: No such file" in done.stderr
-        _, stamp, *devices = out.read_text().splitlines()
-        assert devices == [known, "end 1"]
+        assert done.returncode == 0 and f"nothing new is known of {silent}: Too many levels" in done.stderr
+        assert "nothing is known of /dev/no-such-device: No such file" in done.stderr
+        _, stamp, *lines = out.read_text().splitlines()
+        assert lines == [known, "end 1"], "what is not there any more, or not configured, leaves the file"
         assert abs(int(stamp.removeprefix("time ")) - time.time()) < 60
     out.write_text("nonsense\n")
     done = run("--config", config)
@@ -77,8 +80,8 @@ def test_the_daemon_tells_what_the_file_says(tmp_path: pathlib.Path, socket_fold
     with launcher.disk_folder() as disk:
         device, smart = disk / "tier.ssd", tmp_path / "devices"
         now = int(time.time())
-        told = f"device {now} 9 311 5 10 97 1000 2 {device}"
-        smart.write_text(f"tierd-smart 1\ntime {now}\n{told}\nend 1\n")
+        told = f"device {now} 9 311 5 10 97 1000 2 nvme0n1 S1 {device}"
+        smart.write_text(f"tierd-smart 2\ntime {now}\n{told}\nend 1\n")
         ssd = {"file_size": "256MiB", "devices": [str(device)], "smart_file": str(smart)}
         with launcher.start(socket_folder, arena="32MiB", settings={"ssd": ssd}) as daemon:
             deadline = time.monotonic() + 30

@@ -8,10 +8,14 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "daemon/base/check.h"
+#include "daemon/storage/smart_file.h"
 
 namespace tier::smart {
 namespace {
@@ -33,28 +37,43 @@ bool IsNvmeDisk(std::string_view name) {
   return digits() && name.empty();
 }
 
-// The folder is of a block device; adds what it stands on.
-Status AddDisks(fs::path folder, int layers, std::vector<std::string>* disks) {
+// "S4EW NX0R  " becomes "S4EW_NX0R".
+std::string SerialOf(const fs::path& folder) {
+  std::string serial;
+  std::getline(std::ifstream(folder / "device/serial"), serial);
+  serial.resize(std::min({serial.size(), serial.find_last_not_of(' ') + 1, storage::kSmartWordMax}));
+  std::ranges::replace_if(serial, [](char c) { return c <= ' ' || c > '~'; }, '_');
+  return serial.empty() ? storage::kSmartSerialUnknown : serial;
+}
+
+// The folder is of a block device; adds what it stands on. A part that fails hides no other.
+Status AddDisks(fs::path folder, int layers, DisksBehind* behind) {
   std::error_code error;
   if (fs::exists(folder / "partition", error)) folder = folder.parent_path();
   const std::string name = folder.filename().string();
   if (IsNvmeDisk(name)) {
-    disks->push_back("/dev/" + name);
+    behind->disks.push_back({.name = name, .serial = SerialOf(folder)});
     return {};
   }
-  if (layers == 0 || disks->size() >= kDisksMax)
+  if (layers == 0 || behind->disks.size() + behind->unknown.size() >= kDisksMax)
     return Fail(Code::kInvalid, fmt::format("{} is made of too many devices", name));
   std::vector<fs::path> below;
+  const size_t unknown_before = behind->unknown.size();
   for (fs::directory_iterator each(folder / "slaves", error), end; !error && each != end; each.increment(error)) {
-    below.push_back(fs::canonical(each->path(), error));
-    if (error) break;
+    std::error_code gone;
+    below.push_back(fs::canonical(each->path(), gone));
+    if (!gone) continue;
+    below.pop_back();
+    behind->unknown.push_back(fmt::format("{}: {}", each->path().filename().string(), gone.message()));
   }
-  if (error && error != std::errc::no_such_file_or_directory)
-    return Fail(Code::kIoError, fmt::format("cannot tell what {} is made of: {}", name, error.message()));
-  if (below.empty()) return Fail(Code::kNotFound, fmt::format("{} is no NVMe device", name));
+  if (error && error != std::errc::no_such_file_or_directory) {
+    behind->unknown.push_back(fmt::format("cannot tell what {} is made of: {}", name, error.message()));
+  } else if (below.empty() && behind->unknown.size() == unknown_before) {
+    behind->unknown.push_back(fmt::format("{} is no NVMe device", name));
+  }
   std::ranges::sort(below);
   for (const fs::path& each : below) {
-    if (Status added = AddDisks(each, layers - 1, disks); !added) return added;
+    if (Status added = AddDisks(each, layers - 1, behind); !added) return added;
   }
   return {};
 }
@@ -65,10 +84,12 @@ Result<dev_t> DeviceNumberOf(const std::string& path) {
   struct stat about{};
   if (::stat(path.c_str(), &about) == 0) return S_ISBLK(about.st_mode) ? about.st_rdev : about.st_dev;
   const int why = errno;
-  return Fail(why == EACCES ? Code::kDenied : Code::kNotFound, fmt::format("{}: {}", path, std::strerror(why)));
+  Code code = why == EACCES ? Code::kDenied : Code::kIoError;
+  if (why == ENOENT || why == ENOTDIR || why == ENXIO || why == ENODEV) code = Code::kNotFound;
+  return Fail(code, fmt::format("{}: {}", path, std::strerror(why)));
 }
 
-Result<std::vector<std::string>> NvmeDisksBehind(dev_t device, const std::string& sys) {
+Result<DisksBehind> NvmeDisksBehind(dev_t device, const std::string& sys) {
   const std::string numbers = fmt::format("{}:{}", major(device), minor(device));
   std::error_code error;
   const fs::path folder = fs::canonical(fs::path(sys) / "dev/block" / numbers, error);
@@ -76,11 +97,15 @@ Result<std::vector<std::string>> NvmeDisksBehind(dev_t device, const std::string
     return Fail(Code::kNotFound,
                 fmt::format("it is on no block device that the system knows ({}: {})", numbers, error.message()));
   }
-  std::vector<std::string> disks;
-  if (Status added = AddDisks(folder, kLayersMax, &disks); !added) return std::unexpected(added.error());
-  std::ranges::sort(disks);
-  disks.erase(std::ranges::unique(disks).begin(), disks.end());
-  return disks;
+  DisksBehind behind;
+  if (Status added = AddDisks(folder, kLayersMax, &behind); !added) return std::unexpected(added.error());
+  if (behind.disks.empty()) {
+    TIER_CHECK(!behind.unknown.empty(), "{} is made of nothing", folder.string());
+    return Fail(Code::kNotFound, behind.unknown.front());
+  }
+  std::ranges::sort(behind.disks);
+  behind.disks.erase(std::ranges::unique(behind.disks).begin(), behind.disks.end());
+  return behind;
 }
 
 }  // namespace tier::smart

@@ -15,10 +15,21 @@ inline constexpr int kLayersMax = 16;     // Of devices that are made of devices
 inline constexpr size_t kDisksMax = 256;  // Behind one path.
 
 // The device numbers of the path: its own where it is a block device, else those of the file system that it is on.
-// NOT_FOUND, DENIED: as stat(2) says.
+// NOT_FOUND: nothing is there. DENIED, IO_ERROR: as stat(2) says.
 Result<dev_t> DeviceNumberOf(const std::string& path);
-// "/dev/nvme0n1" and so on, in order, each once. `sys`: "/sys", or where tests keep theirs. NOT_FOUND: it stands on no
-// device that sysfs knows (a network, memory), or on one that is no NVMe device; the sentence says which.
-Result<std::vector<std::string>> NvmeDisksBehind(dev_t device, const std::string& sys);
+struct Disk {
+  std::string name;    // "nvme0n1": "/dev/nvme0n1".
+  std::string serial;  // As one word. storage::kSmartSerialUnknown: sysfs has none.
+  friend auto operator<=>(const Disk&, const Disk&) = default;
+};
+
+struct DisksBehind {
+  std::vector<Disk> disks;           // In order, each once; at least one.
+  std::vector<std::string> unknown;  // A sentence for each part beside these of which nothing can be known.
+};
+
+// `sys`: "/sys", or where tests keep theirs. NOT_FOUND: it stands on no device that sysfs knows (a network, memory), or
+// on none that is an NVMe device; the sentence says which.
+Result<DisksBehind> NvmeDisksBehind(dev_t device, const std::string& sys);
 
 }  // namespace tier::smart

@@ -1,8 +1,12 @@
-// One look at the health of all devices: from the paths that are configured to the report for the daemon. What a device
-// said before stays, with the time of then, where it does not answer now: one that fails must not take its warnings
-// along. Thread-compatible.
+// One look at the health of all devices: from the paths that are configured to the report for the daemon.
+//
+// What a device said before stays, with the time of then, where it does not answer now: one that fails must not take
+// its warnings along. It stays until the device is not configured any more, is not there, or another one has its name.
+// A device that fails or hangs hides no other one, not even behind the same path: all are asked at once, each on a
+// thread of its own, and have the same time to answer. Thread-compatible.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -10,15 +14,20 @@
 
 #include "daemon/storage/smart_file.h"
 #include "proto/result.h"
+#include "tools/smart/disks.h"
 #include "tools/smart/log_page.h"
 
 namespace tier::smart {
 
+inline constexpr auto kAnswerLimit = std::chrono::seconds(20);  // For all paths together, and then for all devices.
+
+// The first two are called on other threads, which may outlive the look: they own what they use, and are thread-safe.
 struct LookParts {
-  // Of a configured path, and of a disk behind it.
-  std::function<Result<std::vector<std::string>>(const std::string& path)> disks_behind;
-  std::function<Result<LogPage>(const std::string& disk)> read_page;
+  std::function<Result<DisksBehind>(const std::string& path)> disks_behind;  // Of a configured path.
+  std::function<Result<LogPage>(const std::string& device)> read_page;       // Of "/dev/nvme0n1".
   std::function<void(const std::string& sentence)> warn;
+  // Tests, in place of kAnswerLimit: whether those that have not answered yet are given up.
+  std::function<bool(const std::vector<std::string>& unanswered)> gives_up{};
 };
 
 // By /sys and the kernel's ioctl. `warn` is the caller's.

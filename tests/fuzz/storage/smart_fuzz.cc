@@ -22,7 +22,8 @@ void CheckPage(std::span<const std::byte> page) {
   }
   TIER_CHECK(IsSane(*figures), "a spare of {} %", figures->available_spare);
   // What a device says can be told in the file.
-  const SmartReport report{.time = 1, .devices = {{.path = "/dev/nvme0n1", .time = 1, .figures = *figures}}};
+  const SmartReport report{
+      .time = 1, .devices = {{.path = "/dev/md0", .name = "nvme0n1", .serial = "S1", .time = 1, .figures = *figures}}};
   TIER_CHECK(ParseSmartReport(FormatSmartReport(report)) == report, "a report is read back otherwise ({} bytes)",
              page.size());
 }
@@ -36,6 +37,10 @@ void CheckFile(std::string_view text) {
     return;
   }
   TIER_CHECK(FormatSmartReport(*report) == text, "one report of {} devices has two texts", report->devices.size());
+  for (const SmartDevice& device : report->devices) {
+    const auto health = HealthOf(*report, device.path);
+    TIER_CHECK(health && health->time <= device.time && IsSane(health->figures), "the health of {}", device.path);
+  }
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "daemon/storage/smart_file.h"
 #include "tests/support/storage/scratch.h"
 
 namespace tier::smart {
@@ -19,6 +20,10 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Of devices whose serial number sysfs does not have.
+Disk Named(const std::string& name) { return {.name = name, .serial = storage::kSmartSerialUnknown}; }
 
 class Disks : public ::testing::Test {
  protected:
@@ -49,8 +54,23 @@ class Disks : public ::testing::Test {
 TEST_F(Disks, ADiskAndItsPartitionAreTheDisk) {
   Add("pci/nvme0n1", 259, 0);
   AddPartition("pci/nvme0n1/nvme0n1p2", 259, 2);
-  EXPECT_THAT(*Behind(259, 0), ElementsAre("/dev/nvme0n1"));
-  EXPECT_THAT(*Behind(259, 2), ElementsAre("/dev/nvme0n1"));
+  EXPECT_THAT(Behind(259, 0)->disks, ElementsAre(Named("nvme0n1")));
+  EXPECT_THAT(Behind(259, 2)->disks, ElementsAre(Named("nvme0n1")));
+  EXPECT_THAT(Behind(259, 2)->unknown, IsEmpty());
+}
+
+TEST_F(Disks, ASerialNumberIsOneWord) {
+  Add("pci/nvme0n1", 259, 0);
+  AddPartition("pci/nvme0n1/nvme0n1p2", 259, 2);
+  fs::create_directories(sys_ / "devices/pci/nvme0n1/device");
+  const auto told = [this](const std::string& serial) {
+    std::ofstream(sys_ / "devices/pci/nvme0n1/device/serial") << serial;
+    return Behind(259, 2)->disks.at(0).serial;
+  };
+  EXPECT_EQ(told("S4EWNX0R123456      \n"), "S4EWNX0R123456");
+  EXPECT_EQ(told("S4EW NX\x01\n"), "S4EW_NX_");
+  EXPECT_EQ(told("    \n"), storage::kSmartSerialUnknown);
+  EXPECT_EQ(told(std::string(200, 'x')), std::string(storage::kSmartWordMax, 'x'));
 }
 
 TEST_F(Disks, WhatIsMadeOfSeveralDevicesIsAllOfThemOnce) {
@@ -62,7 +82,19 @@ TEST_F(Disks, WhatIsMadeOfSeveralDevicesIsAllOfThemOnce) {
   MakeOf("virtual/md0", {"pci/nvme1n1", "pci/nvme0n1/nvme0n1p1"});
   Add("virtual/dm-0", 253, 0);
   MakeOf("virtual/dm-0", {"virtual/md0", "pci/nvme0n1/nvme0n1p2"});
-  EXPECT_THAT(*Behind(253, 0), ElementsAre("/dev/nvme0n1", "/dev/nvme1n1"));
+  EXPECT_THAT(Behind(253, 0)->disks, ElementsAre(Named("nvme0n1"), Named("nvme1n1")));
+}
+
+// A disk that the kernel has removed leaves a link to nothing for a while.
+TEST_F(Disks, APartOfWhichNothingIsKnownHidesNoOther) {
+  Add("pci/nvme0n1", 259, 0);
+  Add("pci/sda", 8, 0);
+  Add("virtual/md0", 9, 0);
+  MakeOf("virtual/md0", {"pci/nvme0n1", "pci/sda", "pci/nvme1n1"});
+  const auto behind = Behind(9, 0);
+  ASSERT_TRUE(behind) << behind.error().message;
+  EXPECT_THAT(behind->disks, ElementsAre(Named("nvme0n1")));
+  EXPECT_THAT(behind->unknown, ElementsAre(HasSubstr("nvme1n1: No such file"), HasSubstr("sda is no NVMe device")));
 }
 
 TEST_F(Disks, WhatIsNoNvmeDeviceIsNamed) {
@@ -101,6 +133,10 @@ TEST_F(Disks, AFileIsOnTheDeviceOfItsFileSystem) {
   ASSERT_EQ(::stat(path.c_str(), &about), 0);
   EXPECT_EQ(DeviceNumberOf(path), about.st_dev);
   EXPECT_EQ(DeviceNumberOf(directory_.File("absent")).error().code, Code::kNotFound);
+  EXPECT_EQ(DeviceNumberOf(path + "/below").error().code, Code::kNotFound);
+  const std::string loop = directory_.File("loop");
+  fs::create_symlink(loop, loop);
+  EXPECT_EQ(DeviceNumberOf(loop).error().code, Code::kIoError) << "it is not known that nothing is there";
 }
 
 }  // namespace

@@ -22,6 +22,8 @@ using ::testing::HasSubstr;
 SmartReport Report() {
   return {.time = 1'764'266'400,
           .devices = {{.path = "/dev/nvme0n1",
+                       .name = "nvme0n1",
+                       .serial = "S4EWNX0R123456",
                        .time = 1'764'266'400,
                        .figures = {.temperature_kelvin = 311,
                                    .available_spare = 100,
@@ -30,6 +32,8 @@ SmartReport Report() {
                                    .written_bytes = 632'098'304'000,
                                    .media_errors = 0}},
                       {.path = "/mnt/a disk/tier.ssd",
+                       .name = "nvme1n1",
+                       .serial = kSmartSerialUnknown,
                        .time = 1'764'262'000,
                        .figures = {.warnings = 5,
                                    .available_spare = 3,
@@ -39,10 +43,10 @@ SmartReport Report() {
                                    .media_errors = 9}}}};
 }
 const std::string kText =
-    "tierd-smart 1\n"
+    "tierd-smart 2\n"
     "time 1764266400\n"
-    "device 1764266400 0 311 100 10 2 632098304000 0 /dev/nvme0n1\n"
-    "device 1764262000 5 0 3 10 255 18446744073709551615 9 /mnt/a disk/tier.ssd\n"
+    "device 1764266400 0 311 100 10 2 632098304000 0 nvme0n1 S4EWNX0R123456 /dev/nvme0n1\n"
+    "device 1764262000 5 0 3 10 255 18446744073709551615 9 nvme1n1 - /mnt/a disk/tier.ssd\n"
     "end 2\n";
 
 // docs/formats.md has this text as its example.
@@ -98,34 +102,51 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Refused{"Empty", "", Code::kCorrupt, "line 1"},
         Refused{"OtherProgram", "smartctl 1\n", Code::kCorrupt, "line 1"},
-        Refused{"Later", "tierd-smart 2\nanything", Code::kVersion, "version 2"},
+        Refused{"Earlier", "tierd-smart 1\nanything", Code::kVersion, "version 1"},
+        Refused{"Later", "tierd-smart 3\nanything", Code::kVersion, "version 3"},
         Refused{"NoVersion", "tierd-smart x\n", Code::kCorrupt, "line 1"},
-        Refused{"NoTime", "tierd-smart 1\nend 0\n", Code::kCorrupt, "line 2 has no time"},
-        Refused{"LateTime", "tierd-smart 1\ntime 99999999999999\nend 0\n", Code::kCorrupt, "line 2"},
-        Refused{"Negative", "tierd-smart 1\ntime -1\nend 0\n", Code::kCorrupt, "line 2"},
-        Refused{"LeadingZero", "tierd-smart 1\ntime 01\nend 0\n", Code::kCorrupt, "line 2"},
-        Refused{"UnknownLine", "tierd-smart 1\ntime 1\nfan 3\nend 0\n", Code::kCorrupt, "line 3"},
-        Refused{"FewFields", "tierd-smart 1\ntime 1\ndevice 1 0 1 /a\nend 1\n", Code::kCorrupt, "line 3"},
-        Refused{"Absurd", "tierd-smart 1\ntime 1\ndevice 1 0 0 101 0 0 0 0 /a\nend 1\n", Code::kCorrupt, "line 3"},
-        Refused{"UnknownWarning", "tierd-smart 1\ntime 1\ndevice 1 64 0 1 0 0 0 0 /a\nend 1\n", Code::kCorrupt,
+        Refused{"NoTime", "tierd-smart 2\nend 0\n", Code::kCorrupt, "line 2 has no time"},
+        Refused{"LateTime", "tierd-smart 2\ntime 99999999999999\nend 0\n", Code::kCorrupt, "line 2"},
+        Refused{"Negative", "tierd-smart 2\ntime -1\nend 0\n", Code::kCorrupt, "line 2"},
+        Refused{"LeadingZero", "tierd-smart 2\ntime 01\nend 0\n", Code::kCorrupt, "line 2"},
+        Refused{"UnknownLine", "tierd-smart 2\ntime 1\nfan 3\nend 0\n", Code::kCorrupt, "line 3"},
+        Refused{"FewFields", "tierd-smart 2\ntime 1\ndevice 1 0 1 n s /a\nend 1\n", Code::kCorrupt, "line 3"},
+        Refused{"Absurd", "tierd-smart 2\ntime 1\ndevice 1 0 0 101 0 0 0 0 n s /a\nend 1\n", Code::kCorrupt, "line 3"},
+        Refused{"UnknownWarning", "tierd-smart 2\ntime 1\ndevice 1 64 0 1 0 0 0 0 n s /a\nend 1\n", Code::kCorrupt,
                 "line 3"},
-        Refused{"Overflow", "tierd-smart 1\ntime 1\ndevice 1 0 0 1 0 0 18446744073709551616 0 /a\nend 1\n",
+        Refused{"Overflow", "tierd-smart 2\ntime 1\ndevice 1 0 0 1 0 0 18446744073709551616 0 n s /a\nend 1\n",
                 Code::kCorrupt, "line 3"},
-        Refused{"LateDevice", "tierd-smart 1\ntime 1\ndevice 99999999999999 0 0 1 0 0 0 0 /a\nend 1\n", Code::kCorrupt,
+        Refused{"LateDevice", "tierd-smart 2\ntime 1\ndevice 99999999999999 0 0 1 0 0 0 0 n s /a\nend 1\n",
+                Code::kCorrupt, "line 3"},
+        Refused{"NoPath", "tierd-smart 2\ntime 1\ndevice 1 0 0 1 0 0 0 0 n s \nend 1\n", Code::kCorrupt, "line 3"},
+        Refused{"NoName", "tierd-smart 2\ntime 1\ndevice 1 0 0 1 0 0 0 0  s /a\nend 1\n", Code::kCorrupt, "line 3"},
+        Refused{"NoSerial", "tierd-smart 2\ntime 1\ndevice 1 0 0 1 0 0 0 0 n /a\nend 1\n", Code::kCorrupt, "line 3"},
+        Refused{"ControlInSerial", "tierd-smart 2\ntime 1\ndevice 1 0 0 1 0 0 0 0 n \t /a\nend 1\n", Code::kCorrupt,
                 "line 3"},
-        Refused{"NoPath", "tierd-smart 1\ntime 1\ndevice 1 0 0 1 0 0 0 0 \nend 1\n", Code::kCorrupt, "line 3"},
-        Refused{"ControlInPath", "tierd-smart 1\ntime 1\ndevice 1 0 0 1 0 0 0 0 /a\tb\nend 1\n", Code::kCorrupt,
+        Refused{"ControlInPath", "tierd-smart 2\ntime 1\ndevice 1 0 0 1 0 0 0 0 n s /a\tb\nend 1\n", Code::kCorrupt,
                 "line 3"},
-        Refused{"Twice", "tierd-smart 1\ntime 1\ndevice 1 0 0 1 0 0 0 0 /a\ndevice 1 0 0 1 0 0 0 0 /a\nend 2\n",
+        Refused{"Twice", "tierd-smart 2\ntime 1\ndevice 1 0 0 1 0 0 0 0 n s /a\ndevice 1 0 0 1 0 0 0 0 n s /a\nend 2\n",
                 Code::kCorrupt, "line 4 names a device again"},
-        Refused{"OtherCount", "tierd-smart 1\ntime 1\nend 1\n", Code::kCorrupt, "line 3 counts other devices"},
-        Refused{"Behind", "tierd-smart 1\ntime 1\nend 0\n\n", Code::kCorrupt, "line 4 follows the end"}),
+        Refused{"OtherCount", "tierd-smart 2\ntime 1\nend 1\n", Code::kCorrupt, "line 3 counts other devices"},
+        Refused{"Behind", "tierd-smart 2\ntime 1\nend 0\n\n", Code::kCorrupt, "line 4 follows the end"}),
     [](const auto& each) { return std::string(each.param.name); });
 
 TEST(SmartFile, OneDeviceTooManyIsRefused) {
-  std::string text = "tierd-smart 1\ntime 1\n";
-  for (size_t i = 0; i <= kSmartDevicesMax; ++i) text += "device 1 0 0 1 0 0 0 0 /" + std::to_string(i) + "\n";
-  EXPECT_THAT(ParseSmartReport(text + "end 65\n").error().message, HasSubstr("one device too many"));
+  std::string text = "tierd-smart 2\ntime 1\n";
+  for (size_t i = 0; i <= kSmartDevicesMax; ++i) text += "device 1 0 0 1 0 0 0 0 n s /" + std::to_string(i) + "\n";
+  EXPECT_THAT(ParseSmartReport(text + "end 129\n").error().message, HasSubstr("one device too many"));
+}
+
+// A RAID: the figures are as old as those of the device that is silent for the longest.
+TEST(SmartFile, ThePathHasTheWorstOfWhatStandsBehindIt) {
+  SmartReport report = Report();
+  report.devices[0].path = report.devices[1].path;
+  EXPECT_EQ(ParseSmartReport(FormatSmartReport(report)), report) << "a path may have several";
+  const auto health = HealthOf(report, "/mnt/a disk/tier.ssd");
+  ASSERT_TRUE(health);
+  EXPECT_EQ(health->figures, WorseOf(report.devices[0].figures, report.devices[1].figures));
+  EXPECT_EQ(health->time, 1'764'262'000);
+  EXPECT_FALSE(HealthOf(report, "/dev/nvme0n1"));
 }
 
 TEST(SmartFile, IsStaleAfterAnHourAndAfterTheClockWasSet) {
@@ -167,7 +188,7 @@ TEST(SmartFile, WhatIsNoFileOfItsIsRefused) {
   const std::string path = directory.File("devices");
   std::ofstream(path) << std::string(kSmartFileMax + 1, 'x');
   EXPECT_THAT(ReadSmartFile(path).error().message, HasSubstr("more than"));
-  std::ofstream(path, std::ios::trunc) << "tierd-smart 1\n";
+  std::ofstream(path, std::ios::trunc) << "tierd-smart 2\n";
   EXPECT_THAT(ReadSmartFile(path).error().message, AllOf(HasSubstr(path), HasSubstr("line 2")));
 }
 

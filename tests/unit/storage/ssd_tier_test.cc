@@ -216,11 +216,15 @@ TEST_F(SsdTierTest, IsRefusedWhereTheSystemGivesNoThreadsAndLeavesTheDeviceFree)
   SsdTierOptions options = Options();
   for (const IoChoice io : {IoChoice::kAuto, IoChoice::kThreads}) {
     options.io = io;
-    {
-      const tier::testing::ThreadShortage shortage;
-      EXPECT_EQ(Refusal(options), Code::kNoMemory);
+    for (const bool is_private : {false, true}) {  // A private file is opened without a thread, so its I/O lacks one.
+      options.devices = Options().devices;
+      if (is_private) options.devices = {{.path = directory_.path(), .size = kSize, .private_file = true}};
+      {
+        const tier::testing::ThreadShortage shortage;
+        EXPECT_EQ(Refusal(options), Code::kNoMemory);
+      }
+      EXPECT_NE(Open(options), nullptr);
     }
-    EXPECT_NE(Open(options), nullptr);
   }
 }
 
