@@ -20,7 +20,7 @@ from .stored_parameter import stored_of
 from .uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
-    from .deferred_update import DeferredUpdate
+    from .pending_update import PendingUpdate
     from .parameter_state import ParameterState
     from .tiered_optimizer import TieredOptimizer
 
@@ -65,10 +65,17 @@ class DiscardedUpdate:
 def discard(optimizer: TieredOptimizer, stepped: list[torch.Tensor], under_way: bool) -> DiscardedUpdate:
     """Drops what is left of the last step, in which the parameters ``stepped`` had gradients. It is ``under_way`` where
     ``step()`` itself has failed. Updates that a backward has begun are part of it. Gradients are dropped too."""
-    begun = [parameter for parameter, state in optimizer._tiered.items() if state.done or state.finished]
+    for parameter in optimizer._tiered:
+        if (waiting := _pending(optimizer, parameter)) is not None:
+            waiting.stop()
+    begun = [
+        parameter
+        for parameter, state in optimizer._tiered.items()
+        if state.done or state.finished or _pending(optimizer, parameter) is not None
+    ]
     under_way = under_way or any(_pending(optimizer, parameter) is None for parameter in begun)
     found: dict[str, list[str]] = {"updated": [], "unchanged": [], "partial": []}
-    left: list[DeferredUpdate] = []
+    left: list[PendingUpdate] = []
     changes: list[Callable[[], object]] = []
     fresh: list[ParameterState] = []  # Of parameters that have no state, as before their first step.
     for parameter in dict.fromkeys([*stepped, *begun]):
@@ -82,8 +89,7 @@ def discard(optimizer: TieredOptimizer, stepped: list[torch.Tensor], under_way: 
         if update is not None:
             left.append(update)
             changes.append(functools.partial(setattr, update.stored, "deferred", None))
-            if outcome == "unchanged":  # step() has counted it already.
-                changes.append(functools.partial(optimizer._step_of(parameter).sub_, 1))
+            changes += update.notes_of_discard() if outcome == "unchanged" else []
         if state is not None and (update is not None or under_way):
             changes += [functools.partial(setattr, state, "done", 0), *state.step_ended()]
             if not state.created:
@@ -95,11 +101,11 @@ def discard(optimizer: TieredOptimizer, stepped: list[torch.Tensor], under_way: 
         optimizer.state.pop(state.parameter, None)
         free_state(optimizer.client, optimizer._keys, state)
     for update in left:
-        update.gradient.drop()
+        update.drop_gradient()
     return DiscardedUpdate(**{outcome: tuple(names) for outcome, names in found.items()})
 
 
-def _pending(optimizer: TieredOptimizer, parameter: torch.Tensor) -> DeferredUpdate | None:
+def _pending(optimizer: TieredOptimizer, parameter: torch.Tensor) -> PendingUpdate | None:
     """The optimizer's update of the parameter that waits."""
     stored = stored_of(parameter)
     update = None if stored is None else stored.deferred

@@ -49,6 +49,11 @@ class LookAhead:
             if self._find(use):
                 self._ask()
 
+    def begin(self) -> None:
+        """The first use comes soon: it is requested, and what follows it."""
+        with self._lock:
+            self._ask()
+
     def end_step(self, ask: bool = True) -> None:
         """Marks the end of a step: its uses are expected in the next one, whose first are requested now, or when it
         begins."""

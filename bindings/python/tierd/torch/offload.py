@@ -67,8 +67,8 @@ def offload(
     accumulation, clipping and ``GradScaler`` work as usual, with norms within 1e-5 of torch's, or with ``exact_norm``
     with its bits. An error of an update, such as ``NoSpace``, is then one of that forward; run it again to go on.
     ``"step"``: the same, but ``step()`` updates. ``"backward"``: each parameter is updated as soon as its gradient is
-    there, which moves fewer bytes; for loops with one backward to each step, without clipping and scaler. Call
-    ``step()`` in each case.
+    there, by another thread while backward goes on, which moves fewer bytes; for loops with one backward to each step,
+    without clipping and scaler. Call ``step()`` in each case.
 
     ``parameters``, ``gradients``, ``optimizer_state`` and ``activations`` are each in tierd (``"auto"``, ``"ssd"``, or
     ``"ram"``, see below) or stay in the process (``"device"``; not the state). Parameters below ``min_bytes`` stay too.

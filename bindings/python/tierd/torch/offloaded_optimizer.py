@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,6 +16,9 @@ from .look_ahead import LookAhead
 from .memory_report import MemoryReport, State, measure
 from .parameter_state import Stored
 from .stored_parameter import StoredParameter
+
+if TYPE_CHECKING:
+    from .backward_update import BackwardUpdate
 
 
 class NotTrained(Exception):
@@ -94,9 +97,9 @@ class OffloadableOptimizer(torch.optim.Optimizer):
         """The keys of a parameter's state in tierd, by kind; none before the first step."""
         raise NotImplementedError
 
-    def update_offloaded(self, stored: StoredParameter, gradient: torch.Tensor) -> None:
-        """Updates one parameter that lies in tierd by a gradient of the process: the whole of its step. ``NotTrained``
-        if it is not the optimizer's."""
+    def update_by(self, stored: StoredParameter, gradient: torch.Tensor) -> BackwardUpdate:
+        """The update of one parameter that lies in tierd by a gradient of the process: the whole of its step, which is
+        pending now. ``NotTrained`` if it is not the optimizer's."""
         raise NotImplementedError
 
     def follow(self, look_ahead: LookAhead, deferred: bool) -> None:

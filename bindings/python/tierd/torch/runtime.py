@@ -12,6 +12,7 @@ import torch
 
 from ..errors import Error, Invalid
 from .activations import Kept, offload_activations
+from .backward_update import BackwardUpdates
 from .dynamo import opaque, tracer
 from .look_ahead import LookAhead
 from .memory_report import MemoryReport, State, measure
@@ -24,6 +25,7 @@ from .stored_parameter import Packed, ParameterStore, StoredParameter, stored_in
 PLACES = ("auto", "ram", "ssd", "device")
 GRADIENT_WINDOW_BYTES = 16 << 20
 ACTIVATIONS_AHEAD_BYTES = 8 << 20
+UPDATE_AHEAD_BYTES = 24 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ class Runtime:
         self._in_backward = update == "backward"
         self._deferred = update == "deferred"
         self._window = GradientWindow(store.client, GRADIENT_WINDOW_BYTES, exact_norm)
+        self._updates = BackwardUpdates(GRADIENT_WINDOW_BYTES)
+        self._update_order = LookAhead(store.client, UPDATE_AHEAD_BYTES)  # Of the thread that updates in backward.
         self._activations = (
             offload_activations(store.client, prefetch=ACTIVATIONS_AHEAD_BYTES)
             if placement.in_tierd("activations")
@@ -139,7 +143,7 @@ class Runtime:
 
     def serve(self, optimizer: OffloadableOptimizer) -> None:
         self.optimizer = weakref.ref(optimizer)
-        optimizer.follow(self.store.training_order, self._deferred)
+        optimizer.follow(self._update_order if self._in_backward else self.store.training_order, self._deferred)
         optimizer.model_report = weakref.WeakMethod(self.memory_report)
         if self.reduction is not None:
             optimizer.agreement = self.reduction
@@ -240,6 +244,8 @@ class Runtime:
         if scopes.order is not None:
             self._evaluation_order.end_step(ask=False)
             scopes.order = None
+        elif self._in_backward and not _in_backward():
+            self._update_order.begin()  # A backward is to follow.
         hooks, scopes.saved_hooks = scopes.saved_hooks, None
         if hooks is not None:
             hooks.__exit__(None, None, None)
@@ -283,13 +289,17 @@ class Runtime:
             if optimizer is None:
                 raise Invalid("the optimizer that offload() returned is gone: keep it while the model is trained")
             try:
-                optimizer.update_offloaded(stored, gradient.detach())
+                update = optimizer.update_by(stored, gradient.detach())
             except NotTrained:  # By this optimizer: the gradient stays, as in plain torch.
                 stored.parameter.grad = gradient
+                return
+        del gradient
+        self._updates.add(update)
 
     def _after_step(self, *_: object) -> None:
         self.store.client.step()
         self.store.training_order.end_step()
+        self._update_order.end_step(ask=False)
 
 
 def _leave(scopes: list[list[StoredParameter]]) -> None:

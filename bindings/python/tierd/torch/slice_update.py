@@ -68,9 +68,10 @@ class SliceUpdate:
         self.fetch_hook: Callable[[Sequence[Part]], None] | None = None
         self.look_ahead: LookAhead | None = None  # Asks for what comes next, instead of the units that follow.
 
-    def run(self, kernel: Kernel, slices: list[Slice]) -> None:
+    def run(self, kernel: Kernel, slices: list[Slice], patience: float | None = None) -> None:
         """Updates the slices. An error leaves those that are done as they are: :func:`parameter_state.slices_of` gives
-        the rest."""
+        the rest. With ``patience``, a unit waits so many seconds for RAM, and is not divided where there is too
+        little."""
         units = parameter_state.units_of(slices, self.slice_bytes, library.BATCH_MAX)
         asked = 0
         for index, unit in enumerate(units):
@@ -80,7 +81,7 @@ class SliceUpdate:
                 self.look_ahead.use([part for each in unit for part in each.parts()])
             else:
                 asked = self._ask_ahead(units, index, asked)
-            self._update(kernel, unit)
+            self._update(kernel, unit, patience)
 
     def _ask_ahead(self, units: list[list[Slice]], index: int, asked: int) -> int:
         """Prefetches the units after this one; returns how many units have been requested."""
@@ -94,13 +95,13 @@ class SliceUpdate:
                     self._client.prefetch(parts)
         return max(asked, end)
 
-    def _update(self, kernel: Kernel, unit: list[Slice]) -> None:
+    def _update(self, kernel: Kernel, unit: list[Slice], patience: float | None) -> None:
         """Updates a unit, or, where RAM cannot hold its leases at once, one half after the other. A unit that can be
         divided waits for RAM only shortly: the rest of the deadline is for its halves."""
-        middle = len(unit) // 2
+        middle = len(unit) // 2 if patience is None else 0
         leases: list[Lease] = []
         try:
-            self._take(unit, leases, DIVISIBLE_SECONDS if middle else None)
+            self._take(unit, leases, DIVISIBLE_SECONDS if middle else patience)
         except (NoMemory, WouldDeadlock, Timeout) as error:
             _give_back(unit, leases)
             if not middle:
@@ -108,7 +109,7 @@ class SliceUpdate:
             if isinstance(error, NoMemory):  # The next units are to fit.
                 self.slice_bytes = max(BLOCK, self.slice_bytes // 2)
             for half in (unit[:middle], unit[middle:]):
-                self._update(kernel, half)
+                self._update(kernel, half, patience)
             return
         except BaseException:
             _give_back(unit, leases)

@@ -37,7 +37,7 @@ from .storage_identity import StorageIdentity
 from .uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
-    from .deferred_update import DeferredUpdate
+    from .pending_update import PendingUpdate
 
 
 class StoredParameter:
@@ -61,7 +61,7 @@ class StoredParameter:
         self.version = 0
         self.uses = 0
         self.gradient: StoredGradient | None = None
-        self.deferred: DeferredUpdate | None = None  # To be carried out before the values are read.
+        self.deferred: PendingUpdate | None = None  # To be carried out before the values are read.
         self._identity: StorageIdentity | None = None
         self._entered_version = 0  # The parameter's, when it got its values.
 
@@ -160,7 +160,7 @@ class StoredParameter:
     # ---- Writing ----
 
     def settle(self) -> None:
-        """Carries out the update that the last step has put off."""
+        """Carries out the update that has been decided on, or waits until it is."""
         if self.deferred is not None:
             self.deferred.run()
 

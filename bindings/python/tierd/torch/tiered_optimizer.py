@@ -1,8 +1,8 @@
 """TieredOptimizer: an optimizer whose state lies in tierd, and is updated in place, slice by slice.
 
 The idea: each kind of a parameter's state (such as Adam's ``exp_avg``) is a tensor of tierd. ``step()`` processes all
-parameters in slices of whole blocks. For each slice it takes write leases, runs the kernel on the leased memory, and
-releases the leases, while tierd reads the next slices. So only a few slices are in RAM at once.
+parameters in slices of whole blocks: it takes write leases, runs the kernel on the leased memory, and releases the
+leases, while tierd reads the next slices. So only a few slices are in RAM at once.
 
 Which kinds of state there are, and the kernel, are the subclass's (``adam``); the rest is here: slices, a step that is
 continued, state in plain torch's format and from an earlier run. Not thread-safe, like those of torch.
@@ -26,12 +26,14 @@ from ..quantity import byte_count
 from ..states import Part
 from . import parameter_state
 from .arithmetic import Arithmetic
-from .deferred_update import DeferredUpdate, copied, is_deferred, options_of
+from .backward_update import BackwardUpdate
+from .deferred_update import DeferredUpdate
 from .discarded_update import DiscardedUpdate, discard
 from .group_options import check_options, check_step
 from .look_ahead import LookAhead
 from .offloaded_optimizer import NotTrained, OffloadableOptimizer
 from .parameter_state import Elements, ParameterState, Slice, Stored
+from .pending_update import PendingUpdate, copied, is_pending, options_of
 from .placeholder import raw_gradient
 from .slice_update import Operands, SliceUpdate, drop_unfinished, free_state, require_updatable
 from .state_name import hold_name
@@ -86,8 +88,7 @@ class TieredOptimizer(OffloadableOptimizer):
         weakref.finalize(self, free_all, client, self._keys).atexit = False
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As torch's. ``Invalid``, and the group is not added, where its parameters cannot be updated by these
-        options."""
+        """As torch's. ``Invalid``, and it is not added, where its parameters cannot be updated by these options."""
         super().add_param_group(param_group)
         try:
             for parameter in self.param_groups[-1]["params"]:
@@ -105,8 +106,8 @@ class TieredOptimizer(OffloadableOptimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates all parameters once. ``Invalid``: gradients that it cannot use; nothing has changed then. Another
-        error of tierd, or an interrupt, may leave the step half done; the next call then continues it with the same
-        gradients: no slice of a parameter is updated twice, and the result has the same bits."""
+        error, or an interrupt, may leave the step half done; the next call then continues it with the same gradients:
+        no slice of a parameter is updated twice, and the result has the same bits."""
         with torch.enable_grad():
             loss = None if closure is None else closure()
         self.settle()
@@ -129,13 +130,13 @@ class TieredOptimizer(OffloadableOptimizer):
         for stored in stored_in(self._parameters()):
             stored.settle()
 
-    def carry_out(self, update: DeferredUpdate) -> None:
-        """One that ``step()`` has put off, or what is left of it."""
+    def carry_out(self, update: PendingUpdate, patience: float | None = None) -> None:
+        """A pending one, or what is left of it. It waits ``patience`` seconds for RAM, or as long as a step does."""
         parameter, values = update.stored.parameter, Stored(update.stored.key, update.stored.dtype)
         slices = self._slices_of(parameter, update.group, values, update.elements, of=update.gradient, step=update.step)
-        self._update_group(update.group, slices)
-        ended = [functools.partial(setattr, update.stored, "deferred", None), *self._tiered[parameter].step_ended()]
-        uninterrupted(ended)
+        self._update_group(update.group, slices, patience)
+        ended = functools.partial(setattr, update.stored, "deferred", None)
+        uninterrupted([ended, *update.notes_of_end(self._tiered[parameter])])
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As torch's. ``Invalid`` where the last step() has failed half-way: it needs the gradients to go on."""
@@ -160,7 +161,7 @@ class TieredOptimizer(OffloadableOptimizer):
         self._discarded.require_consistent(what)
 
     def _require_whole(self, what: str) -> None:
-        states = [state for state in self._tiered.values() if not is_deferred(state)]
+        states = [state for state in self._tiered.values() if not is_pending(state)]
         if any(state.done or (state.finished and self._under_way) for state in states):
             raise Invalid(f"the last step() failed half-way: call step() again before {what}, or discard_update()")
 
@@ -168,10 +169,10 @@ class TieredOptimizer(OffloadableOptimizer):
         """By one call of C: an interrupt finds all of the step done, or none of its end."""
         work: list[Callable[[], object]] = []
         for update in later:
-            step = self._step_of(update.stored.parameter)
+            step = self.step_of(update.stored.parameter)
             work += [functools.partial(setattr, update.stored, "deferred", update), functools.partial(step.add_, 1)]
         for state in self._tiered.values():
-            if not is_deferred(state):
+            if not is_pending(state):
                 work += state.step_ended()
         uninterrupted([*work, functools.partial(setattr, self, "_under_way", False)])
 
@@ -194,7 +195,7 @@ class TieredOptimizer(OffloadableOptimizer):
         require_updatable(stored.parameter, True, elements)
         self._state_of(stored.parameter, group)
         stored.changed()
-        step = copied(self._step_of(stored.parameter))
+        step = copied(self.step_of(stored.parameter))
         return DeferredUpdate(self, stored, options, stored.gradient, elements, step)
 
     def _stored_slices(self, stored: StoredParameter, group: dict[str, Any]) -> list[Slice]:
@@ -206,23 +207,23 @@ class TieredOptimizer(OffloadableOptimizer):
         values = Stored(stored.key, stored.dtype)
         return self._slices_of(stored.parameter, group, values, gradient, of=stored.gradient)
 
-    def update_offloaded(self, stored: StoredParameter, gradient: torch.Tensor) -> None:
-        groups = (group for group in self.param_groups if any(p is stored.parameter for p in group["params"]))
-        group = next(groups, None)
-        if group is None:
+    def update_by(self, stored: StoredParameter, gradient: torch.Tensor) -> BackwardUpdate:
+        groups = [each for each in self.param_groups if any(p is stored.parameter for p in each["params"])]
+        if not groups:
             raise NotTrained
-        if (known := self._tiered.get(stored.parameter)) is not None and known.finished:
+        known = self._tiered.get(stored.parameter)
+        if stored.deferred is not None or (known is not None and known.finished):
             raise Invalid(
                 f"a second gradient of parameter {stored.name!r} in one step, which has updated it: call "
                 "optimizer.step() after each backward, or offload with update='step'"
             )
+        require_updatable(stored.parameter, True, gradient)
+        flat = parameter_state.flat_like(gradient, model_of(stored.parameter))
+        update = BackwardUpdate(self, stored, options_of(groups[0], self.defaults), flat)
         stored.changed()
-        try:
-            values = Stored(stored.key, stored.dtype)
-            self._update_group(group, self._slices_of(stored.parameter, group, values, gradient))
-        finally:
-            if (tiered := self._tiered.get(stored.parameter)) is not None:
-                tiered.gradient = None  # It is to leave memory now, and not with the step.
+        self._state_of(stored.parameter, groups[0])
+        stored.deferred = update
+        return update
 
     def _slices_of(
         self,
@@ -247,12 +248,12 @@ class TieredOptimizer(OffloadableOptimizer):
         tiered.finished, tiered.gradient = False, gradient_object
         if isinstance(gradient, torch.Tensor):
             gradient = parameter_state.flat_like(gradient, model_of(parameter))
-        step = self._step_of(parameter) if step is None else step
+        step = self.step_of(parameter) if step is None else step
         return parameter_state.slices_of(tiered, values, gradient, step)
 
     def _state_of(self, parameter: torch.Tensor, group: dict[str, Any]) -> ParameterState:
         """The parameter's state in tierd; made, and filled by the first update, when it has none."""
-        self._step_of(parameter)
+        self.step_of(parameter)
         tiered = self._tiered.get(parameter)
         if tiered is None:
             hold_name(self._client, self._name, self)
@@ -264,7 +265,7 @@ class TieredOptimizer(OffloadableOptimizer):
             self.state.setdefault(parameter, {})  # As in torch, what has no state is not in state_dict().
         return tiered
 
-    def _step_of(self, parameter: torch.Tensor) -> torch.Tensor:
+    def step_of(self, parameter: torch.Tensor) -> torch.Tensor:
         """The counter of its updates, fp32 of no dimension; made with the state."""
         if not self._counts_steps:
             return torch.zeros((), dtype=torch.float32)  # Not kept.
@@ -282,10 +283,10 @@ class TieredOptimizer(OffloadableOptimizer):
         dtype = self._arithmetic.state_of(parameter.dtype)
         return ParameterState(parameter, keys, dtype, number, created=not keys)
 
-    def _update_group(self, group: dict[str, Any], slices: list[Slice]) -> None:
+    def _update_group(self, group: dict[str, Any], slices: list[Slice], patience: float | None = None) -> None:
         drop_unfinished(self._client, self._keys, slices)  # Left by a step whose clean-up was interrupted.
         try:
-            self._updates.run(functools.partial(self._kernel_call, group), slices)
+            self._updates.run(functools.partial(self._kernel_call, group), slices, patience)
         except BaseException as error:
             # The frames that it passed through hold leases and views over them, for which the freeing would wait.
             traceback.clear_frames(error.__traceback__)
@@ -296,14 +297,14 @@ class TieredOptimizer(OffloadableOptimizer):
         """Parameters without elements are updated without a slice."""
         for parameter in group["params"]:
             if parameter.numel() == 0 and parameter.grad is not None and not self._tiered[parameter].finished:
-                torch._foreach_add_([self._step_of(parameter)], 1)
+                torch._foreach_add_([self.step_of(parameter)], 1)
                 self._tiered[parameter].finished = True
 
     # ---- Plain torch's format ----
 
     def tiered_keys(self, parameter: torch.Tensor) -> dict[str, str]:
         """Returns the keys of the parameter's state in tierd, for AdamW ``{"exp_avg": "adamw-1/0/exp_avg", …}``."""
-        for stored in stored_in([parameter]):
+        if (stored := stored_of(parameter)) is not None:
             stored.settle()
         return {kind: str(of.key) for kind, of in self.stored_state(parameter).items()}
 
@@ -316,8 +317,7 @@ class TieredOptimizer(OffloadableOptimizer):
         return {kind: Stored(key, tiered.dtype) for kind, key in tiered.keys.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the whole state in plain torch's format, as a copy: it takes as much memory as the state of the
-        optimizer in ``torch.optim``. Later steps do not change it."""
+        """Returns the whole state in plain torch's format, as a copy that takes as much memory as torch.optim's."""
         self.settle()
         self._require_savable("state_dict()")
 

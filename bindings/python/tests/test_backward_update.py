@@ -1,0 +1,200 @@
+"""offload(update="backward"): updates by another thread, beside backward. The same bits, whatever it cannot do."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from test_deferred_update import step_of, waiting
+from test_discarded_update import Full, arms
+from test_offload import assert_same
+from test_offload_oddities import rows
+from torch import nn
+
+import tierd
+
+
+def layers() -> nn.Module:
+    return nn.Sequential(*[nn.Linear(8, 8) for _ in range(4)])
+
+
+def is_beside() -> bool:
+    return threading.current_thread().name.startswith("tierd-update")
+
+
+def updates_of(model: Any) -> Any:
+    return model.__dict__["_tierd_runtime"]._updates
+
+
+class Asked:
+    """The threads that ask for leases of several ranges, which only updates do: True is the one beside backward.
+    ``refused`` may raise first."""
+
+    def __init__(self, optimizer: Any, monkeypatch: pytest.MonkeyPatch, refused: Callable[[], None] | None = None):
+        self.beside: list[bool] = []
+        lease_many = optimizer._client.lease_many
+
+        def take(*given: Any, **options: Any) -> Any:
+            self.beside.append(is_beside())
+            if refused is not None:
+                refused()
+            return lease_many(*given, **options)
+
+        monkeypatch.setattr(optimizer._client, "lease_many", take)
+
+    def taken(self) -> list[bool]:
+        found, self.beside = self.beside, []
+        return found
+
+
+def test_all_updates_are_done_beside_backward_and_when_it_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    ((ours, optimizer), (theirs, plain)), fake = arms(layers, update="backward")
+    asked = Asked(optimizer, monkeypatch)
+    for step in range(4):
+        for model in (ours, theirs):
+            model(rows(step)).pow(2).sum().backward()
+        assert all(asked.taken()) and waiting(ours) == 0 and fake.leases == {}
+        assert all(parameter.grad is None for parameter in ours.parameters())
+        for o in (optimizer, plain):
+            o.step()
+            o.zero_grad()
+        assert asked.taken() == []
+    assert_same(ours, theirs)
+    assert {state["step"].item() for state in optimizer.state_dict()["state"].values()} == {4.0}
+
+
+def test_at_most_a_window_of_gradients_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    ((ours, optimizer), (theirs, plain)), _ = arms(layers, update="backward")
+    updates_of(ours)._bytes_max = 1
+    most: list[int] = []
+    Asked(optimizer, monkeypatch, lambda: most.append(waiting(ours)))
+    for step in range(3):
+        for model, o in ((ours, optimizer), (theirs, plain)):
+            step_of(model, o, step)
+    assert_same(ours, theirs)
+    assert max(most) <= 2  # The one that is carried out, and the one that waits for its place.
+
+
+@pytest.mark.parametrize("error", [tierd.NoMemory, tierd.Timeout, tierd.WouldDeadlock])
+def test_with_too_little_ram_for_two_threads_backward_goes_on_alone(
+    error: type[tierd.Error], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ((ours, optimizer), (theirs, plain)), _ = arms(layers, update="backward")
+    scarce = True
+
+    def refuse() -> None:
+        if scarce and is_beside():
+            raise error("too little")
+
+    asked = Asked(optimizer, monkeypatch, refuse)
+    tried: list[bool] = []
+    for step in range(8):
+        for model, o in ((ours, optimizer), (theirs, plain)):
+            step_of(model, o, step)
+        tried.append(any(asked.taken()))
+    assert tried == [True, False, True, False, False, False, True, False]  # Twice as long each time.
+    scarce = False
+    while not any(asked.taken()):
+        for model, o in ((ours, optimizer), (theirs, plain)):
+            step_of(model, o, 9)
+    for step in range(3):  # And it stays with the other thread.
+        for model, o in ((ours, optimizer), (theirs, plain)):
+            step_of(model, o, 10 + step)
+        assert all(asked.taken())
+    assert_same(ours, theirs)
+
+
+def test_backward_raises_what_keeps_an_update_from_being_done_and_step_goes_on_with_it() -> None:
+    ((ours, optimizer), (theirs, plain)), _ = arms(layers, update="backward")
+    for step in range(2):
+        for model, o in ((ours, optimizer), (theirs, plain)):
+            step_of(model, o, step)
+    for model in (ours, theirs):
+        model.zero_grad()
+    with Full(optimizer, 3), pytest.raises(tierd.NoSpace):
+        ours(rows(7)).pow(2).sum().backward()
+    assert waiting(ours) > 0
+    theirs(rows(7)).pow(2).sum().backward()
+    for o in (optimizer, plain):
+        o.step()
+    assert waiting(ours) == 0
+    assert_same(ours, theirs)
+    for model, o in ((ours, optimizer), (theirs, plain)):
+        step_of(model, o, 8)
+    assert_same(ours, theirs)
+
+
+def test_the_next_forward_goes_on_with_it_too() -> None:
+    ((ours, optimizer), (theirs, plain)), _ = arms(layers, update="backward")
+    step_of(ours, optimizer, 0)
+    step_of(theirs, plain, 0)
+    with Full(optimizer, 2):
+        with pytest.raises(tierd.NoSpace):
+            ours(rows(1)).pow(2).sum().backward()
+        with pytest.raises(tierd.NoSpace):
+            ours(rows(2))
+    step_of(theirs, plain, 1)
+    torch.testing.assert_close(ours(rows(2)), theirs(rows(2)), rtol=0, atol=0)
+    assert waiting(ours) == 0
+
+
+def test_a_step_of_which_nothing_was_done_is_dropped_as_if_it_had_not_been() -> None:
+    ((ours, optimizer), (theirs, plain)), _ = arms(layers, update="backward")
+    for model, o in ((ours, optimizer), (theirs, plain)):
+        step_of(model, o, 0)
+    before = theirs.state_dict(), plain.state_dict()["state"]
+    with Full(optimizer, 0):
+        with pytest.raises(tierd.NoSpace):
+            ours(rows(1)).pow(2).sum().backward()
+        found = optimizer.discard_update()
+    assert found.is_consistent and sorted(found.unchanged) == sorted(name for name, _ in ours.named_parameters())
+    after = ours.state_dict(), optimizer.state_dict()["state"]
+    torch.testing.assert_close(after, before, rtol=0, atol=0)
+    for model, o in ((ours, optimizer), (theirs, plain)):
+        step_of(model, o, 2)
+    assert_same(ours, theirs)
+
+
+def test_a_use_of_a_parameter_in_the_same_backward_waits_for_its_update() -> None:
+    ((ours, optimizer), (theirs, plain)), _ = arms(layers, update="backward")
+    last: Any = ours[3]
+    seen: list[torch.Tensor] = []
+
+    def read(*_: object) -> None:
+        with tierd.torch.gathered(last.weight):
+            seen.append(last.weight.detach().clone())
+
+    def watch(_: nn.Module, given: object, output: torch.Tensor) -> None:
+        output.register_hook(read)
+
+    ours[0].register_forward_hook(watch)
+    for model, o in ((ours, optimizer), (theirs, plain)):
+        step_of(model, o, 0)
+    other: Any = theirs[3]
+    torch.testing.assert_close(seen, [other.weight.detach()], rtol=0, atol=0)
+
+
+def test_a_process_that_was_forked_has_no_other_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    ((ours, optimizer), (theirs, plain)), _ = arms(layers, update="backward")
+    updates_of(ours)._process = -1
+    asked = Asked(optimizer, monkeypatch)
+    step_of(ours, optimizer, 0)
+    step_of(theirs, plain, 0)
+    taken = asked.taken()
+    assert taken and not any(taken)
+    assert_same(ours, theirs)
+
+
+def test_a_model_that_is_gone_leaves_no_thread() -> None:
+    ((ours, optimizer), _), _ = arms(layers, update="backward")
+    step_of(ours, optimizer, 0)
+    (beside,) = updates_of(ours)._beside._threads
+    assert beside.is_alive()
+    del ours, optimizer, _
+    gc.collect()
+    beside.join(30)
+    assert not beside.is_alive()
