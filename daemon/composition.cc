@@ -217,6 +217,7 @@ session::ControlServerParts Daemon::ControlParts() {
                        .set = [this](const session::SettingChange& change) { return live_config_->Set(change); }},
           .apply_quotas_later =
               [this](const std::string& what) { asio::post(io_, [this, what] { quotas_->ApplyChange(what); }); },
+          .rest = &engine_->rest(),
           .owners = &engine_->owners(),
           .sockets = owner_sockets_.get(),
           .users = &engine_->system_users(),

@@ -335,7 +335,8 @@ Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& p
                                                                          .mailbox = mailbox_,
                                                                          .page = *page_,
                                                                          .poller = poller_,
-                                                                         .clock = clock_},
+                                                                         .clock = clock_,
+                                                                         .rest = &rest_},
                                                 spin_);
   return loop_->AddWakeup(ssd_->completion_fd(), [this] { ssd_->ClearWakeup(); });
 }

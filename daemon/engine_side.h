@@ -22,6 +22,7 @@
 #include "daemon/memory/prefault_report.h"
 #include "daemon/memory/pressure_report.h"
 #include "daemon/session/engine_loop.h"
+#include "daemon/session/engine_rest.h"
 #include "daemon/session/event_log.h"
 #include "daemon/session/job_registry.h"
 #include "daemon/session/job_service.h"
@@ -91,6 +92,7 @@ class EngineSide {
   bool quiet() const { return ssd_->transfers().inflight() == 0 && !ssd_->transfers().probing(); }
 
   base::Mailbox& mailbox() { return mailbox_; }
+  session::EngineRest& rest() { return rest_; }
   const base::Clock& clock() const { return clock_; }
   session::SessionTable& sessions() { return *sessions_; }
   session::JobService& jobs() { return *jobs_; }
@@ -121,6 +123,7 @@ class EngineSide {
   // In the order of what needs what; destroyed in the opposite one.
   base::SteadyClock clock_;
   base::Mailbox mailbox_;
+  session::EngineRest rest_;
   EngineThreads threads_;
   session::SpinPolicy spin_;
   std::unique_ptr<memory::Arena> arena_;

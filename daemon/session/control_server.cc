@@ -24,7 +24,7 @@ constexpr const char* kDrainedRefusal =
 ControlServer::ControlServer(DaemonFacts facts, const ControlServerParts& parts)
     : facts_(std::move(facts)),
       parts_(parts),
-      calls_(parts.mailbox),
+      calls_(parts.mailbox, parts.rest),
       stored_({.calls = calls_, .jobs = parts.jobs, .owners = parts.owners}),
       quotas_({.calls = calls_,
                .jobs = parts.jobs,
@@ -335,7 +335,7 @@ Result<NodeObservation> ControlServer::Observe() {
     PartOfEngine part;
     std::vector<ObservedJob> jobs;  // By id.
   };
-  auto taken = calls_.Ask<Taken>([this]() -> Result<Taken> {
+  auto taken = calls_.Look<Taken>([this]() -> Result<Taken> {
     Taken now{.part = TakePart(), .jobs = {}};
     now.jobs.reserve(parts_.jobs.registry().jobs().size());
     for (const auto& [id, job] : parts_.jobs.registry().jobs()) {

@@ -1,5 +1,6 @@
 // ControlServer: ControlApi over the engine thread. Each call posts a closure to the mailbox and waits for its result;
-// the closure checks the caller's rights in the registry, on the thread where these cannot change meanwhile.
+// the closure checks the caller's rights in the registry, on the thread where these cannot change meanwhile. What is
+// "of the engine thread" below runs there, or elsewhere while that sleeps (engine_rest.h).
 //
 // Any thread but the engine's. Stop the callers before the engine loop: a call that the engine thread does not run ends
 // with TIMEOUT after kAnswerTimeout.
@@ -77,6 +78,7 @@ struct ControlServerParts {
   SettingsAccess settings{};
   // Applies quotas that are stored once the engine answers again; and tells watchers so. May be empty.
   std::function<void(const std::string& what)> apply_quotas_later;
+  EngineRest* rest = nullptr;    // Null: the engine thread is woken for each look.
   OwnerTable* owners = nullptr;  // Null: there are none, and no sockets of them.
   OwnerSockets* sockets = nullptr;
   UserDirectory* users = nullptr;           // The system's.

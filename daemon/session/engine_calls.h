@@ -1,4 +1,4 @@
-// EngineCalls: carries a question to the engine thread and waits for its answer.
+// EngineCalls: carries a question to the engine thread and waits for its answer; or looks itself while that sleeps.
 //
 // Any thread but the engine's. A question that the engine thread does not get to ends with TIMEOUT after
 // kAnswerTimeout, and one that finds no room in its mailbox at once; the first may be carried out yet.
@@ -8,26 +8,44 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "daemon/base/check.h"
 #include "daemon/base/mailbox.h"
+#include "daemon/session/engine_rest.h"
 #include "proto/result.h"
 
 namespace tier::session {
 
 inline constexpr auto kAnswerTimeout = std::chrono::seconds(10);
+// How often, and how long apart, an engine thread at work is looked at: it sleeps between two pieces of it.
+inline constexpr int kLooksMax = 20;
+inline constexpr auto kBetweenLooks = std::chrono::microseconds(100);
 
 class EngineCalls {
  public:
-  explicit EngineCalls(base::Mailbox& mailbox) : mailbox_(mailbox) {}
+  explicit EngineCalls(base::Mailbox& mailbox, EngineRest* rest = nullptr) : mailbox_(mailbox), rest_(rest) {}
 
   // Runs `ask` on the engine thread and waits for its answer.
   template <typename T>
   Result<T> Ask(std::function<Result<T>()> ask) {
     return AskLater<T>([ask = std::move(ask)](const Answer<T>& answer) { answer(ask()); });
+  }
+
+  // As Ask, for a question that changes nothing that the engine works by: on this thread while the engine thread sleeps.
+  // Where it does not sleep for some milliseconds, it is asked.
+  template <typename T>
+  Result<T> Look(std::function<Result<T>()> look) {
+    std::optional<Result<T>> seen;
+    for (int looks = 0; rest_ != nullptr && looks < kLooksMax; ++looks) {
+      if (rest_->TryLook([&] { seen = look(); })) return *std::move(seen);
+      std::this_thread::sleep_for(kBetweenLooks);
+    }
+    return Ask<T>(std::move(look));
   }
 
   // As Ask, for a call that may be answered in a later turn.
@@ -52,6 +70,7 @@ class EngineCalls {
 
  private:
   base::Mailbox& mailbox_;
+  EngineRest* const rest_;  // Null: it is always asked.
 };
 
 }  // namespace tier::session

@@ -134,7 +134,7 @@ void EngineLoop::EndSleep() {
 void EngineLoop::Sleep() {
   std::optional<base::Duration> longest;
   if (!StartSleep(&longest)) return;
-  parts_.poller.Wait(longest);
+  parts_.poller.Wait(longest, parts_.rest);
   EndSleep();
 }
 

@@ -16,6 +16,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/mailbox.h"
 #include "daemon/session/engine_page.h"
+#include "daemon/session/engine_rest.h"
 #include "daemon/session/job_service.h"
 #include "daemon/session/poller.h"
 #include "daemon/session/session_table.h"
@@ -33,6 +34,7 @@ struct EngineLoopParts {
   EnginePageOwner& page;
   Poller& poller;
   const base::Clock& clock;
+  EngineRest* rest = nullptr;  // Null: no other thread looks while it sleeps.
 };
 
 // While answers lie unread in a backlog the loop looks again after this long, doubling up to the maximum.

@@ -72,11 +72,14 @@ void Poller::Remove(int fd) {
   TIER_CHECK(removed == 0, "fd {} errno {}", fd, errno);
 }
 
-uint32_t Poller::Wait(std::optional<base::Duration> timeout) {
+uint32_t Poller::Wait(std::optional<base::Duration> timeout, EngineRest* rest) {
   std::array<epoll_event, kEventsPerWait> events;
+  if (rest != nullptr) rest->Begin();
   const int ready = WaitForEvents(epoll_.get(), events.data(), events.size(), timeout);
+  const int error = errno;
+  if (rest != nullptr) rest->End();
   if (ready < 0) {
-    TIER_CHECK(errno == EINTR, "epoll_wait errno {}", errno);
+    TIER_CHECK(error == EINTR, "epoll_wait errno {}", error);
     return 0;
   }
   TIER_CHECK(static_cast<uint32_t>(ready) <= kEventsPerWait, "ready {}", ready);

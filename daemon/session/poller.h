@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "daemon/base/time.h"
+#include "daemon/session/engine_rest.h"
 #include "proto/mapping.h"
 
 namespace tier::session {
@@ -29,8 +30,8 @@ class Poller {
   void Remove(int fd);
 
   // Sleeps until something is readable, `timeout` has passed (none: without a limit) or a signal comes. Returns how
-  // many fds were ready.
-  uint32_t Wait(std::optional<base::Duration> timeout);
+  // many fds were ready. Other threads may look meanwhile where there is a `rest`.
+  uint32_t Wait(std::optional<base::Duration> timeout, EngineRest* rest = nullptr);
 
  private:
   Status Add(int fd, uint32_t events, uint64_t tag);

@@ -36,7 +36,8 @@ SessionWorld::SessionWorld(const SessionWorldOptions& options)
                                                        .mailbox = mailbox_,
                                                        .page = page_,
                                                        .poller = poller_,
-                                                       .clock = clock_},
+                                                       .clock = clock_,
+                                                       .rest = &rest_},
                                        SpinPolicy(options.spin, 1));
   ListenerOptions listener;
   listener.epoch = 77;
@@ -68,6 +69,7 @@ SessionWorld::SessionWorld(const SessionWorldOptions& options)
                                                                        .quotas = options.quotas,
                                                                        .settings = options.settings,
                                                                        .apply_quotas_later = options.apply_quotas_later,
+                                                                       .rest = &rest_,
                                                                        .owners = options.owners,
                                                                        .sockets = owner_sockets_.get(),
                                                                        .users = options.users,

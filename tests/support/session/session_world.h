@@ -143,6 +143,7 @@ class SessionWorld {
   base::SteadyClock steady_clock_;
   const base::Clock& clock_;
   base::Mailbox mailbox_;
+  EngineRest rest_;
   Poller poller_;
   FakeWindows windows_;
   KernelTokenSource tokens_;
