@@ -166,7 +166,7 @@ EngineSnapshot TakeSnapshot(const Tables& tables) {
     snapshot.compaction[static_cast<size_t>(cause)] = tables.ram_moves.figures(cause);
   }
   snapshot.hand_over = tables.hand_over.figures();
-  snapshot.write_budget = tables.write_budget.figures();
+  snapshot.write_budget = tables.write_budget.figures(tables.turn.now());
   tables.figures.AddTo(&snapshot);
   snapshot.totals = tables.jobs.closed_totals();
   for (const JobState* job : tables.jobs.closing()) AddCounters(job->record.counters, &snapshot.totals);

@@ -81,8 +81,11 @@ class WriteBudget {
     look_at_.reset();
     return true;
   }
-  WriteBudgetFigures figures() const {
-    return {.bytes_per_day = per_day_, .left_bytes = left_, .slowing = look_at_.has_value(), .delays = delays_};
+  // As of `now`: while nothing is written, nothing else counts what time brings.
+  WriteBudgetFigures figures(base::TimePoint now) const {
+    WriteBudget then = *this;
+    if (limits()) then.Fill(now);
+    return {.bytes_per_day = per_day_, .left_bytes = then.left_, .slowing = look_at_.has_value(), .delays = delays_};
   }
   int64_t left() const { return left_; }
   void CheckInvariants() const {

@@ -46,7 +46,7 @@ TEST(WriteBudgetProperty, WriteBehindStaysWithinTheBudgetAndABurst) {
         spent.behind += bytes;
       } else {
         RC_ASSERT(budget.left() <= 0);
-        RC_ASSERT(budget.figures().slowing);
+        RC_ASSERT(budget.figures(now).slowing);
       }
       budget.CheckInvariants();
       const double days = std::chrono::duration<double>(now.since_start) / std::chrono::duration<double>(hours(24));

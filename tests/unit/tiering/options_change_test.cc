@@ -54,7 +54,7 @@ TEST(OptionsChange, EachThatMayChangeIsTakenOverAndNoOther) {
   EXPECT_EQ(now.prefetch_bytes_max, 37 * kMiB);
   EXPECT_EQ(now.stall_threshold, seconds(41));
   EXPECT_EQ(now.write_budget_per_day, 53u);
-  EXPECT_EQ(tables.write_budget.figures().bytes_per_day, 53u);
+  EXPECT_EQ(tables.write_budget.figures(tables.turn.now()).bytes_per_day, 53u);
   EXPECT_TRUE(tables.turn.TakeProgress()) << "what is overdue by now is looked at";
   EXPECT_FALSE(now.kills_keepers);
   EXPECT_EQ(now.keys_per_job_max, before.keys_per_job_max);

@@ -32,15 +32,15 @@ TEST(WriteBudget, WriteBehindWaitsForWhatIsOwed) {
   EXPECT_TRUE(budget.TakesAhead(At(seconds(0))));
   budget.Note(kGiB + kGiB / 2, At(seconds(0)));
   EXPECT_FALSE(budget.TakesAhead(At(minutes(29))));
-  EXPECT_TRUE(budget.figures().slowing);
-  EXPECT_EQ(budget.figures().delays, 1u);
+  EXPECT_TRUE(budget.figures(At(minutes(29))).slowing);
+  EXPECT_EQ(budget.figures(At(minutes(29))).delays, 1u);
   ASSERT_TRUE(budget.NextLook());
   EXPECT_GT(*budget.NextLook(), At(minutes(30)));
   EXPECT_LT(*budget.NextLook(), At(minutes(31)));
   EXPECT_FALSE(budget.TakeDue(At(minutes(30))));
   EXPECT_TRUE(budget.TakeDue(At(minutes(31))));
   EXPECT_TRUE(budget.TakesAhead(At(minutes(31))));
-  EXPECT_FALSE(budget.figures().slowing);
+  EXPECT_FALSE(budget.figures(At(minutes(31))).slowing);
 }
 
 TEST(WriteBudget, ADebtIsForgivenBeyondWhatAnHourBrings) {
@@ -48,6 +48,16 @@ TEST(WriteBudget, ADebtIsForgivenBeyondWhatAnHourBrings) {
   for (int i = 0; i < 100; ++i) budget.Note(kGiB, At(seconds(0)));
   EXPECT_EQ(budget.left(), -static_cast<int64_t>(kGiB));
   EXPECT_TRUE(budget.TakesAhead(At(hours(1) + seconds(1))));
+}
+
+// An alert asks for the debt: it would last for as long as nothing is written.
+TEST(WriteBudget, TellsWhatIsLeftNowHoweverLongAgoTheLastWriteWas) {
+  WriteBudget budget(kPerDay);
+  budget.Note(2 * kGiB, At(seconds(0)));
+  EXPECT_EQ(budget.figures(At(seconds(0))).left_bytes, -static_cast<int64_t>(kGiB));
+  EXPECT_EQ(budget.figures(At(minutes(30))).left_bytes, -static_cast<int64_t>(kGiB / 2));
+  EXPECT_EQ(budget.figures(At(hours(9))).left_bytes, static_cast<int64_t>(kGiB));
+  EXPECT_EQ(WriteBudget(0).figures(At(hours(9))).left_bytes, 0);
 }
 
 TEST(WriteBudget, NoMoreIsSavedUpThanAnHourBrings) {
@@ -62,7 +72,7 @@ TEST(WriteBudget, AChangeKeepsWhatIsSavedUpOrOwedWithinTheNewLimits) {
   budget.Note(kGiB + kGiB / 4, At(seconds(0)));
   EXPECT_FALSE(budget.TakesAhead(At(seconds(0))));
   budget.SetPerDay(2 * kPerDay, At(minutes(6)));  // A tenth of an hour of the old one has come.
-  EXPECT_EQ(budget.figures().bytes_per_day, 2 * kPerDay);
+  EXPECT_EQ(budget.figures(At(minutes(6))).bytes_per_day, 2 * kPerDay);
   EXPECT_NEAR(static_cast<double>(budget.left()), -0.15 * static_cast<double>(kGiB), 1);
   EXPECT_FALSE(budget.NextLook()) << "who waits may ask again at once";
   EXPECT_FALSE(budget.TakesAhead(At(minutes(10))));
@@ -87,8 +97,8 @@ TEST(WriteBudget, MayBeginAndEndAtAnyTime) {
   budget.CheckInvariants();
   EXPECT_TRUE(budget.TakesAhead(At(hours(2))));
   EXPECT_EQ(budget.left(), 0);
-  EXPECT_EQ(budget.figures().delays, 1u);
-  EXPECT_FALSE(budget.figures().slowing);
+  EXPECT_EQ(budget.figures(At(hours(2))).delays, 1u);
+  EXPECT_FALSE(budget.figures(At(hours(2))).slowing);
 }
 
 // The smallest one: 128 MiB at once, and then nearly nothing.
