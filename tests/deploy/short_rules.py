@@ -14,7 +14,8 @@ RULES = ROOT / "deploy/prometheus/rules.yml"
 # beyond its `for`.
 SCRAPE_SECONDS, EVALUATION_SECONDS = 0.5, 1.0
 _SECONDS = {"m": 1, "h": 20, "d": 24 * 20}
-_DURATION = re.compile(r"(?<=\[)(\d+)([mhd])(?=\])|(?<=offset )(\d+)([mhd])\b")
+# Of a range, the range and the step of a subquery, and of an offset.
+_DURATION = re.compile(r"(?<=[\[:])\d+[mhd](?=[\]:])|(?<=offset )\d+[mhd]\b")
 # How long TierdRestarted tells of a start: a number of seconds in its expression.
 _RESTARTED_SECONDS, _RESTARTED_SHORT = 900, 15
 

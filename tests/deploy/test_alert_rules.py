@@ -9,6 +9,7 @@ import subprocess
 from typing import Any
 
 import pytest
+import short_rules
 import yaml  # type: ignore[import-untyped]
 from surroundings import ROOT, find_tool
 
@@ -325,6 +326,64 @@ def test_a_device_stays_slow_beyond_the_day_that_it_is_compared_with(tmp_path: p
     ]
     test = {"interval": f"{minute}s", "input_series": series, "promql_expr_test": checks}
     promtool_test(tmp_path, [test], evaluation=minute)
+
+
+DAY = 24 * 60  # Minutes.
+STEP = 5  # Minutes between two scrapes, where days pass.
+DAYS = 24 * 60 // STEP  # Scrapes of a day.
+
+
+def test_a_device_that_has_become_slow_stays_so_for_days(tmp_path: pathlib.Path) -> None:
+    """A week in which it was fast, and three days in which most requests take between 50 and 250 ms."""
+    fast, slow = 7 * DAYS, 3 * DAYS
+    series = latency(
+        READS,
+        [
+            ("0.001", f"0+100x{fast} {100 * fast}+0x{slow}"),
+            ("0.05", f"0+100x{fast} {100 * fast}+0x{slow}"),
+            ("0.25", f"0+100x{fast + slow}"),
+            ("+Inf", f"0+100x{fast + slow}"),
+        ],
+    )
+    labels = {**SLOW, "direction": "read", "class": "demand"}
+    after = (45, DAY // 2, DAY, 2 * DAY, 3 * DAY - STEP)
+    checks = [
+        firing("TierdDeviceSlow", 7 * DAY - STEP, None),
+        *(firing("TierdDeviceSlow", 7 * DAY + when, labels) for when in after),
+    ]
+    test = {"interval": f"{STEP}m", "input_series": series, "promql_expr_test": checks}
+    promtool_test(tmp_path, [test], evaluation=STEP * 60)
+
+
+def test_a_device_that_is_slow_by_nature_is_not_told_of(tmp_path: pathlib.Path) -> None:
+    """A hard disk, whose slowest requests take up to 100 ms in half of each day, and up to 250 ms in the other."""
+    half, days = DAYS // 2, 10
+    steady = f"0+100x{days * DAYS}"
+    up_to_100 = " ".join(
+        f"{100 * half * day}+100x{half - 1} {100 * half * (day + 1)}+0x{half - 1}" for day in range(days)
+    )
+    series = latency(READS, [("0.05", f"0+0x{days * DAYS}"), ("0.1", up_to_100), ("0.25", steady), ("+Inf", steady)])
+    checks = [firing("TierdDeviceSlow", when, None) for when in range(60, days * DAY, 60)]
+    test = {"interval": f"{STEP}m", "input_series": series, "promql_expr_test": checks}
+    promtool_test(tmp_path, [test], evaluation=STEP * 60)
+
+
+def test_in_the_copy_with_short_times_every_time_is_short(tmp_path: pathlib.Path) -> None:
+    page = short_rules.shortened()
+    times = [
+        time
+        for group in page["groups"]
+        for rule in group["rules"]
+        for time in re.findall(r"(?<=[\[: ])\d+[a-z]+(?=[\]:) ]|$)", rule["expr"] + " " + rule.get("for", ""))
+    ]
+    assert "3360s" in times and "20s" in times, times
+    assert all(time.endswith("s") for time in times), times
+    path = tmp_path / "rules.yml"
+    path.write_text(yaml.safe_dump(page))
+    done = subprocess.run(
+        [find_tool("promtool"), "check", "rules", str(path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_alert_is_tried() -> None:
