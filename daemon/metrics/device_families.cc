@@ -112,8 +112,9 @@ void ForEachClass(const std::vector<session::DeviceDescription>& devices, Visit 
 void AddLatency(FamilyBuilder& out, const std::vector<session::DeviceDescription>& devices) {
   out.Histogram("tierd_device_request_seconds",
                 "How long requests took at the device, by what they were for: demand (a request of a job waits), ahead "
-                "(prefetches, and writes before the room is needed), background (what is moved off a device). One that "
-                "is for several counts as the first of these. A class appears once it has happened.");
+                "(prefetches, writes before the room is needed, and those that empty memory for another job or the "
+                "host), background (what is moved off a device). One that is for several counts as the first of these. "
+                "A class appears once it has happened.");
   ForEachClass(devices, [&](const storage::LatencyFigures& figures, const Labels& labels) {
     out.AddHistogram(figures.requests, storage::kLatencyBucketsSeconds, figures.sum_ns, labels);
   });
@@ -135,11 +136,13 @@ void AddWear(FamilyBuilder& out, const session::DaemonDescription& daemon) {
          "budget.")
       .Add(budget.bytes_per_day);
   out.Gauge("tierd_write_budget_left_bytes",
-            "What of it may be written now: at most what an hour brings. Negative: demand has exceeded it.")
+            "What of it may be written now: at most what an hour brings. Negative: writes that do not wait for it have "
+            "exceeded it.")
       .Add(budget.left_bytes);
-  out.Gauge("tierd_write_budget_slowing", "1 while writes ahead of need wait for the budget.")
+  out.Gauge("tierd_write_budget_slowing", "1 while write-behind and writes for prefetches wait for the budget.")
       .Add(budget.slowing ? 1 : 0);
-  out.Counter("tierd_write_budget_delays_total", "How often writes ahead of need began to wait for the budget.")
+  out.Counter("tierd_write_budget_delays_total",
+              "How often write-behind and writes for prefetches began to wait for the budget.")
       .Add(budget.delays);
 }
 

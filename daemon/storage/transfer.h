@@ -22,7 +22,7 @@ enum class Direction : uint8_t { kWrite, kRead };
 // What a transfer is for, the most urgent first.
 enum class Purpose : uint8_t {
   kDemand,      // A request waits for it.
-  kAhead,       // None does yet: a prefetch, or write-behind.
+  kAhead,       // None does: a prefetch, write-behind, or what empties a window for another job or the host.
   kBackground,  // The daemon moves the piece of its own accord.
 };
 inline constexpr size_t kPurposes = 3;

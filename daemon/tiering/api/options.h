@@ -68,7 +68,7 @@ struct EngineOptions {
   double evict_start = 0.90;                   // Part of a share in use: begin dropping clean, cold pieces.
   uint64_t hash_seed = 0;                      // Of the tensor table. Secret: clients choose the ids.
   WorkUnits work;
-  uint64_t write_budget_per_day = 0;  // Bytes on all devices, that writes ahead of need keep to. 0: no budget.
+  uint64_t write_budget_per_day = 0;  // Bytes on all devices (tables/write_budget.h). 0: no budget.
   uint64_t prefetch_bytes_max = 0;    // In flight for one job; 0: a quarter of its share.
   // A request that waited for so long is kept in the list of its job (requests/stalls.h).
   base::Duration stall_threshold = std::chrono::milliseconds(10);

@@ -21,7 +21,7 @@ void LeaveToEviction(Tables& tables, JobState& job, PieceId id, WindowUse use) {
   if (!MayWriteOut(tables, job)) {
     tables.windows.Edit(tables.windows.WindowOf(tables.pieces[id].ram)).passed_over = true;
   } else if (CanStartWrite(tables, job)) {
-    (void)StartWrite(tables, id, WriteFor::kAhead);  // Where it does not begin, the next pass tries again.
+    (void)StartWrite(tables, id, WriteFor::kHandOver);  // Where it does not begin, the next pass tries again.
   }
 }
 

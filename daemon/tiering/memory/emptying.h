@@ -2,7 +2,9 @@
 //
 // Pieces move to free pages of the job's other windows as far as these reach (transfers/ram_moves.h): that costs a copy
 // and no I/O, and works without SSD. What finds no room there is evicted; dirty pieces are written out first, and go
-// in a later pass. Nothing new is placed in a window that is being emptied, so no piece moves twice.
+// in a later pass. These writes do not wait for the budget of writes (tables/write_budget.h): memory that a job is
+// promised, or that the host is short of, would come hours later. Nothing new is placed in a window that is being
+// emptied, so no piece moves twice.
 //
 // A lease in such a window, or a request that waits for one of its pieces, keeps it for its job: it is opened again.
 //

@@ -1,8 +1,9 @@
 // WriteBudget: how many bytes a day tierd may write to the SSD devices, all together, so that they do not wear out
 // early (ssd.drive_writes_per_day). A token bucket in bytes: each write takes from it, and time fills it. While it is
-// empty no write ahead of need begins, neither write-behind nor one that makes room for a prefetch; writes that a
-// request waits for, and what is moved off a device, always do. These may take the bucket below zero, and writes ahead
-// of need wait until that is paid back, at most kDebtTime long. Jobs that wait have a turn each (JobTable::WantBudget).
+// empty no write ahead of need begins, neither write-behind nor one that makes room for a prefetch. Three kinds of
+// writes always begin: those that a request waits for, those that empty windows which another job or the host is owed,
+// and what is moved off a device. These may take the bucket below zero, and writes ahead of need wait until that is
+// paid back, at most kDebtTime long. Jobs that wait have a turn each (JobTable::WantBudget).
 //
 // Pure: time is passed in. Engine thread only. Invariant: -debt_max <= left() <= burst().
 #pragma once

@@ -26,7 +26,8 @@ storage::Purpose PurposeOf(WriteFor purpose) {
     case WriteFor::kRead:
     case WriteFor::kRequest: return storage::Purpose::kDemand;
     case WriteFor::kAhead:
-    case WriteFor::kBehind: return storage::Purpose::kAhead;
+    case WriteFor::kBehind:
+    case WriteFor::kHandOver: return storage::Purpose::kAhead;
     case WriteFor::kBackground: break;
   }
   return storage::Purpose::kBackground;

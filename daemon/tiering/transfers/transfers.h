@@ -26,6 +26,7 @@ enum class WriteFor : uint8_t {
   kRequest,     // Another one waits for that, or for the piece to be on SSD.
   kAhead,       // Of room that no request waits for yet. Keeps to the budget of writes (tables/write_budget.h), …
   kBehind,      // … and so does this: of no room, it may be needed later.
+  kHandOver,    // Of a window that another job, or the host, is owed (memory/emptying.h): it waits for no budget.
   kBackground,  // The piece leaves a device that is drained.
 };
 // Writes a dirty piece to a new extent, or a clean piece on a draining device to an extent elsewhere. False: there is

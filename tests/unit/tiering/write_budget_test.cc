@@ -1,4 +1,4 @@
-// A budget of bytes for the SSD devices: write-behind waits for it, and nothing that a request waits for does.
+// A budget of bytes for the SSD devices: write-behind waits for it, and nothing that somebody is owed now does.
 #include "daemon/tiering/tables/write_budget.h"
 
 #include <gtest/gtest.h>
@@ -214,6 +214,31 @@ TEST_F(TwoJobs, TheFirstThatLeavesKeepsTheOtherFromNothing) {
     world_.Turns(20);
   }
   EXPECT_EQ(Written() - written_, 2 * kPiece);
+}
+
+// It would get what it is promised hours later.
+TEST(WriteBudgetOfAnEngine, WhatEmptiesWindowsForAnotherJobDoesNotWait) {
+  EngineOptions options;
+  options.write_budget_per_day = kPiece;
+  World world({.windows = {.window_size = kBlockSize, .arena_max_bytes = 32 * kBlockSize}, .engine = options});
+  const SessionId holder = world.Open({.uid = 1});
+  for (uint64_t written = 0; written <= WriteBudget::kBurstMin; written += kPiece) {
+    world.PutOnSsd(holder, 1000, kPiece, written);
+    world.Free(holder, 1000);
+  }
+  world.PutEach(holder, 1, 28, kPiece);
+  world.Turns(20);
+  const auto figures = [&world] { return world.engine->Snapshot(); };
+  const auto written = [&] { return figures().devices.at(0).traffic.written_bytes; };
+  ASSERT_LE(figures().write_budget.left_bytes, 0);
+  const uint64_t before = written();
+  const SessionId other = world.Open({.uid = 2, .guarantee_bytes = 15 * kBlockSize});
+  const uint64_t asked = world.Send(other, proto::Op::kCreate, {{1, 0, 0, 14 * kBlockSize}});
+  world.TurnsReturning(other, asked, 1000, std::chrono::milliseconds(1));
+  ASSERT_TRUE(world.Answered(other, asked));
+  EXPECT_EQ(world.Answered(other, asked)->code, Code::kOk);
+  EXPECT_GT(written(), before) << "what lay in the windows was nowhere else";
+  EXPECT_LT(figures().write_budget.left_bytes, -static_cast<int64_t>(kPiece)) << "it counts all the same";
 }
 
 TEST(WriteBudgetOfAnEngine, WithoutABudgetTheSameIsWrittenBehind) {
