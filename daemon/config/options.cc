@@ -88,9 +88,9 @@ constexpr auto kOptions = std::to_array<Option>({
      "write to the same drives, nor what a drive writes for itself. What is not used is saved up, and what was "
      "written\n"
      "beyond it is paid back, both for an hour at most: until then nothing is written ahead of need, for prefetches\n"
-     "neither, and jobs that would have a turn each. Some writes are never held back, and may exceed it: what\n"
-     "requests wait for, what empties memory that another job or the host is owed, since that would come hours later,\n"
-     "and what is moved off a device. 0: no budget.",
+     "neither, and jobs that would have turns, of as many bytes each. Some writes are never held back, and may exceed\n"
+     "it: what requests wait for, what empties memory that another job or the host is owed, since that would come\n"
+     "hours later, and what is moved off a device. 0: no budget.",
      0, 1000},
     {"ssd.smart_file", Kind::kText, Change::kAtRestart, TIER_FIELD(ssd.smart_file), "\"/run/tierd-smart/devices\"",
      "What tierd-smart (tierd-smart.timer) found out about the health of the devices; absent: nothing is known.\n"

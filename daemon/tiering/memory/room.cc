@@ -70,32 +70,50 @@ PieceId ColdestDirty(Tables& tables, JobState& job) {
   }
 }
 
-// Whether the job may begin a write ahead of need. Where several wait for the budget of writes each has its turn, of
-// one write: what a tight budget brings would else all go to the job that is looked at first.
-bool MayWriteAhead(Tables& tables, JobState& job) {
-  if (!tables.write_budget.limits()) return true;
+// Whether the job may begin a write of so many bytes ahead of need. Where several wait for the budget of writes each
+// has its turn: what a tight budget brings would else all go to the job that is looked at first.
+bool MayWriteAhead(Tables& tables, const JobState& job, uint64_t bytes) {
+  if (!tables.write_budget.limits()) {
+    tables.jobs.LeaveBudget(job);  // It may have been taken away in the middle of the job's turn.
+    return true;
+  }
   const JobState* const first = tables.jobs.first_for_budget();
-  if ((first == nullptr || first == &job) && tables.write_budget.TakesAhead(tables.turn.now())) return true;
+  const bool turn = first == nullptr || (first == &job && tables.jobs.TurnAllows(job, bytes));
+  if (turn && tables.write_budget.TakesAhead(tables.turn.now())) return true;
   tables.jobs.WantBudget(job);
   return false;
 }
 
+// What an attempt to write ahead of need leaves. Of several attempts the one that stands last here counts.
+enum class AheadWrites : uint8_t {
+  kNoneLeft,  // Those that are wanted have begun, or cannot begin.
+  kLater,     // Others are wanted, and the job is looked at again by itself.
+  kHeldBack,  // Others wait for the budget of writes, or for the job's turn.
+};
+
+AheadWrites AfterNoWrite(const Tables& tables, const JobState& job) {
+  return tables.jobs.RetriesByItself(job, tables.turn.now()) ? AheadWrites::kLater : AheadWrites::kNoneLeft;
+}
+
 enum class Which { kAll, kUnfinished };
 
-// `kUnfinished`: while the coldest belongs to a tensor that is still being created. True: it waits for the budget of
-// writes, of which its part comes later.
-bool WriteColdest(Tables& tables, JobState& job, uint64_t pages, WriteFor purpose, Which which = Which::kAll) {
+// `kUnfinished`: while the coldest belongs to a tensor that is still being created.
+AheadWrites WriteColdest(Tables& tables, JobState& job, uint64_t pages, WriteFor purpose, Which which = Which::kAll) {
   const bool ahead = purpose == WriteFor::kBehind || purpose == WriteFor::kAhead;
-  while (job.transfers.writing_pages() < pages && CanStartWrite(tables, job)) {
+  while (job.transfers.writing_pages() < pages) {
+    if (!CanStartWrite(tables, job)) return AfterNoWrite(tables, job);
     const PieceId id = ColdestDirty(tables, job);
-    if (id == kNoPiece) return false;
-    if (which == Which::kUnfinished && tables.tensors[tables.pieces[id].tensor].has(kVisible)) return false;
-    if (ahead && !MayWriteAhead(tables, job)) return true;
-    if (!StartWrite(tables, id, purpose)) return false;
-    if (ahead) tables.jobs.LeaveBudget(job);
+    if (id == kNoPiece) break;
+    const Piece& piece = tables.pieces[id];
+    const Tensor& tensor = tables.tensors[piece.tensor];
+    if (which == Which::kUnfinished && tensor.has(kVisible)) break;
+    const uint64_t bytes = PagesFor(tensor.piece_length(piece.number)) * kPageSize;
+    if (ahead && !MayWriteAhead(tables, job, bytes)) return AheadWrites::kHeldBack;
+    if (!StartWrite(tables, id, purpose)) return AfterNoWrite(tables, job);
+    if (ahead) tables.jobs.SpendTurn(job, bytes);
     tables.turn.NoteProgress();
   }
-  return false;
+  return AheadWrites::kNoneLeft;
 }
 
 // Prefetched pieces that were not used in time are not kept any longer.
@@ -177,9 +195,9 @@ uint64_t WriteBehindStart(const JobState& job, uint64_t reachable, uint64_t star
   return start - std::min(start / 2, beyond);
 }
 
-// True: it waits for the budget of writes.
-bool WriteBehind(Tables& tables, JobState& job, uint64_t reachable) {
-  if (job.frees.any()) return false;  // The coldest may be what is about to be freed: not worth a write.
+AheadWrites WriteBehind(Tables& tables, JobState& job, uint64_t reachable) {
+  // The coldest may be what is about to be freed: not worth a write.
+  if (job.frees.any()) return AheadWrites::kNoneLeft;
   const uint64_t start = Threshold(reachable, tables.options.write_behind_start);
   const uint64_t dirty = job.pages.dirty();
   const uint64_t wanted = dirty - std::min(dirty, WriteBehindStart(job, reachable, start));
@@ -190,14 +208,15 @@ bool WriteBehind(Tables& tables, JobState& job, uint64_t reachable) {
   const uint64_t lacking = job.moves.wanted() ? 0 : tables.waits.shortage_pages(job);
   const uint64_t shortage = lacking - std::min(lacking, coming);
   const bool ahead = tables.ports.extents.HasRoom(2 * kBlockSize);  // The last block is not for that.
-  bool waits = ahead && wanted != 0 && WriteColdest(tables, job, wanted, WriteFor::kBehind);
+  auto writes = AheadWrites::kNoneLeft;
+  if (ahead && wanted != 0) writes = WriteColdest(tables, job, wanted, WriteFor::kBehind);
   if (shortage != 0) (void)WriteColdest(tables, job, std::min(shortage, dirty), PurposeOf(tables, job));
   // Of a tensor larger than fits the first bytes need not wait for the last. Others stay: they may be gone soon.
   // (Manifests keep extents of no tensor: there may be more of them than of what the tensors will take.)
   const uint64_t unsaved = job.pages.logical() - std::min(job.pages.logical(), job.pages.ssd());
-  if (ahead && unsaved > start)
-    waits |= WriteColdest(tables, job, std::min(unsaved - start, dirty), WriteFor::kBehind, Which::kUnfinished);
-  return waits;
+  if (!ahead || unsaved <= start) return writes;
+  const uint64_t first = std::min(unsaved - start, dirty);
+  return std::max(writes, WriteColdest(tables, job, first, WriteFor::kBehind, Which::kUnfinished));
 }
 
 // The turn has no work left for the job: it is looked at again in the next one.
@@ -243,14 +262,13 @@ bool FetchNext(Tables& tables, JobState& job, const PrefetchQueue::Item& item) {
 
 // Nothing that was used can go. A window may come; else dirty pieces must be written, which takes its time: it is begun
 // while what was fetched before is used.
-// True: these writes wait for their budget.
-bool MakeRoomToFetch(Tables& tables, JobState& job, uint64_t pages) {
-  if (job.windows.makes_any() || job.frees.any() || StartForBlocks(tables, job, {.blocks = 1})) return false;
+AheadWrites MakeRoomToFetch(Tables& tables, JobState& job, uint64_t pages) {
+  if (job.windows.makes_any() || job.frees.any() || StartForBlocks(tables, job, {.blocks = 1}))
+    return AheadWrites::kNoneLeft;
   return WriteColdest(tables, job, pages, WriteFor::kAhead);
 }
 
-// True: it waits for the budget of writes.
-bool Fetch(Tables& tables, JobState& job, uint64_t reachable) {
+AheadWrites Fetch(Tables& tables, JobState& job, uint64_t reachable) {
   uint64_t budget = tables.options.prefetch_bytes_max / kPageSize;
   if (budget == 0) budget = std::max<uint64_t>(reachable / 4, kPagesPerBlock);
   budget += tables.devices.stuck_ahead_pages();  // Those need not end for others to begin.
@@ -258,7 +276,7 @@ bool Fetch(Tables& tables, JobState& job, uint64_t reachable) {
          job.transfers.reading_pages(ReadPriority::kPrefetch) < budget) {
     if (!tables.work.TrySpend()) {
       MaintainNextTurn(tables, job);
-      return false;
+      return AheadWrites::kLater;
     }
     const PrefetchQueue::Item& item = job.prefetches.oldest();
     if (!tables.Alive(item.tensor) || item.next_piece == item.end_piece) {
@@ -270,7 +288,7 @@ bool Fetch(Tables& tables, JobState& job, uint64_t reachable) {
     }
     job.prefetches.EndOldestPiece();
   }
-  return false;
+  return AheadWrites::kNoneLeft;
 }
 
 // Its operations that have begun, or are about to, make room.
@@ -339,24 +357,24 @@ bool OwnLeasesHoldRoom(const Tables& tables, const SessionState& session) {
 
 void Maintain(Tables& tables, JobState& job) {
   const uint64_t reachable = ReachablePages(tables, job);
-  bool waits = WriteBehind(tables, job, reachable);
+  AheadWrites writes = WriteBehind(tables, job, reachable);
   EvictAhead(tables, job);
-  waits |= Fetch(tables, job, reachable);
-  if (!waits) tables.jobs.LeaveBudget(job);
+  writes = std::max(writes, Fetch(tables, job, reachable));
+  if (writes == AheadWrites::kNoneLeft) tables.jobs.LeaveBudget(job);
+  if (writes == AheadWrites::kLater) tables.jobs.KeepBudgetPlace(job);
   GrowAhead(tables, job);
   NoteUnbacked(tables, job);
 }
 
 void CallForBudget(Tables& tables) {
   (void)tables.write_budget.TakeDue(tables.turn.now());
-  JobState* const next = tables.jobs.first_for_budget();
-  if (next == nullptr || tables.write_budget.NextLook()) return;
-  if (tables.write_budget.TakesAhead(tables.turn.now())) tables.jobs.NeedMaintenance(*next);
+  if (!tables.jobs.first_for_budget_waits() || tables.write_budget.NextLook()) return;
+  if (tables.write_budget.TakesAhead(tables.turn.now())) tables.jobs.NeedMaintenance(*tables.jobs.first_for_budget());
 }
 
 std::optional<base::TimePoint> NextCallForBudget(const Tables& tables) {
   if (const auto at = tables.write_budget.NextLook()) return at;
-  if (tables.jobs.first_for_budget() == nullptr) return std::nullopt;
+  if (!tables.jobs.first_for_budget_waits()) return std::nullopt;
   return tables.turn.now();
 }
 

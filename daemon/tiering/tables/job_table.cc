@@ -98,8 +98,14 @@ void JobTable::TakePortWanted(std::vector<JobState*>* jobs) {
   port_rivals_ = static_cast<uint32_t>(jobs->size());
 }
 
+void JobTable::WantBudget(const JobState& job) {
+  Queued& queued = queued_[Value(job.index)];
+  queued.retries_by_itself = false;
+  if (!std::exchange(queued.budget, true)) budget_turns_.Join(job.index);
+}
+
 void JobTable::LeaveBudget(const JobState& job) {
-  if (std::exchange(queued_[Value(job.index)].budget, false)) std::erase(budget_wanted_, &job);
+  if (std::exchange(queued_[Value(job.index)].budget, false)) budget_turns_.Leave(job.index);
 }
 
 void JobTable::AddDirty(JobState& job, uint64_t pages) {
@@ -179,9 +185,10 @@ void JobTable::CheckInvariants() const {
                "job {} is in a queue it does not know of", job.key);
     TIER_CHECK(is.freeing == queued(freeing_, job) && (is.freeing || !job.frees.any_frees()),
                "job {} has frees and is not in the queue for them", job.key);
-    TIER_CHECK(is.budget == queued(budget_wanted_, job) && !(is.budget && job.record.closing),
+    TIER_CHECK(is.budget == budget_turns_.Has(job.index) && !(is.budget && job.record.closing),
                "job {} waits for the budget of writes, and is closed or does not know of it", job.key);
   });
+  budget_turns_.CheckInvariants();
 }
 
 }  // namespace tier::tiering

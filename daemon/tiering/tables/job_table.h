@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "daemon/tiering/api/options.h"
+#include "daemon/tiering/tables/budget_turns.h"
 #include "daemon/tiering/tables/job_state.h"
 #include "daemon/tiering/tables/slab.h"
 
@@ -56,11 +57,29 @@ class JobTable {
   void TakePortWanted(std::vector<JobState*>* jobs);
   // Jobs that wanted the port when transfers last ended: each has its part of its writes.
   uint32_t port_rivals() const { return port_rivals_; }
-  // Jobs whose writes ahead of need wait for the budget of writes, in the order of their turns: each stands there whose
-  // last look found that it must wait.
-  void WantBudget(JobState& job) { AddTo(&budget_wanted_, &Queued::budget, job); }
+  // Jobs whose writes ahead of need wait for the budget of writes, each for its turn (budget_turns.h): each stands in
+  // that queue whose last look found that it must wait.
+  void WantBudget(const JobState& job);
+  // It could not write at its last look, and is looked at again without a call (RetriesByItself). If it stands in the
+  // queue it keeps its place there.
+  void KeepBudgetPlace(const JobState& job) { queued_[Value(job.index)].retries_by_itself = true; }
   void LeaveBudget(const JobState& job);
-  JobState* first_for_budget() const { return budget_wanted_.empty() ? nullptr : budget_wanted_.front(); }
+  JobState* first_for_budget() const { return budget_turns_.empty() ? nullptr : &At(budget_turns_.first()); }
+  // It is to be called when the budget has room: nothing else makes it look.
+  bool first_for_budget_waits() const {
+    return !budget_turns_.empty() && !queued_[Value(budget_turns_.first())].retries_by_itself;
+  }
+  // Whether its turn has so many bytes left; else it is over. REQUIRES: it is the first.
+  bool TurnAllows(const JobState& job, uint64_t bytes) { return budget_turns_.Allows(job.index, bytes); }
+  // It has begun such a write. Where no job waits there are no turns.
+  void SpendTurn(const JobState& job, uint64_t bytes) {
+    if (budget_turns_.first() == job.index) budget_turns_.Spend(job.index, bytes);
+  }
+  // It found the port full, or something else that is over in the next turn, and is looked at again then.
+  bool RetriesByItself(const JobState& job, base::TimePoint now) const {
+    const Queued& queued = queued_[Value(job.index)];
+    return queued.port || (queued.write_retry && queued.write_retry_at <= now);
+  }
   // Its writes are tried again at that time, and not before.
   void RetryWritesAt(JobState& job, base::TimePoint at);
   void RetryWritesNow(base::TimePoint now);  // Of every job.
@@ -86,10 +105,11 @@ class JobTable {
   using Queue = std::vector<JobState*>;
   // In which queues a job stands.
   struct Queued {
-    bool maintenance = false;  // Something changed that write-behind, eviction or growth may follow.
-    bool port = false;         // Found the transfer port full: it looks again when transfers end.
-    bool budget = false;       // Its writes ahead of need wait for the budget of writes.
-    bool freeing = false;      // Has frees that a turn did not reach.
+    bool maintenance = false;        // Something changed that write-behind, eviction or growth may follow.
+    bool port = false;               // Found the transfer port full: it looks again when transfers end.
+    bool budget = false;             // Its writes ahead of need wait for the budget of writes …
+    bool retries_by_itself = false;  // … and it is looked at again without a call (KeepBudgetPlace).
+    bool freeing = false;            // Has frees that a turn did not reach.
     bool write_retry = false;
     base::TimePoint write_retry_at;  // Of the last retry.
   };
@@ -113,7 +133,7 @@ class JobTable {
   std::vector<Queued> queued_;  // By index.
   Queue maintenance_;
   Queue port_wanted_;
-  Queue budget_wanted_;
+  BudgetTurns budget_turns_;
   Queue freeing_;
   std::set<std::pair<base::TimePoint, uint64_t>> write_retries_;  // Time, job.
 };

@@ -3,7 +3,7 @@
 // empty no write ahead of need begins, neither write-behind nor one that makes room for a prefetch. Three kinds of
 // writes always begin: those that a request waits for, those that empty windows which another job or the host is owed,
 // and what is moved off a device. These may take the bucket below zero, and writes ahead of need wait until that is
-// paid back, at most kDebtTime long. Jobs that wait have a turn each (JobTable::WantBudget).
+// paid back, at most kDebtTime long. Jobs that wait have turns of as many bytes each (budget_turns.h).
 //
 // Pure: time is passed in. Engine thread only. Invariant: -debt_max <= left() <= burst().
 #pragma once

@@ -1,4 +1,4 @@
-// Random writes against what a budget of bytes promises.
+// Random writes against what a budget of bytes, and turns among those that wait for it, promise.
 #include "daemon/tiering/tables/write_budget.h"
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include "daemon/tiering/tables/budget_turns.h"
 #include "tests/support/tiering/world.h"
 
 namespace tier::tiering {
@@ -112,6 +113,52 @@ TEST(WriteBudgetProperty, TheSameTimeInManyStepsBringsTheSame) {
     }
     one.Note(0, now);
     RC_ASSERT(one.left() == many.left());
+  });
+  EXPECT_TRUE(holds) << "RapidCheck printed the seed: replay with RC_PARAMS=\"reproduce=…\"";
+}
+
+// Of a job that waits: its writes are this large at most, and the next one is known before its turn comes.
+struct Writer {
+  uint64_t largest = 0;
+  uint64_t next = 0;
+  uint64_t written = 0;
+};
+
+TEST(BudgetTurnsProperty, JobsThatAlwaysWaitWriteTheSameWhateverTheirWritesAre) {
+  const bool holds = rc::check("turns", [] {
+    BudgetTurns turns;
+    const auto count = *rc::gen::inRange<uint32_t>(2, 6);
+    std::vector<Writer> writers(count + 1);  // The last one comes and goes.
+    const auto draw = [](uint64_t largest) { return kPageSize * *rc::gen::inRange<uint64_t>(1, largest + 1); };
+    for (uint32_t i = 0; i <= count; ++i) {
+      writers[i].largest = *rc::gen::element<uint64_t>(1, 16, kPagesPerBlock / 2 + 1, kPagesPerBlock);
+      writers[i].next = draw(writers[i].largest);
+      turns.Join(JobIndex{i});
+    }
+    const JobIndex guest{count};
+    const auto steps = *rc::gen::inRange(1, 400);
+    for (int i = 0; i < steps; ++i) {
+      if (*rc::gen::weightedElement<bool>({{9, false}, {1, true}})) {
+        if (turns.Has(guest)) {
+          turns.Leave(guest);
+        } else {
+          turns.Join(guest);
+        }
+      }
+      const JobIndex first = turns.first();
+      Writer& writer = writers[Value(first)];
+      if (turns.Allows(first, writer.next)) {
+        turns.Spend(first, writer.next);
+        writer.written += writer.next;
+        writer.next = draw(writer.largest);
+      } else {
+        RC_ASSERT(turns.first() != first);
+      }
+      turns.CheckInvariants();
+      const auto [least, most] = std::minmax_element(writers.begin(), writers.begin() + count,
+                                                     [](auto& a, auto& b) { return a.written < b.written; });
+      RC_ASSERT(most->written - least->written < 2 * BudgetTurns::kTurnBytes);
+    }
   });
   EXPECT_TRUE(holds) << "RapidCheck printed the seed: replay with RC_PARAMS=\"reproduce=…\"";
 }

@@ -1,6 +1,8 @@
 // A budget of bytes for the SSD devices: write-behind waits for it, and nothing that somebody is owed now does.
 #include "daemon/tiering/tables/write_budget.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "tests/support/tiering/world.h"
@@ -104,8 +106,10 @@ TEST(WriteBudget, MayBeginAndEndAtAnyTime) {
 // The smallest one: 128 MiB at once, and then nearly nothing.
 class TightBudget : public ::testing::Test {
  protected:
-  explicit TightBudget(uint64_t arena = kArena, uint64_t window = kArena)
-      : world_({.windows = {.window_size = window, .arena_max_bytes = arena}, .engine = WithBudget()}) {
+  explicit TightBudget(uint64_t arena = kArena, uint64_t window = kArena, uint32_t inflight_max = 1024)
+      : world_({.windows = {.window_size = window, .arena_max_bytes = arena},
+                .transfers = {.inflight_max = inflight_max},
+                .engine = WithBudget()}) {
     for (uint64_t written = 0; written <= WriteBudget::kBurstMin; written += kPiece) {
       world_.PutOnSsd(session_, kSpent, kPiece, written);
       world_.Free(session_, kSpent);
@@ -114,6 +118,7 @@ class TightBudget : public ::testing::Test {
   storage::LatencyFigures Writes(storage::Purpose purpose) {
     return world_.engine->Snapshot().devices.at(0).latency.Of(storage::Direction::kWrite, purpose);
   }
+  uint64_t Ahead() { return Writes(storage::Purpose::kAhead).count(); }
   WriteBudgetFigures Budget() { return world_.engine->Snapshot().write_budget; }
   static EngineOptions WithBudget() {
     EngineOptions options;
@@ -124,7 +129,8 @@ class TightBudget : public ::testing::Test {
   static constexpr uint64_t kSpent = 1000;
   World world_;
   // No job holds more, also where another one leaves room: what is dirty stays as large a part of it.
-  const SessionId session_ = world_.Open({.limit_bytes = kArena});
+  const JobId job_ = world_.OpenJob({.limit_bytes = kArena});
+  const SessionId session_ = world_.OpenSession(job_);
 };
 
 TEST_F(TightBudget, HoldsWriteBehindBackAndNothingElse) {
@@ -175,17 +181,36 @@ TEST_F(TightBudget, LetsWriteBehindGoOnAsSoonAsItIsTakenAway) {
   EXPECT_FALSE(Budget().slowing);
 }
 
+// Its turn has room for a small piece, and the next one is a large one once there are no turns any more.
+TEST_F(TightBudget, MayBeTakenAwayInTheMiddleOfATurn) {
+  constexpr uint64_t kSmall = 16 * kPageSize;
+  world_.PutOnSsd(session_, 50, kPiece / 2);
+  world_.PutEach(session_, 101, 132, kSmall);
+  world_.PutEach(session_, 1, 5, kPiece);
+  for (int step = 0; step < 10 && Ahead() == 0; ++step) {
+    world_.Advance(hours(24));
+    world_.Turns(100);
+  }
+  ASSERT_GT(Ahead(), 0u);
+  ASSERT_LT(Ahead(), 32u) << "a part of a turn";
+  for (uint64_t tensor = 101; tensor <= 132; ++tensor) world_.Send(session_, proto::Op::kFree, {{tensor, 0, 0, 0}});
+  world_.engine->SetOptions({});
+  world_.Turns(100);
+  world_.PutEach(session_, 6, 7, kPiece);
+  world_.Turns(100);
+  EXPECT_EQ(world_.CheckEach(session_, 1, 7), Code::kOk);
+}
+
 // Two jobs, each with two blocks to write ahead of need; the budget has one a day, and owes one.
 class TwoJobs : public TightBudget {
  protected:
-  TwoJobs() : TightBudget(2 * kArena, kArena / 2) {
-    for (const SessionId session : {session_, other_}) {
-      for (uint64_t tensor = 1; tensor <= 6; ++tensor) world_.Put(session, tensor, kPiece, tensor);
-    }
+  explicit TwoJobs(uint64_t other_piece = kPiece, uint32_t inflight_max = 1024)
+      : TightBudget(2 * kArena, kArena / 2, inflight_max) {
+    world_.PutEach(session_, 1, 6, kPiece);
+    world_.PutEach(other_, 1, 6 * kPiece / other_piece, other_piece);
     world_.Turns(20);
     written_ = Written();
   }
-  uint64_t Ahead() { return Writes(storage::Purpose::kAhead).count(); }
   uint64_t Written() { return world_.Job(other_job_).swap_out_bytes; }
 
   const JobId other_job_ = world_.OpenJob({.limit_bytes = kArena});
@@ -217,6 +242,59 @@ TEST_F(TwoJobs, TheFirstThatLeavesKeepsTheOtherFromNothing) {
 }
 
 // It would get what it is promised hours later.
+class JobsOfUnlikePieces : public TwoJobs {
+ protected:
+  JobsOfUnlikePieces() : TwoJobs(16 * kPageSize) {}
+};
+
+// It has one large write for 32 small ones, not for one.
+TEST_F(JobsOfUnlikePieces, GetAsManyBytes) {
+  const uint64_t before = world_.Job(job_).swap_out_bytes;
+  const auto large = [&] { return world_.Job(job_).swap_out_bytes - before; };
+  const auto small = [&] { return Written() - written_; };
+  ASSERT_EQ(Ahead(), 0u);
+  for (int step = 0; step < 30 && large() + small() < 4 * kPiece; ++step) {
+    world_.Advance(hours(7));
+    world_.Turns(100);
+    ASSERT_LE(std::max(large(), small()) - std::min(large(), small()), kPiece) << "after " << 7 * (step + 1) << " h";
+  }
+  EXPECT_EQ(large(), 2 * kPiece);
+  EXPECT_EQ(small(), 2 * kPiece);
+}
+
+class JobsAtASmallPort : public TwoJobs {
+ protected:
+  JobsAtASmallPort() : TwoJobs(kPiece, 1) {}
+};
+
+// A read of the other job has the port when the budget has room, and the other one asked for the port before.
+TEST_F(JobsAtASmallPort, TheFirstKeepsItsTurnWhileThePortIsFull) {
+  world_.PutOnSsd(other_, 50, kPageSize);
+  world_.Advance(hours(24));
+  world_.Turns(20);
+  ASSERT_EQ(Ahead(), 0u);
+  const auto room_at = world_.engine->NextDeadline();
+  ASSERT_TRUE(room_at && *room_at > world_.now + seconds(2));
+  world_.Advance(*room_at - world_.now - seconds(1));
+  const uint64_t first = world_.Job(job_).swap_out_bytes;
+  const uint64_t other = Written();
+  world_.transfers.Hold();
+  world_.Send(other_, proto::Op::kAcquire, {{50, 0, 0, 0}});
+  world_.Turns(5);
+  ASSERT_EQ(world_.transfers.inflight(), 1u);
+  world_.Put(other_, 60, kPageSize);  // Its job is looked at, and finds the port full.
+  world_.Advance(seconds(2));
+  world_.Turns(20);
+  ASSERT_EQ(Ahead(), 0u);
+  EXPECT_FALSE(Budget().slowing) << "the budget has room";
+  const auto next = world_.engine->NextDeadline();
+  EXPECT_TRUE(!next || *next > world_.now) << "there is nothing to do until the port has room";
+  world_.transfers.Release();
+  world_.Turns(20);
+  EXPECT_EQ(world_.Job(job_).swap_out_bytes - first, kPiece);
+  EXPECT_EQ(Written(), other);
+}
+
 TEST(WriteBudgetOfAnEngine, WhatEmptiesWindowsForAnotherJobDoesNotWait) {
   EngineOptions options;
   options.write_budget_per_day = kPiece;
