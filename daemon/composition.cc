@@ -73,8 +73,8 @@ Result<std::unique_ptr<Daemon>> Daemon::Start(const config::Config& config, cons
 }
 
 // Another user's process cannot be killed without the right; a private daemon serves its own user.
-Status Daemon::CheckRights() const {
-  if (!config_.jobs.kills_keepers() || config_.daemon.is_private || session::MayEndOthers()) return {};
+Status Daemon::CheckRights(const config::Config& config) const {
+  if (!config.jobs.kills_keepers() || config.daemon.is_private || session::MayEndOthers()) return {};
   return Fail(
       Code::kDenied,
       "jobs.on_unreturned is \"kill\", and this process may not end those of other users: it needs CAP_KILL; under "
@@ -83,7 +83,7 @@ Status Daemon::CheckRights() const {
 }
 
 Status Daemon::Compose() {
-  if (auto rights = CheckRights(); !rights) return rights;
+  if (auto rights = CheckRights(config_); !rights) return rights;
   const bool only_owner = config_.daemon.is_private || ::geteuid() != 0;
   auto lock = session::InstanceLock::Take(paths_.socket_directory, only_owner);
   if (!lock) return std::unexpected(std::move(lock.error()));
@@ -167,7 +167,6 @@ session::DaemonFacts Daemon::Facts() {
   facts.io_mode = IoModeName(ssd);
   facts.ssd_mode = SsdModeName(ssd.ssd_mode());
   facts.ssd_mode_reason = ssd.ssd_mode_reason();
-  facts.spin_mode = session::SpinModeName(engine_->spin().mode());
   facts.is_private = config_.daemon.is_private;
   facts.socket_directory = paths_.socket_directory;
   facts.data_directory = paths_.persistent ? paths_.data_directory : std::string();
@@ -187,6 +186,7 @@ session::DaemonFacts Daemon::Facts() {
   facts.shortage = [this] { return engine_->Shortage(); };
   facts.smart = [this](const std::string& path) { return smart_.Of(path, std::time(nullptr)); };
   facts.drive_writes_per_day = [this](uint16_t device) { return engine_->DriveWritesPerDay(device); };
+  facts.spin_mode = [this] { return live_config_->running().engine.spin; };
   facts.spin_pauses = [this] { return engine_->loop().spin_pauses(); };
   facts.memory_mode = [this] { return MemoryMode(); };
   facts.memory_mode_reason = [this] { return engine_->ssd().unpinned_reason(); };
@@ -197,7 +197,8 @@ session::DaemonFacts Daemon::Facts() {
 std::string Daemon::MemoryMode() const { return engine_->ssd().pinned() ? "pinned" : "unpinned"; }
 
 ConfigHooks Daemon::MakeConfigHooks() {
-  return {.apply = [this](const config::Config& next,
+  return {.check = [this](const config::Config& next) { return CheckRights(next); },
+          .apply = [this](const config::Config& next,
                           std::function<void()> done) { changes_->Apply(next, std::move(done)); },
           .tell =
               [this](const char* kind, const std::string& message, const std::string& for_others) {
@@ -357,9 +358,8 @@ std::string Daemon::StatusText() const {
   return fmt::format("serving at {}/tierd.sock; arena up to {} in windows of {} to {}; {}, memory {}, spin {}; {}{}{}",
                      paths_.socket_directory, base::FormatBytes(arena.arena_limit_bytes()),
                      base::FormatBytes(sizes.least), base::FormatBytes(sizes.most), IoModeName(engine_->ssd()),
-                     MemoryMode(), session::SpinModeName(engine_->spin().mode()),
-                     metrics.empty() ? "no metrics" : "metrics at " + metrics, ssd_status.empty() ? "" : "; ",
-                     ssd_status);
+                     MemoryMode(), config_.engine.spin, metrics.empty() ? "no metrics" : "metrics at " + metrics,
+                     ssd_status.empty() ? "" : "; ", ssd_status);
 }
 
 void Daemon::Tick() {

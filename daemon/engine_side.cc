@@ -161,8 +161,7 @@ tiering::QuotaLimit JobsOfOneUser(const config::JobsConfig& jobs) {
   return limit;
 }
 
-EngineSide::EngineSide(const config::Config& config, EngineThreads threads)
-    : threads_(std::move(threads)), spin_(SpinModeOf(config.engine.spin), session::AllowedCpus()) {}
+EngineSide::EngineSide(EngineThreads threads) : threads_(std::move(threads)) {}
 
 EngineSide::~EngineSide() { Stop(); }
 
@@ -171,7 +170,7 @@ Result<std::unique_ptr<EngineSide>> EngineSide::Make(const config::Config& confi
   base::InstallFaultGuard();
   EngineThreads threads;
   if (auto ok = StartThreads(config, &threads); !ok) return std::unexpected(std::move(ok.error()));
-  std::unique_ptr<EngineSide> side(new EngineSide(config, std::move(threads)));
+  std::unique_ptr<EngineSide> side(new EngineSide(std::move(threads)));
   if (auto ok = side->OpenMemory(config); !ok) return std::unexpected(std::move(ok.error()));
   if (auto ok = side->OpenStorage(config, paths, incarnation); !ok) return std::unexpected(std::move(ok.error()));
   if (auto ok = side->MakeQuotas(config, paths); !ok) return std::unexpected(std::move(ok.error()));
@@ -329,15 +328,16 @@ Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& p
                                             .only_uid = only_uid};
   registry_ = std::make_unique<session::JobRegistry>(jobs, tokens_);
   jobs_ = std::make_unique<session::JobService>(*engine_, *registry_, events_, quotas_.get(), owners_.get());
-  loop_ = std::make_unique<session::EngineLoop>(session::EngineLoopParts{.engine = *engine_,
-                                                                         .sessions = *sessions_,
-                                                                         .jobs = *jobs_,
-                                                                         .mailbox = mailbox_,
-                                                                         .page = *page_,
-                                                                         .poller = poller_,
-                                                                         .clock = clock_,
-                                                                         .rest = &rest_},
-                                                spin_);
+  loop_ = std::make_unique<session::EngineLoop>(
+      session::EngineLoopParts{.engine = *engine_,
+                               .sessions = *sessions_,
+                               .jobs = *jobs_,
+                               .mailbox = mailbox_,
+                               .page = *page_,
+                               .poller = poller_,
+                               .clock = clock_,
+                                .rest = &rest_},
+      session::SpinPolicy(SpinModeOf(config.engine.spin), session::AllowedCpus()));
   return loop_->AddWakeup(ssd_->completion_fd(), [this] { ssd_->ClearWakeup(); });
 }
 
@@ -345,6 +345,7 @@ void EngineSide::TakeOver(const config::Config& config) {
   tiering::EngineOptions options = EngineOptionsOf(config);
   options.write_budget_per_day = WriteBudgetPerDay(config);
   engine_->SetOptions(options);
+  loop_->SetSpin(SpinModeOf(config.engine.spin));
   sessions_->SetTerms(static_cast<uint32_t>(config.jobs.max_sessions), RequestTimeoutMs(config.engine));
 }
 

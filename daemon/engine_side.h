@@ -103,13 +103,12 @@ class EngineSide {
   session::EventLog& events() { return events_; }
   tiering::EnginePort& engine() { return *engine_; }
   session::EnginePageOwner& page() { return *page_; }
-  session::SpinPolicy spin() const { return spin_; }
   const session::EngineLoop& loop() const { return *loop_; }
   memory::Arena& arena() { return *arena_; }
   storage::SsdTier& ssd() { return *ssd_; }
 
  private:
-  EngineSide(const config::Config& config, EngineThreads threads);
+  explicit EngineSide(EngineThreads threads);
   Status OpenMemory(const config::Config& config);
   Status OpenStorage(const config::Config& config, const DaemonPaths& paths, const Incarnation& incarnation);
   Result<tiering::MoveMemory> MakeMoveMemory();
@@ -125,7 +124,6 @@ class EngineSide {
   base::Mailbox mailbox_;
   session::EngineRest rest_;
   EngineThreads threads_;
-  session::SpinPolicy spin_;
   std::unique_ptr<memory::Arena> arena_;
   std::unique_ptr<memory::PageCopier> copier_;
   std::unique_ptr<std::byte, FreeMemory> move_memory_;  // Untouched before a device is drained; never pinned.

@@ -72,7 +72,11 @@ void LiveConfig::Reload() {
     return;
   }
   const config::Config before = running();
-  const auto read = source_.read();
+  auto read = source_.read();
+  if (read) {
+    if (Status may = hooks_.check(config::WithRunTimeOptions(before, *read)); !may)
+      read = std::unexpected(std::move(may.error()));
+  }
   if (!read) {
     const std::string why = read.error().message + "; all settings stay as they are";
     spdlog::error("reload: {}", why);
@@ -122,6 +126,7 @@ void LiveConfig::Change(const session::SettingChange& change, const Done& done) 
   const config::Config before = running();
   const auto next = WithOption(before, change, source_.file);
   if (!next) return done(std::unexpected(next.error()));
+  if (const Status may = hooks_.check(*next); !may) return done(may);
   const config::Option& option = *config::FindOption(change.name);
   Commit(*next);
   {

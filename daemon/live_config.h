@@ -2,8 +2,8 @@
 // of those options that change at run time: by a reload (SIGHUP), or one by one (tierctl config set) until the next
 // reload.
 //
-// The idea: an option changes at run time only where no part of the daemon may refuse it. So a file is taken over as a
-// whole, or, where it is wrong, not at all.
+// The idea: an option changes at run time only where no part of the daemon may refuse it, or `check` says so before any
+// of them is asked. So a file is taken over as a whole, or, where it is wrong, not at all.
 //
 // Changes are made on the main thread; Set and List may be called from any other thread. Invariant: running() differs
 // from the configuration at the start only in options of Change::kAtRunTime, and in quotas.
@@ -28,6 +28,8 @@ struct ConfigSource {
 };
 
 struct ConfigHooks {
+  // Why this process cannot do what it says, though it is well-formed: a right is missing. Main thread.
+  std::function<Status(const config::Config& next)> check;
   // Main thread. `done` is called once all parts of the daemon have it, on any thread.
   std::function<void(const config::Config& next, std::function<void()> done)> apply;
   // An event of the daemon. The file is the administrators': `message` is for them, `for_others` for all others.
@@ -52,8 +54,8 @@ class LiveConfig {
 
   config::Config running() const TIER_EXCLUDES(mutex_);
   session::SettingsReport List(bool with_file) const TIER_EXCLUDES(mutex_);
-  // INVALID: no such option, one that waits for a restart, or no such value. DISCONNECTED: the daemon stops. TIMEOUT:
-  // the main thread or the engine did not answer.
+  // INVALID: no such option, one that waits for a restart, or no such value. DENIED: the daemon lacks a right for it.
+  // DISCONNECTED: it stops. TIMEOUT: the main thread or the engine did not answer.
   Status Set(const session::SettingChange& change) TIER_EXCLUDES(mutex_);
 
  private:

@@ -97,7 +97,7 @@ constexpr auto kOptions = std::to_array<Option>({
      "Empty: it is not read."},
     {"ssd.any_file_system", Kind::kBool, Change::kAtRestart, TIER_FIELD(ssd.any_file_system), "false",
      "Take files on tmpfs, overlay and network file systems too, where direct I/O is slow or a pretence. For tests."},
-    {"engine.spin", Kind::kChoice, Change::kAtRestart, TIER_FIELD(engine.spin), "\"auto\"",
+    {"engine.spin", Kind::kChoice, Change::kAtRunTime, TIER_FIELD(engine.spin), "\"auto\"",
      "How the engine waits: auto looks for work for 20 us before it sleeps (not at all on fewer than 4 CPUs),\n"
      "always keeps looking for as long as nothing else wants its core, never sleeps at once.",
      0, UINT64_MAX, "auto|always|never"},
@@ -143,11 +143,12 @@ constexpr auto kOptions = std::to_array<Option>({
      "an unnamed job whose last session that was ends with its tensors. Empty windows that a process is asked for and\n"
      "does not return for so long are taken without its answer: it loses nothing.",
      kSecond, 24 * kHour},
-    {"jobs.on_unreturned", Kind::kChoice, Change::kAtRestart, TIER_FIELD(jobs.on_unreturned), "\"charge\"",
+    {"jobs.on_unreturned", Kind::kChoice, Change::kAtRunTime, TIER_FIELD(jobs.on_unreturned), "\"charge\"",
      "What becomes of a process that keeps windows which were taken from it. charge: they count as held by its\n"
      "job until it unmaps them or ends. kill: the same, and after another jobs.reclaim_deadline it is killed,\n"
      "because it may have pinned that memory, and nothing else brings it back. That needs CAP_KILL\n"
-     "(tierd.service.d/kill.conf).",
+     "(tierd.service.d/kill.conf), and is refused without it. Set while tierd runs, it leaves out processes whose\n"
+     "sessions had ended before.",
      0, UINT64_MAX, "charge|kill"},
     {"jobs.idle_after", Kind::kDuration, Change::kAtRunTime, TIER_FIELD(jobs.idle_after), "\"60s\"",
      "A job without a session, or without requests and leases for so long, is idle: what it holds in RAM and SSD\n"

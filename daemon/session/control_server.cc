@@ -310,7 +310,7 @@ void ControlServer::AddOtherParts(DaemonDescription* description) const {
   const base::Duration uptime = parts_.clock.Now() - started_;
   description->uptime_seconds = std::chrono::duration<double>(uptime).count();
   description->io_mode = facts_.io_mode;
-  description->spin_mode = facts_.spin_mode;
+  if (facts_.spin_mode) description->spin_mode = facts_.spin_mode();
   if (facts_.spin_pauses) description->spin_pauses = facts_.spin_pauses();
   description->draining = draining();
   description->is_private = facts_.is_private;

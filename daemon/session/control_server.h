@@ -50,7 +50,6 @@ struct DaemonFacts {
   std::string io_mode;
   std::string ssd_mode;
   std::string ssd_mode_reason;
-  std::string spin_mode;
   bool is_private = false;
   std::string socket_directory;
   std::string data_directory;
@@ -64,8 +63,9 @@ struct DaemonFacts {
   std::function<HostShortage()> shortage;
   std::function<double(uint16_t device)> drive_writes_per_day;
   std::function<std::optional<DeviceSmart>(const std::string& path)> smart;  // Any thread.
-  std::function<uint64_t()> spin_pauses;                                     // Any thread, as the next.
-  std::function<std::string()> metrics_address;                              // A reload may move it.
+  std::function<std::string()> spin_mode;                                    // Any thread, as the next ones.
+  std::function<uint64_t()> spin_pauses;
+  std::function<std::string()> metrics_address;  // A reload may move it.
 };
 
 struct ControlServerParts {

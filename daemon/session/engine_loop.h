@@ -70,6 +70,8 @@ class EngineLoop {
   // Passes made: a watchdog sees by it that the thread lives.
   uint64_t passes() const { return passes_.load(std::memory_order_relaxed); }
   uint64_t sleeps() const { return sleeps_.load(std::memory_order_relaxed); }
+  // From this pass on. On the loop's thread.
+  void SetSpin(SpinMode mode) { spin_.SetMode(mode); }
   // Spins that ended because another thread had the processor.
   uint64_t spin_pauses() const { return spin_pauses_.load(std::memory_order_relaxed); }
 

@@ -88,6 +88,8 @@ class Listener final : public SessionNotices, private ConnectionOwner {
     options_.attaches_per_uid_per_second = attaches_per_uid_per_second;
     attach_rate_.SetRate(attaches_per_uid_per_second);
   }
+  // From now on. What is known of processes that have left stays.
+  void SetEndsProcesses(bool ends_processes) { options_.ends_processes = ends_processes; }
   // Each client that connects here is `owner`. Once no more clients are taken it ends the socket.
   // REQUIRES: IsOwnerUid(owner).
   void StartFor(uint32_t owner, proto::FileDescriptor listening) { entrances_.StartFor(owner, std::move(listening)); }

@@ -29,8 +29,9 @@ inline constexpr base::Duration kSpinPauseMax = std::chrono::seconds(1);
 class SpinPolicy {
  public:
   // `cpus`: those this process may run on (AllowedCpus).
-  SpinPolicy(SpinMode mode, unsigned cpus)
-      : mode_(mode), auto_spins_(mode == SpinMode::kAuto && cpus >= kSpinCpusMin) {}
+  SpinPolicy(SpinMode mode, unsigned cpus) : mode_(mode), many_cpus_(cpus >= kSpinCpusMin) {}
+  // From now on.
+  void SetMode(SpinMode mode) { mode_ = mode; }
 
   // A pass heard a message, or did something else that may have taken long.
   void OnMessage(base::TimePoint now) { last_message_ = now; }
@@ -39,8 +40,8 @@ class SpinPolicy {
   // After a pass without work: whether to look again at once, instead of sleeping.
   bool ShouldSpin(base::TimePoint now) {
     if (spinning_ && now - last_look_ >= kProcessorLost) Pause(now);
-    spinning_ =
-        now >= pause_end_ && (mode_ == SpinMode::kAlways || (auto_spins_ && now - last_message_ < kSpinDuration));
+    const bool auto_spins = mode_ == SpinMode::kAuto && many_cpus_ && now - last_message_ < kSpinDuration;
+    spinning_ = now >= pause_end_ && (mode_ == SpinMode::kAlways || auto_spins);
     last_look_ = now;
     return spinning_;
   }
@@ -55,8 +56,8 @@ class SpinPolicy {
     ++pauses_;
   }
 
-  const SpinMode mode_;
-  const bool auto_spins_;
+  SpinMode mode_;
+  const bool many_cpus_;
   base::TimePoint last_message_{base::Duration::min() / 2};
   bool spinning_ = false;  // Since the last look.
   base::TimePoint last_look_;

@@ -20,7 +20,8 @@ import tierd
 # Of every option of these sections that changes at run time two values, which refuse nothing that the load asks for.
 LEFT: dict[str, dict[str, Any]] = {
     "engine": {
-        "deadline": "50s", "write_behind": "10%", "evict": "50%", "prefetch_maximum": "4MiB", "drain_timeout": "9s",
+        "spin": "never", "deadline": "50s", "write_behind": "10%", "evict": "50%", "prefetch_maximum": "4MiB",
+        "drain_timeout": "9s",
     },
     "jobs": {
         "max_sessions": 8, "max_jobs_per_uid": 8, "max_attaches_per_second": 10, "max_tensors": 100, "max_leases": 50,
@@ -30,7 +31,10 @@ LEFT: dict[str, dict[str, Any]] = {
     "log": {"level": "debug", "format": "journal"},
 }  # fmt: skip
 RIGHT: dict[str, dict[str, Any]] = {
-    "engine": {"deadline": "40s", "write_behind": "80%", "evict": "95%", "prefetch_maximum": 0, "drain_timeout": "8s"},
+    "engine": {
+        "spin": "always", "deadline": "40s", "write_behind": "80%", "evict": "95%", "prefetch_maximum": 0,
+        "drain_timeout": "8s",
+    },
     "jobs": {
         "max_sessions": 100, "max_jobs_per_uid": 16, "max_attaches_per_second": 90, "max_tensors": 1000,
         "max_leases": 500, "max_metadata": "1GiB", "max_ssd_per_uid": 0, "reclaim_deadline": "60s", "idle_after": "0s",
@@ -156,7 +160,7 @@ def test_reloads_under_load_end_no_job_and_fail_no_request(node: launcher.Runnin
         for count in range(10):
             changes = LEFT if count % 2 == 0 else RIGHT
             told = reload(node, text_of(base, changes))
-            assert "was read again; changed: engine.deadline" in told and "restart" not in told, told
+            assert "was read again; changed: engine.spin" in told and "restart" not in told, told
             there = options(node)
             for section, keys in changes.items():
                 for key in keys:
@@ -177,7 +181,7 @@ def test_reloads_under_load_end_no_job_and_fail_no_request(node: launcher.Runnin
 def test_every_option_that_changes_at_run_time_is_taken_over_in_a_test_above(node: launcher.Running) -> None:
     """What each then does: options_change_test.cc and engine_options_test.cc for the engine's, and below."""
     changeable = {name for name, option in options(node).items() if option["changes_at_run_time"]}
-    by_itself = {"ssd.drive_writes_per_day"}
+    by_itself = {"ssd.drive_writes_per_day", "jobs.on_unreturned"}  # The latter: test_forced_return.py.
     assert changeable == {f"{section}.{key}" for section, keys in LEFT.items() for key in keys} | by_itself
 
 
@@ -215,11 +219,23 @@ def test_others_than_administrators_are_told_nothing_of_the_file(node: launcher.
 
 def test_what_waits_for_a_restart_is_named(node: launcher.Running) -> None:
     base = (node.directory / "tierd.toml").read_text()
-    told = reload(node, text_of(base, {"engine": {"spin": "never", "deadline": "3s"}}))
-    assert told.endswith("only a restart changes engine.spin"), told
-    diff = tierctl(node, "config", "diff").stdout
-    assert any(line.startswith("engine.spin ") and line.endswith("needs a restart") for line in diff.splitlines()), diff
-    assert options(node)["engine.spin"]["value"] == '"auto"'
+    told = reload(node, text_of(base, {"engine": {"workers": 3, "deadline": "3s"}}))
+    assert told.endswith("only a restart changes engine.workers"), told
+    diff = [line for line in tierctl(node, "config", "diff").stdout.splitlines() if line.startswith("engine.workers ")]
+    assert len(diff) == 1 and diff[0].endswith("needs a restart"), diff
+    assert options(node)["engine.workers"]["value"] == "0"
+
+
+def test_the_engine_waits_as_the_option_says_from_then_on(node: launcher.Running) -> None:
+    def modes() -> dict[str, float]:
+        found = launcher.metrics(node).items()
+        return {name.split('"')[1]: value for name, value in found if name.startswith("tierd_engine_spin_mode{")}
+
+    assert modes() == {"auto": 1, "always": 0, "never": 0}
+    set_option(node, "engine.spin", "always")
+    assert modes() == {"auto": 0, "always": 1, "never": 0}
+    assert "spin" in tierctl(node, "config", "set", "engine.spin", "often").stderr
+    assert modes()["always"] == 1
 
 
 def test_an_option_is_set_until_the_next_reload(node: launcher.Running) -> None:

@@ -198,6 +198,17 @@ def test_a_stopped_process_that_keeps_windows_is_killed_where_the_operator_wants
             assert owed.get("mine") == bytes(6 * MIB)
 
 
+def test_what_becomes_of_who_keeps_windows_changes_while_the_daemon_runs(running: launcher.Running) -> None:
+    with borrowing(running) as borrower:
+        with tierd.connect(job="owed", socket=running.socket, guarantee="14MiB") as owed, stopped(borrower):
+            owed.put("mine", bytes(6 * MIB), timeout=60)
+            launcher.wait_for("windows are kept", lambda: kept(running) > 0, MARGIN_S)
+            done = launcher.run_tierctl(running.directory / "admin.sock", "config", "set", "jobs.on_unreturned", "kill")
+            assert done.returncode == 0, done.stderr
+            assert borrower.wait(2 * DEADLINE_S + MARGIN_S) == -signal.SIGKILL
+            assert forced(running)["process"] == 1
+
+
 def test_a_daemon_without_the_right_to_kill_does_not_start(tmp_path: pathlib.Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root: becomes another user")

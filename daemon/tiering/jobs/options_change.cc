@@ -9,6 +9,7 @@ void ChangeOptions(Tables& tables, const EngineOptions& options) {
   EngineOptions& now = tables.options;
   now.deadline_default = options.deadline_default;
   now.reclaim_deadline = options.reclaim_deadline;
+  now.kills_keepers = options.kills_keepers;
   now.idle_after = options.idle_after;
   now.tensors_per_job_max = options.tensors_per_job_max;
   now.leases_per_session_max = options.leases_per_session_max;

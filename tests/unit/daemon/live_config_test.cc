@@ -47,12 +47,14 @@ class LiveConfigTest : public ::testing::Test {
   }
 
   std::string file_ = kStart;
+  Status may_;  // What the process may do, of what is checked.
   std::vector<config::Config> applied_;
   std::vector<std::pair<std::string, std::string>> events_;
   std::vector<std::string> told_to_others_;
   LiveConfig live_{config::ParseConfig(kStart, "tierd.toml").value(),
                    {.file = "tierd.toml", .read = [this] { return config::ParseConfig(file_, "tierd.toml"); }},
-                   {.apply =
+                   {.check = [this](const config::Config& next) { return next.jobs.kills_keepers() ? may_ : Status(); },
+                    .apply =
                         [this](const config::Config& next, const std::function<void()>& done) {
                           applied_.push_back(next);
                           done();
@@ -84,6 +86,24 @@ TEST_F(LiveConfigTest, AFileWithAMistakeChangesNothing) {
   EXPECT_EQ(live_.running(), before);
   EXPECT_THAT(events_, ElementsAre(Pair(kConfigReloadFailed, AllOf(HasSubstr("tierd.toml:3: option engine.evict"),
                                                                    HasSubstr("all settings stay as they are")))));
+}
+
+TEST_F(LiveConfigTest, WhatTheProcessHasNoRightToChangesNothing) {
+  may_ = Fail(Code::kDenied, "it needs CAP_KILL");
+  file_ = "[engine]\ndeadline = \"5s\"\n[jobs]\non_unreturned = \"kill\"\n";
+  const config::Config before = live_.running();
+  live_.Reload();
+  EXPECT_THAT(events_, ElementsAre(Pair(kConfigReloadFailed, AllOf(HasSubstr("it needs CAP_KILL"),
+                                                                   HasSubstr("all settings stay as they are")))));
+  const Status set = Set("jobs.on_unreturned", "kill");
+  ASSERT_FALSE(set);
+  EXPECT_EQ(set.error().code, Code::kDenied);
+  EXPECT_THAT(applied_, IsEmpty());
+  EXPECT_EQ(live_.running(), before);
+  may_ = {};
+  ASSERT_TRUE(Set("jobs.on_unreturned", "kill"));
+  ASSERT_EQ(applied_.size(), 1u);
+  EXPECT_TRUE(applied_[0].jobs.kills_keepers());
 }
 
 TEST_F(LiveConfigTest, OthersThanAdministratorsAreToldNothingOfTheFile) {

@@ -36,6 +36,21 @@ TEST(SpinPolicy, AlwaysAndNeverNeedNoMessage) {
   EXPECT_FALSE(never.ShouldSpin(Time(std::chrono::seconds(1))));
 }
 
+TEST(SpinPolicy, AnotherModeHoldsAtOnceAndCountsTheSameCpus) {
+  SpinPolicy policy(SpinMode::kNever, 8);
+  const base::TimePoint now = Time(std::chrono::seconds(5));
+  policy.OnMessage(now);
+  EXPECT_FALSE(policy.ShouldSpin(now));
+  policy.SetMode(SpinMode::kAlways);
+  EXPECT_TRUE(policy.ShouldSpin(now + microseconds(30)));
+  policy.SetMode(SpinMode::kAuto);
+  EXPECT_FALSE(policy.ShouldSpin(now + microseconds(60)));
+  policy.OnMessage(now + microseconds(60));
+  EXPECT_TRUE(policy.ShouldSpin(now + microseconds(60)));
+  policy.SetMode(SpinMode::kNever);
+  EXPECT_FALSE(policy.ShouldSpin(now + microseconds(60)));
+}
+
 TEST(SpinPolicy, ThereIsAtLeastOneCpu) { EXPECT_GE(AllowedCpus(), 1u); }
 
 // A spinning engine's passes, a microsecond apart.

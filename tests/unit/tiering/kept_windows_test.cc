@@ -92,6 +92,18 @@ TEST_F(KeptWindows, AreToldOfOnceAfterTheDeadlineAndKillNobody) {
   EXPECT_TRUE(world_.sink.killed.empty());
 }
 
+TEST_F(KeptWindows, WhoKeepsOneTooLongIsKilledAsSoonAsTheOptionSaysSo) {
+  const KeptWindow kept = Kept(42);  // Its session has ended.
+  world_.Advance(kDeadline);
+  Look({kept});
+  EXPECT_TRUE(world_.sink.killed.empty());
+  EngineOptions options = world_.options.engine;
+  options.kills_keepers = true;
+  world_.engine->SetOptions(options);
+  Look({kept});
+  EXPECT_THAT(world_.sink.killed, ElementsAre(42));
+}
+
 class KillingKeptWindows : public KeptWindows {
  protected:
   KillingKeptWindows() : KeptWindows(true) {}
