@@ -197,7 +197,11 @@ session::DaemonFacts Daemon::Facts() {
 std::string Daemon::MemoryMode() const { return engine_->ssd().pinned() ? "pinned" : "unpinned"; }
 
 ConfigHooks Daemon::MakeConfigHooks() {
-  return {.check = [this](const config::Config& next) { return CheckRights(next); },
+  return {.check =
+              [this](const config::Config& next) {
+                const Status may = CheckRights(next);
+                return may ? engine_->Check(next) : may;
+              },
           .apply = [this](const config::Config& next,
                           std::function<void()> done) { changes_->Apply(next, std::move(done)); },
           .tell =

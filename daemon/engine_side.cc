@@ -179,20 +179,31 @@ Result<std::unique_ptr<EngineSide>> EngineSide::Make(const config::Config& confi
   return side;
 }
 
+// By the memory that there was at the start, as all sizes of the arena are.
+Result<memory::ArenaSizes> EngineSide::SizesOf(const config::ArenaConfig& arena) const {
+  const uint64_t memory = host_at_start_.memory_limit();
+  return memory::ArenaSizing({.max_bytes = arena.maximum.Of(memory),
+                              .window_bytes = arena.window_size,
+                              .host_reserve_bytes = arena.host_reserve.Of(memory),
+                              .min_bytes = arena.minimum.Of(memory)},
+                             host_at_start_);
+}
+
+Status EngineSide::Check(const config::Config& next) const {
+  const auto sizes = SizesOf(next.arena);
+  return sizes ? Status() : std::unexpected(sizes.error());
+}
+
 Status EngineSide::OpenMemory(const config::Config& config) {
-  const auto host = memory::ReadHost();
+  auto host = memory::ReadHost();
   if (!host) return std::unexpected(host.error());
-  const uint64_t memory = host->memory_limit();
-  const auto sizes = memory::ArenaSizing({.max_bytes = config.arena.maximum.Of(memory),
-                                          .window_bytes = config.arena.window_size,
-                                          .host_reserve_bytes = config.arena.host_reserve.Of(memory),
-                                          .min_bytes = config.arena.minimum.Of(memory)},
-                                         *host);
+  host_at_start_ = std::move(*host);
+  const auto sizes = SizesOf(config.arena);
   if (!sizes) return std::unexpected(sizes.error());
   memory::ArenaOptions options;
   options.sizes = *sizes;
   options.huge_pages = HugePagesOf(config.arena.huge_pages);
-  if (auto there = CheckHugePages(options.huge_pages, sizes->window_size_min, *host); !there) return there;
+  if (auto there = CheckHugePages(options.huge_pages, sizes->window_size_min, host_at_start_); !there) return there;
   options.collapse = config.arena.collapse == "never" ? memory::CollapsePolicy::kNever : memory::CollapsePolicy::kAuto;
   if (auto there = CheckNode(config.arena.numa_node); !there) return there;
   options.numa_node = static_cast<int>(config.arena.numa_node);
@@ -345,6 +356,7 @@ void EngineSide::TakeOver(const config::Config& config) {
   tiering::EngineOptions options = EngineOptionsOf(config);
   options.write_budget_per_day = WriteBudgetPerDay(config);
   engine_->SetOptions(options);
+  arena_->SetHostLimits(SizesOf(config.arena).value());  // Check has found them.
   loop_->SetSpin(SpinModeOf(config.engine.spin));
   sessions_->SetTerms(static_cast<uint32_t>(config.jobs.max_sessions), RequestTimeoutMs(config.engine));
 }

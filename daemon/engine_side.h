@@ -78,7 +78,9 @@ class EngineSide {
   // Ends and joins it.
   void Stop();
 
-  // Those of its options that change at run time. Engine thread.
+  // INVALID: the arena cannot be so on this machine. Any thread.
+  Status Check(const config::Config& next) const;
+  // Those of its options that change at run time. REQUIRES: Check found them possible. Engine thread.
   void TakeOver(const config::Config& config);
   // Once a second, on the engine thread.
   void Refresh();
@@ -109,6 +111,7 @@ class EngineSide {
 
  private:
   explicit EngineSide(EngineThreads threads);
+  Result<memory::ArenaSizes> SizesOf(const config::ArenaConfig& arena) const;
   Status OpenMemory(const config::Config& config);
   Status OpenStorage(const config::Config& config, const DaemonPaths& paths, const Incarnation& incarnation);
   Result<tiering::MoveMemory> MakeMoveMemory();
@@ -124,6 +127,7 @@ class EngineSide {
   base::Mailbox mailbox_;
   session::EngineRest rest_;
   EngineThreads threads_;
+  memory::HostReading host_at_start_;  // Set by OpenMemory, and never again.
   std::unique_ptr<memory::Arena> arena_;
   std::unique_ptr<memory::PageCopier> copier_;
   std::unique_ptr<std::byte, FreeMemory> move_memory_;  // Untouched before a device is drained; never pinned.

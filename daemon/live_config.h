@@ -28,7 +28,7 @@ struct ConfigSource {
 };
 
 struct ConfigHooks {
-  // Why this process cannot do what it says, though it is well-formed: a right is missing. Main thread.
+  // Why this process cannot do what it says, though it is well-formed: it lacks a right, or the memory. Main thread.
   std::function<Status(const config::Config& next)> check;
   // Main thread. `done` is called once all parts of the daemon have it, on any thread.
   std::function<void(const config::Config& next, std::function<void()> done)> apply;
@@ -54,7 +54,7 @@ class LiveConfig {
 
   config::Config running() const TIER_EXCLUDES(mutex_);
   session::SettingsReport List(bool with_file) const TIER_EXCLUDES(mutex_);
-  // INVALID: no such option, one that waits for a restart, or no such value. DENIED: the daemon lacks a right for it.
+  // INVALID: no such option, one that waits for a restart, or no value that can be. DENIED: the daemon lacks a right.
   // DISCONNECTED: it stops. TIMEOUT: the main thread or the engine did not answer.
   Status Set(const session::SettingChange& change) TIER_EXCLUDES(mutex_);
 

@@ -41,7 +41,7 @@ constexpr auto kOptions = std::to_array<Option>({
     {"arena.maximum", Kind::kSizeOrShare, Change::kAtRestart, TIER_FIELD(arena.maximum), "\"25%\"",
      "All memory that tensors may take, as a size or a share of the machine's (or the cgroup's) memory.", kBlockSize,
      1024 * kTiB},
-    {"arena.minimum", Kind::kSizeOrShare, Change::kAtRestart, TIER_FIELD(arena.minimum), "0",
+    {"arena.minimum", Kind::kSizeOrShare, Change::kAtRunTime, TIER_FIELD(arena.minimum), "0",
      "What the arena keeps when the host, or a control group above the daemon, is short of memory: it gives nothing\n"
      "back below that. Memory under leases is never given back.",
      0, 1024 * kTiB},
@@ -51,7 +51,7 @@ constexpr auto kOptions = std::to_array<Option>({
      kWindowSizeMin, kWindowSizeMax},
     {"arena.prefault", Kind::kBool, Change::kAtRestart, TIER_FIELD(arena.prefault), "false",
      "Make all of the arena at start, instead of growing on demand."},
-    {"arena.host_reserve", Kind::kSizeOrShare, Change::kAtRestart, TIER_FIELD(arena.host_reserve), "0",
+    {"arena.host_reserve", Kind::kSizeOrShare, Change::kAtRunTime, TIER_FIELD(arena.host_reserve), "0",
      "Memory that is left to everybody else, of the machine and of each control group above the daemon: the arena\n"
      "does not grow into it, and gives memory back when less than three quarters of it are left.\n"
      "0: a sixteenth of the memory, within 64 MiB and 16 GiB.",

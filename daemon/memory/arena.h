@@ -120,6 +120,15 @@ class Arena final : public WindowSource {
   // What the daemon's own tables take now. It counts from the next growth, and in arena_max_bytes() from the next
   // reading.
   void SetMetadata(uint64_t bytes) { metadata_bytes_ = bytes; }
+  // The host reserve and the minimum of these hold from the next reading on. REQUIRES: the maximum is as it was.
+  void SetHostLimits(const ArenaSizes& sizes) {
+    TIER_CHECK(sizes.max_bytes == options_.sizes.max_bytes, "a maximum of {} instead of {}", sizes.max_bytes,
+               options_.sizes.max_bytes);
+    options_.sizes.host_reserve_bytes = sizes.host_reserve_bytes;
+    options_.sizes.reserve_is_derived = sizes.reserve_is_derived;
+    options_.sizes.usable_bytes = sizes.usable_bytes;
+    options_.sizes.min_bytes = sizes.min_bytes;
+  }
   // Asks for the host's memory to be read again. Poll then sets arena_max_bytes() by it; stock windows go first when
   // the host runs short.
   void StartSample();

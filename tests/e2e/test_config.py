@@ -181,7 +181,8 @@ def test_reloads_under_load_end_no_job_and_fail_no_request(node: launcher.Runnin
 def test_every_option_that_changes_at_run_time_is_taken_over_in_a_test_above(node: launcher.Running) -> None:
     """What each then does: options_change_test.cc and engine_options_test.cc for the engine's, and below."""
     changeable = {name for name, option in options(node).items() if option["changes_at_run_time"]}
-    by_itself = {"ssd.drive_writes_per_day", "jobs.on_unreturned"}  # The latter: test_forced_return.py.
+    by_itself = {"ssd.drive_writes_per_day", "arena.minimum", "arena.host_reserve"}
+    by_itself |= {"jobs.on_unreturned"}  # In test_forced_return.py.
     assert changeable == {f"{section}.{key}" for section, keys in LEFT.items() for key in keys} | by_itself
 
 
@@ -224,6 +225,23 @@ def test_what_waits_for_a_restart_is_named(node: launcher.Running) -> None:
     diff = [line for line in tierctl(node, "config", "diff").stdout.splitlines() if line.startswith("engine.workers ")]
     assert len(diff) == 1 and diff[0].endswith("needs a restart"), diff
     assert options(node)["engine.workers"]["value"] == "0"
+
+
+def test_what_the_host_keeps_changes_and_what_cannot_be_is_refused(node: launcher.Running) -> None:
+    base = (node.directory / "tierd.toml").read_text()
+    assert base.count("[arena]\n") == 1
+    for name, value in (("arena.minimum", "8MiB"), ("arena.host_reserve", "96MiB")):
+        set_option(node, name, value)
+        assert tierctl(node, "config", "get", name).stdout == f'"{value}"\n'
+    with tierd.connect(job="there", socket=node.socket) as client:
+        client.put("there", b"x" * (2 << 20))
+    refused = tierctl(node, "config", "set", "arena.minimum", "64MiB")
+    assert refused.returncode != 0 and "cannot keep 64 MiB of at most 32 MiB" in refused.stderr, refused.stderr
+    told = reload(node, base.replace("[arena]\n", '[arena]\nhost_reserve = "1000TiB"\n'))
+    assert "less the host reserve of 1000 TiB" in told and "stay as they are" in told, told
+    assert tierctl(node, "config", "get", "arena.minimum").stdout == '"8MiB"\n'
+    reload(node, base)
+    assert options(node)["arena.minimum"]["value"] == "0"
 
 
 def test_the_engine_waits_as_the_option_says_from_then_on(node: launcher.Running) -> None:

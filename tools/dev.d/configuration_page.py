@@ -21,8 +21,9 @@ may also be set on the command line: `tierd --set arena.maximum=64GiB`. Sizes ar
 
 A reload (SIGHUP, `systemctl reload tierd`) reads the file again. Each option below says whether its change takes
 effect then, in all of the daemon and for all jobs, or waits for a restart; the log and an event name those that wait.
-Only `engine.deadline` is for processes that attach from then on. A file with a mistake changes nothing: log and event
-say why, and `systemctl status tierd`, which every user may read, that it was refused. What jobs have beyond a lowered
+Only `engine.deadline` is for processes that attach from then on. A file with a mistake, or that asks for what tierd
+has no right to or the machine no memory for, changes nothing: log and event say why, and `systemctl status tierd`,
+which every user may read, that it was refused. What jobs have beyond a lowered
 limit stays. `tierctl config set OPTION VALUE` changes one option of the running daemon and not the file, and returns
 when it holds; the next reload or restart puts back what the file says. `tierctl config diff` shows where the daemon,
 the file and the defaults differ.

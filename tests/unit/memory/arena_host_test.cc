@@ -150,6 +150,24 @@ TEST_F(ArenaHostTest, AMinimumIsKept) {
   EXPECT_EQ(arena_->arena_max_bytes(), 0U) << "none is set";
 }
 
+TEST_F(ArenaHostTest, AnotherReserveAndMinimumHoldFromTheNextReadingOn) {
+  ArenaOptions options = Options(8);
+  options.sizes.host_reserve_bytes = 4 * kWindow;
+  ArenaSizes sizes = options.sizes;
+  Start(std::move(options));
+  for (int i = 0; i < 5; ++i) (void)Create();
+  host_.SetMemory(64 * kGiB, 4 * kWindow);
+  arena_->RefreshHost();
+  EXPECT_EQ(arena_->arena_max_bytes(), 5 * kWindow) << "the reserve is there";
+  sizes.host_reserve_bytes = 8 * kWindow;
+  sizes.min_bytes = 2 * kWindow;
+  arena_->SetHostLimits(sizes);
+  EXPECT_EQ(arena_->arena_max_bytes(), 5 * kWindow);
+  RefreshAfter(std::chrono::milliseconds(250));
+  EXPECT_EQ(arena_->arena_max_bytes(), 2 * kWindow) << "four more are missing, and two stay";
+  EXPECT_THAT(arena_->PressureText(), HasSubstr("the host reserve is 16 MiB"));
+}
+
 TEST_F(ArenaHostTest, AMinimumIsNotMadeBeyondWhatTheHostHas) {
   host_.SetMemory(64 * kGiB, 0);
   ArenaOptions options = Options(8);
