@@ -41,7 +41,9 @@ Column MakeColumn(const char* title, const Rows& rows, bool right, Cell&& cell) 
   return column;
 }
 
-// "1.5 GiB", "512 B": binary units, three significant digits.
+// "1.50 GiB", "64.0 MiB", "512 B": binary units, three significant digits, so that the figures of a column, and those
+// of a screen that is drawn again, stay as wide. base::FormatBytes writes "1.5 GiB", "64 MiB" and "512 bytes" for
+// sentences.
 std::string HumanBytes(uint64_t bytes);
 // "120 us / 3.4 ms": half of the requests, and 99 % of them, took no longer, in seconds. "-": there was none.
 std::string LatencyText(double p50, double p99);
