@@ -2,6 +2,8 @@
 #include "daemon/tiering/tables/write_budget.h"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 #include <random>
 #include <vector>
 
@@ -163,6 +165,12 @@ TEST(BudgetTurnsProperty, JobsThatAlwaysWaitWriteTheSameWhateverTheirWritesAre) 
   EXPECT_TRUE(holds) << "RapidCheck printed the seed: replay with RC_PARAMS=\"reproduce=…\"";
 }
 
+struct CrowdShape {
+  storage::testing::FakeTransferOptions port{};
+  std::array<uint64_t, 3> pieces = {kBlockSize, kBlockSize, kBlockSize};  // Of each job.
+  uint32_t turns = 20;                                                    // Of each Wait.
+};
+
 // Jobs with more to write than the budget has, which do this and that meanwhile, or nothing.
 class Crowd {
  public:
@@ -170,7 +178,7 @@ class Crowd {
   // So many blocks of each are to be written ahead of need: those beyond a half of its part.
   static constexpr uint64_t kPart = 8, kDirty = 7, kWanted = kDirty - kPart / 2;
 
-  Crowd() {
+  explicit Crowd(const CrowdShape& shape = {}) : turns_(shape.turns), world_(Options(shape)) {
     for (size_t i = 0; i < kJobs; ++i) {
       // No job holds more, also where another one leaves room: each has as much to write all the time.
       jobs_.push_back(world_.OpenJob({.limit_bytes = kPart * kBlockSize}));
@@ -182,7 +190,9 @@ class Crowd {
       world_.Flush(sessions_[0], kSpare);
       world_.Free(sessions_[0], kSpare);
     }
-    for (const SessionId session : sessions_) world_.PutEach(session, 1, kDirty, kBlockSize);
+    for (size_t i = 0; i < kJobs; ++i) {
+      world_.PutEach(sessions_[i], kSpare + 1, kSpare + kDirty * kBlockSize / shape.pieces[i], shape.pieces[i]);
+    }
     world_.Turns(20);
     for (const JobId job : jobs_) before_.push_back(world_.Job(job).swap_out_bytes);
   }
@@ -192,18 +202,21 @@ class Crowd {
   }
   void Wait(base::Duration time) {
     world_.Advance(time);
-    world_.Turns(20);
+    world_.Turns(turns_);
   }
   uint64_t Written(size_t job) { return (world_.Job(jobs_[job]).swap_out_bytes - before_[job]) / kBlockSize; }
+  uint64_t WrittenBytes(size_t job) { return world_.Job(jobs_[job]).swap_out_bytes - before_[job]; }
 
  private:
   static constexpr uint64_t kSpare = 1000;
-  static testing::WorldOptions Options() {
+  static testing::WorldOptions Options(const CrowdShape& shape) {
     testing::WorldOptions options = testing::WithArena(kJobs * kPart * kBlockSize);
+    options.transfers = shape.port;
     options.engine.write_budget_per_day = 24 * kBlockSize;
     return options;
   }
-  testing::World world_{Options()};
+  const uint32_t turns_;
+  testing::World world_;
   std::vector<JobId> jobs_;
   std::vector<SessionId> sessions_;
   std::vector<uint64_t> before_;  // Of each job, in bytes.
@@ -230,6 +243,32 @@ TEST(WriteBudgetProperty, JobsThatWaitHaveATurnEachWhateverTheyDo) {
       }
     }
     EXPECT_GE(least, Crowd::kWanted) << "seed " << seed;
+  }
+}
+
+// Ports that are full most of the time: who waits for them keeps its turn, and nobody waits without end.
+TEST(WriteBudgetProperty, JobsOfUnlikePiecesAtASmallPortWriteTheSame) {
+  constexpr uint64_t kSizes[] = {kBlockSize, kBlockSize / 8, 48 * kPageSize, 16 * kPageSize};
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    std::mt19937_64 random(seed);
+    CrowdShape shape{.turns = 600};
+    shape.port = {.seed = seed, .inflight_max = 1 + static_cast<uint32_t>(random() % 4), .delay_turns_max = 3};
+    for (uint64_t& piece : shape.pieces) piece = kSizes[random() % std::size(kSizes)];
+    Crowd crowd(shape);
+    uint64_t least = 0;
+    for (int step = 0; step < 100 && least < Crowd::kWanted * kBlockSize; ++step) {
+      const size_t busy = random() % (Crowd::kJobs + 1);
+      if (busy < Crowd::kJobs) crowd.BeBusy(busy);
+      crowd.Wait(std::chrono::minutes(10 + random() % 90));
+      uint64_t most = 0;
+      least = UINT64_MAX;
+      for (size_t job = 0; job < Crowd::kJobs; ++job) {
+        least = std::min(least, crowd.WrittenBytes(job));
+        most = std::max(most, crowd.WrittenBytes(job));
+      }
+      ASSERT_LT(most, least + 2 * BudgetTurns::kTurnBytes) << "seed " << seed << ", step " << step;
+    }
+    EXPECT_GE(least, Crowd::kWanted * kBlockSize) << "seed " << seed;
   }
 }
 
