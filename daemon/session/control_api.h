@@ -229,8 +229,8 @@ class ControlApi {
   // it is there again after a restart. INVALID: the name is none, or that of a user of the system.
   virtual Result<OwnerSocket> OpenSocket(const Caller& caller, const std::string& owner) = 0;
   // Nothing connects by it when it returns; what is connected goes on. `purge`: the owner's name is given up too, and
-  // its connections end; DENIED while it has jobs, open or reserved, or persisted tensors: then the socket is closed
-  // all the same, and the name stays.
+  // its connections end; DENIED while it has jobs, open or reserved, or persisted tensors, and TIMEOUT while these are
+  // being closed, written or removed: then the socket is closed all the same, and the name stays.
   virtual Status CloseSocket(const Caller& caller, const std::string& owner, bool purge) = 0;
   virtual Result<std::vector<OwnerSocket>> ListSockets(const Caller& caller) = 0;  // By name.
   // Blocks until every session of the job has written its dirty pieces to SSD. Job empty: of all jobs; and no new job

@@ -56,12 +56,20 @@ Status OwnerControl::CheckUnused(uint32_t uid, const std::string& owner) {
     const size_t jobs = parts_.jobs.registry().CountOf(uid);
     const size_t reserved = parts_.jobs.unopened().CountOf(uid);
     const bool persisted = !parts_.jobs.engine().StoredManifests(fmt::format("{}/", uid), 1).empty();
-    if (jobs == 0 && reserved == 0 && !persisted) return {};
+    if (jobs == 0 && reserved == 0 && !persisted) return CheckSettled(uid, owner);
     return Fail(Code::kDenied,
                 fmt::format("the socket of owner {0} is closed, and its name is not given up: it has {1} jobs, open or "
                             "reserved{2}; remove them first (tierctl job list, tierctl job remove --purge {3}/JOB)",
                             owner, jobs + reserved, persisted ? ", and persisted tensors" : "", uid));
   });
+}
+
+// A job that is not in the registry any more may be on its way to leave a manifest. Engine thread.
+Status OwnerControl::CheckSettled(uint32_t uid, const std::string& owner) const {
+  const Status settled = parts_.jobs.engine().CheckSettled(fmt::format("{}/", uid));
+  if (settled) return settled;
+  return Fail(settled.error().code, fmt::format("the socket of owner {} is closed, and its name is not given up: {}",
+                                                owner, settled.error().message));
 }
 
 // No other owner has this number: a quota of it would only take one of the places that there are for quotas.

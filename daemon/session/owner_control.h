@@ -37,8 +37,9 @@ class OwnerControl {
   Status Check(const Caller& caller, const char* what) const;
   // INVALID: a new owner would have the name of a user.
   Status CheckName(const std::string& owner);
-  // DENIED: jobs of this uid are open or reserved, or it has persisted tensors.
+  // DENIED: jobs of this uid are open or reserved, or it has persisted tensors. TIMEOUT: it may have some soon.
   Status CheckUnused(uint32_t uid, const std::string& owner);
+  Status CheckSettled(uint32_t uid, const std::string& owner) const;
   Status DropQuota(uint32_t uid, const std::string& owner);
 
   const OwnerControlParts parts_;

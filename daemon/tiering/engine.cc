@@ -315,6 +315,8 @@ Status Engine::DeleteStoredManifest(const std::string& key) {
   return tiering::DeleteStoredManifest(state_->tables, key);
 }
 
+Status Engine::CheckSettled(const std::string& prefix) const { return CheckManifestsSettled(state_->tables, prefix); }
+
 void Engine::CloseJob(JobId id, const std::string& reason, bool purge) {
   JobState* job = state_->tables.jobs.Find(id);
   if (job != nullptr) tiering::CloseJob(state_->tables, *job, reason, purge);

@@ -61,6 +61,7 @@ class Engine final : public EnginePort {
   TensorPage Tensors(JobId job, uint32_t from, size_t max) const override;
   std::vector<StoredManifest> StoredManifests(const std::string& prefix, size_t max) const override;
   Status DeleteStoredManifest(const std::string& key) override;
+  Status CheckSettled(const std::string& prefix) const override;
 
   uint64_t HeldMetadata() const;                  // As in Snapshot; a look at each job.
   uint32_t outstanding(SessionId session) const;  // Requests that were submitted and not yet answered.

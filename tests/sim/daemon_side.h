@@ -104,6 +104,7 @@ class DaemonSide final : public EnginePort, public ReplySink, private session::S
     return engine_->StoredManifests(prefix, max);
   }
   Status DeleteStoredManifest(const std::string& key) override { return engine_->DeleteStoredManifest(key); }
+  Status CheckSettled(const std::string& prefix) const override { return engine_->CheckSettled(prefix); }
 
   // ReplySink, as the engine calls it: the session table's, and the simulation is told.
   void OnReply(SessionId session, const Reply& reply) override;

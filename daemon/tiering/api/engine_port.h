@@ -100,6 +100,10 @@ class EnginePort {
   // Begins to remove a stored manifest, which is listed again if that fails. NOT_FOUND when there is none of this key,
   // TIMEOUT while its job is still being closed.
   virtual Status DeleteStoredManifest(const std::string& key) = 0;
+  // StoredManifests tells of all that there will be of keys that begin with `prefix`, unless a job of such a key is
+  // opened. TIMEOUT: not yet, as one is being closed, or its manifest written or removed. Else the error of the store,
+  // which does not know what it has until a restart.
+  virtual Status CheckSettled(const std::string& prefix) const = 0;
 };
 
 }  // namespace tier::tiering

@@ -442,6 +442,18 @@ std::vector<StoredManifest> ListStoredManifests(const Tables& tables, const std:
   return listed;
 }
 
+// A closing job is no inactive one yet, and its last persist may still be at the store.
+Status CheckManifestsSettled(const Tables& tables, const std::string& prefix) {
+  if (const Error* lost = tables.manifests.store_lost()) return std::unexpected(*lost);
+  const auto is_closing = [&](const JobState* job) {
+    return job->key.starts_with(prefix) && HasCommitted(tables, *job);
+  };
+  const auto is_changed = [&](const ManifestCommit& commit) { return commit.key.starts_with(prefix); };
+  if (std::ranges::none_of(tables.jobs.closing(), is_closing) && !tables.manifests.AnyCommit(is_changed)) return {};
+  return Fail(Code::kTimeout,
+              "jobs are still being closed, or what they persisted is being written or removed; try again");
+}
+
 Status DeleteStoredManifest(Tables& tables, const std::string& key) {
   if (IsClosing(tables, key) || ErasureUnderWay(tables, key)) {
     return Fail(Code::kTimeout, fmt::format("job {} is still being closed, or removed; try again", key));

@@ -40,6 +40,8 @@ void DeactivateManifest(Tables& tables, JobState& job);
 // manifest must be resumed before it is replaced.
 void OnSessionsGone(Tables& tables, JobState& job);
 std::vector<StoredManifest> ListStoredManifests(const Tables& tables, const std::string& prefix, size_t max);
+// As EnginePort::CheckSettled.
+Status CheckManifestsSettled(const Tables& tables, const std::string& prefix);
 Status DeleteStoredManifest(Tables& tables, const std::string& key);
 void DeleteManifest(Tables& tables, JobState& job);
 

@@ -42,6 +42,7 @@ class FakeEngine final : public tiering::EnginePort {
   Status resume_answer;       // What they end with.
   std::set<std::string>
       persisted;  // Keys of jobs that have a manifest. Such a job is being closed until the next turn.
+  std::set<std::string> unsettled;  // Keys whose manifests are on their way to the store.
   std::optional<base::TimePoint> deadline;
   bool is_idle = true;
   bool takes_requests = true;
@@ -246,6 +247,10 @@ class FakeEngine final : public tiering::EnginePort {
   Status DeleteStoredManifest(const std::string& key) override {
     const auto gone = std::erase_if(kept, [&](const tiering::StoredManifest& each) { return each.key == key; });
     return gone == 1 ? Status{} : Fail(Code::kNotFound, "nothing of " + key);
+  }
+  Status CheckSettled(const std::string& prefix) const override {
+    const bool settled = std::ranges::none_of(unsettled, [&](const auto& key) { return key.starts_with(prefix); });
+    return settled ? Status{} : Fail(Code::kTimeout, "jobs are still being closed; try again");
   }
   size_t waiting() const { return waiting_.size(); }
   bool keep_submitted = true;

@@ -88,6 +88,20 @@ TEST_F(OwnerPurge, ANameIsGivenUpOnlyWhenNothingIsItsOwn) {
   EXPECT_EQ(control_.OpenSocket(kAdmin, "pod-a").value().uid, socket->uid + 1);
 }
 
+// Neither the registry nor the list of manifests has it: a purge now would leave a manifest without an owner.
+TEST_F(OwnerPurge, ANameIsNotGivenUpWhileAManifestOfAClosingJobMayCome) {
+  const OwnerSocket socket = Open("pod-a");
+  const std::string key = fmt::format("{}/nightly", socket.uid);
+  world_.OnEngine([&] { world_.engine.unsettled = {key}; });
+  const Status refused = control_.CloseSocket(kAdmin, "pod-a", true);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kTimeout);
+  EXPECT_THAT(refused.error().message, HasSubstr("its name is not given up: jobs are still being closed"));
+  EXPECT_EQ(table_.UidOf("pod-a"), socket.uid);
+  world_.OnEngine([&] { world_.engine.unsettled.clear(); });
+  EXPECT_TRUE(control_.CloseSocket(kAdmin, "pod-a", true));
+}
+
 // The pod has put a file there, so the folder cannot be removed.
 TEST_F(OwnerPurge, WhoHasTheOldFolderMountedIsNotTheNextOwnerOfTheName) {
   const OwnerSocket first = Open("pod-a");

@@ -395,6 +395,7 @@ TEST_F(RingPortTest, SteadyStateAllocatesNothing) {
     tiering::TensorPage Tensors(tiering::JobId, uint32_t, size_t) const override { return {}; }
     std::vector<tiering::StoredManifest> StoredManifests(const std::string&, size_t) const override { return {}; }
     Status DeleteStoredManifest(const std::string&) override { return {}; }
+    Status CheckSettled(const std::string&) const override { return {}; }
   } sink;
   const auto ring = proto::RequestRing(client_.region());
   proto::RequestEntry entry{};

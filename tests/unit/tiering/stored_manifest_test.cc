@@ -85,6 +85,47 @@ TEST_F(Persist, AJobIsClosedWhenTheStoreHasItsManifest) {
   EXPECT_TRUE(world.engine->DeleteStoredManifest(kNamed.key).has_value());
 }
 
+// Who gives up a user's name looks for what it has: nothing is listed of a job that is being closed.
+TEST_F(Persist, ManifestsAreNotSettledWhileOneIsWrittenOrRemoved) {
+  world.manifests.SetDelay(20);
+  world.Send(session, Op::kPersist, {});
+  world.Turns(3);
+  EXPECT_EQ(world.engine->CheckSettled("1000/").error().code, Code::kTimeout);
+  world.engine->CloseJob(job, "closed", false);
+  world.Turns(3);
+  EXPECT_TRUE(world.engine->StoredManifests("1000/", 1).empty());
+  EXPECT_EQ(world.engine->CheckSettled("1000/").error().code, Code::kTimeout) << "it is on its way";
+  EXPECT_TRUE(world.engine->CheckSettled("100/")) << "of another user";
+  world.Turns(40);
+  EXPECT_TRUE(world.engine->CheckSettled("1000/"));
+  EXPECT_EQ(world.engine->StoredManifests("1000/", 1).size(), 1u);
+  ASSERT_TRUE(world.engine->DeleteStoredManifest(kNamed.key));
+  EXPECT_EQ(world.engine->CheckSettled("1000/").error().code, Code::kTimeout) << "its removal may fail";
+  world.Turns(40);
+  EXPECT_TRUE(world.engine->CheckSettled("1000/"));
+}
+
+TEST_F(Persist, AClosingJobThatHasPersistedIsNotSettled) {
+  world.Put(session, 1, kPiece, 1, kShared);
+  EXPECT_EQ(PersistAll().code, Code::kOk);
+  world.engine->CloseJob(job, "closed", false);
+  EXPECT_TRUE(world.engine->StoredManifests("1000/", 1).empty()) << "it is closing";
+  EXPECT_EQ(world.engine->CheckSettled("1000/").error().code, Code::kTimeout);
+  world.Turns(5);
+  EXPECT_TRUE(world.engine->CheckSettled("1000/"));
+  EXPECT_EQ(world.engine->StoredManifests("1000/", 1).size(), 1u);
+}
+
+TEST_F(Persist, NothingIsSettledWhereTheStoreDoesNotKnowWhatItHas) {
+  world.manifests.LoseNext(true);
+  EXPECT_NE(PersistAll().code, Code::kOk);
+  world.engine->CloseJob(job, "closed", false);
+  world.Turns(5);
+  const Status settled = world.engine->CheckSettled("1000/");
+  ASSERT_FALSE(settled);
+  EXPECT_NE(settled.error().code, Code::kTimeout) << "not before a restart";
+}
+
 TEST_F(Persist, AManifestThatNamesAnothersExtentsIsListedOnceAsDamaged) {
   world.Put(session, 1, 2 * kPiece, 1, kShared);
   EXPECT_EQ(PersistAll().code, Code::kOk);
