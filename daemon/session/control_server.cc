@@ -69,7 +69,9 @@ Result<JobDescription> ControlServer::OpenJob(const Caller& caller, const OpenJo
   if (request.owner && !caller.admin) return NotAdmin("open a job for another user");
   const uint32_t owner = request.owner.value_or(caller.uid);
   if (parts_.quotas != nullptr) parts_.quotas->Learn(owner);
-  auto job = calls_.AskLater<JobDescription>([this, owner, request](const EngineCalls::Answer<JobDescription>& answer) {
+  const auto before = std::make_shared<std::optional<Reservation>>();  // The engine thread's until it has answered.
+  auto job = calls_.AskLater<JobDescription>([=, this](const EngineCalls::Answer<JobDescription>& answer) {
+    if (const Reservation* const there = parts_.jobs.unopened().Find(owner, request.name)) *before = *there;
     const auto opened = parts_.jobs.Open(owner, request, std::nullopt, parts_.clock.Now());
     if (!opened) return answer(std::unexpected(opened.error()));
     parts_.jobs.WhenOpen((*opened)->id, [this, id = (*opened)->id, answer](const Status& status) {
@@ -78,7 +80,7 @@ Result<JobDescription> ControlServer::OpenJob(const Caller& caller, const OpenJo
     });
   });
   if (job && request.owner) {
-    if (Status kept = KeepReservations(); !kept) return GiveUpReservation(*job, kept.error());
+    if (Status kept = KeepReservations(); !kept) return GiveUpReservation(*job, *before, kept.error());
   }
   return WithOwner(std::move(job));
 }
@@ -237,14 +239,15 @@ Status ControlServer::KeepReservations() {
   return list ? parts_.reservations->Save(*list) : Status(std::unexpected(list.error()));
 }
 
-// Who reserves is promised that it outlives the daemon: without that there is no reservation.
-Result<JobDescription> ControlServer::GiveUpReservation(const JobDescription& job, const Error& why) {
-  (void)calls_.Ask<void>([this, id = static_cast<tiering::JobId>(job.id)]() -> Status {
-    if (const Job* const there = parts_.jobs.registry().Find(id); there != nullptr && there->reserved)
-      parts_.jobs.Close(id, "its reservation could not be stored", false);
+// Who reserves is promised that it outlives the daemon: without that there is no reservation, or the one before.
+Result<JobDescription> ControlServer::GiveUpReservation(const JobDescription& job,
+                                                        const std::optional<Reservation>& before, const Error& why) {
+  (void)calls_.Ask<void>([this, id = static_cast<tiering::JobId>(job.id), before]() -> Status {
+    parts_.jobs.GiveUpReservation(id, before, parts_.clock.Now());
     return {};
   });
-  return Fail(why.code, fmt::format("job '{}' is not reserved: {}", job.name, why.message));
+  return Fail(why.code, fmt::format("job '{}' is not reserved{}: {}", job.name,
+                                    before ? " with these terms, and stays so with those before" : "", why.message));
 }
 
 Result<SettingsReport> ControlServer::ListOptions(const Caller& caller) {

@@ -152,7 +152,8 @@ class ControlServer final : public ControlApi {
   // DENIED: the name of this owner was given up; the caller's connection is older than that.
   Status CheckCaller(const Caller& caller) const;
   Status KeepReservations();
-  Result<JobDescription> GiveUpReservation(const JobDescription& job, const Error& why);
+  Result<JobDescription> GiveUpReservation(const JobDescription& job, const std::optional<Reservation>& before,
+                                           const Error& why);
   Result<JobDescription> WithOwner(Result<JobDescription> job) const;
   std::shared_ptr<const PoolSnapshot> Pool();  // Engine thread.
   void EmitDevice(size_t device, const tiering::DeviceView& now);

@@ -296,6 +296,15 @@ void JobService::OpenReservationsAgain(base::TimePoint now) {
   }
 }
 
+void JobService::GiveUpReservation(tiering::JobId id, const std::optional<Reservation>& before, base::TimePoint now) {
+  const Job* const job = registry_.Find(id);
+  if (job == nullptr || !job->reserved) return;
+  TIER_CHECK(!before || (before->uid == job->uid && before->name == job->name), "job '{}' was reserved as '{}'",
+             job->name, before->name);
+  Close(id, "its reservation could not be stored", false);
+  if (before) unopened_.Add(*before, now + kReservationRetry);  // The engine closes the other one first.
+}
+
 std::optional<base::TimePoint> JobService::NextExpiry() const {
   const auto expiry = registry_.NextExpiry();
   const auto due = unopened_.next_due();

@@ -81,6 +81,9 @@ class JobService {
   Status Restore(const Reservation& reservation, base::TimePoint now);
   // What is reserved and not open is no more. False: there is no such reservation.
   bool DropReservation(uint32_t uid, const std::string& name) { return unopened_.Remove(uid, name); }
+  // Takes back a reservation that could not be stored, unless its first run has come. `before`: what was reserved, and
+  // not open, when it was made: that is reserved again.
+  void GiveUpReservation(tiering::JobId job, const std::optional<Reservation>& before, base::TimePoint now);
   const UnopenedReservations& unopened() const { return unopened_; }
 
   // For those who serve control calls on the engine thread.

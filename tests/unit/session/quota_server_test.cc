@@ -208,6 +208,41 @@ TEST_F(QuotaServer, AReservationThatCannotBeStoredIsNone) {
   EXPECT_THAT(stored, ElementsAre(Reservation{1001, "step", false, {.guarantee_bytes = 4096}}));
 }
 
+// The disk is full: what was promised before is in the file still, and must not go with what was not promised.
+TEST_F(QuotaServer, AReservationThatCannotBeStoredLeavesTheOneBefore) {
+  const Reservation kept{.uid = 1001, .name = "step", .named = true, .terms = {.guarantee_bytes = 4096}};
+  ReservationFile file(directory_.path() + "/missing/reservations", std::nullopt);
+  SessionWorld world({.reservations = &file});
+  const auto reserved = [&world] { return world.OnEngine([&] { return world.jobs().Reservations().reservations; }); };
+  world.OnEngine([&] {
+    world.engine.open_job_answer = Fail(Code::kNoMemory, "4 KiB are not left");
+    EXPECT_FALSE(world.jobs().Restore(kept, clock_.Now()));
+  });
+  const auto refused = world.control().OpenJob(kAdmin, {.name = "step", .guarantee_bytes = 8192, .owner = 1001});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kIoError);
+  EXPECT_THAT(refused.error().message, HasSubstr("stays so with those before"));
+  EXPECT_THAT(reserved(), ElementsAre(kept));
+  EXPECT_FALSE(world.control().OpenJob(kAdmin, {.name = "step", .guarantee_bytes = 8192, .owner = 1001})) << "again";
+  EXPECT_THAT(reserved(), ElementsAre(kept));
+  ASSERT_TRUE(std::filesystem::create_directory(directory_.path() + "/missing"));
+  ASSERT_TRUE(world.control().OpenJob(kAdmin, {.name = "step", .guarantee_bytes = 8192, .owner = 1001}));
+  EXPECT_THAT(reserved(), ElementsAre(Reservation{1001, "step", false, {.guarantee_bytes = 8192}}));
+}
+
+// Its first run has come meanwhile: there is nothing to take back, and nothing is reserved any more.
+TEST_F(QuotaServer, AReservationThatIsUsedAlreadyIsNotTakenBack) {
+  const Reservation kept{.uid = 1001, .name = "step", .named = true, .terms = {.guarantee_bytes = 4096}};
+  ASSERT_TRUE(control_.OpenJob(kAdmin, {.name = "step", .owner = 1001}));
+  world_.OnEngine([&] {
+    const auto first = world_.jobs().Open(1001, {.name = "step"}, tiering::SessionId{900}, clock_.Now());
+    ASSERT_TRUE(first);
+    world_.jobs().GiveUpReservation((*first)->id, kept, clock_.Now());
+    EXPECT_EQ(world_.jobs().registry().CountOf(1001), 1U);
+    EXPECT_TRUE(world_.jobs().Reservations().reservations.empty());
+  });
+}
+
 // It is in no list of jobs, and would be tried again and again.
 TEST_F(QuotaServer, AnAdministratorRemovesAReservationThatCannotBeOpened) {
   const Reservation kept{.uid = 1001, .name = "step", .named = false, .terms = {.guarantee_bytes = 4096}};
