@@ -99,6 +99,7 @@ Status Daemon::Compose() {
   reservations_ = std::make_unique<Reservations>(
       ReservationsParts{.io = io_,
                         .file = engine_->reservations(),
+                        .version = [this] { return engine_->jobs().reservations_version(); },
                         .now = [this] { return engine_->jobs().Reservations(); },
                         .clock = engine_->clock(),
                         .warn = [](const std::string& text) { spdlog::warn("{}", text); }});

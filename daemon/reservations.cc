@@ -13,9 +13,9 @@ namespace asio = boost::asio;
 
 // By what the file has, not by what was noted last: another list may have been written since, or none.
 void Reservations::Note() {
-  if (parts_.file == nullptr || saving_.load()) return;
+  if (parts_.file == nullptr || saving_.load() || parts_.file->Has(parts_.version())) return;
   session::ReservationList list = parts_.now();
-  if (parts_.file->Holds(list.reservations)) return;
+  if (parts_.file->Holds(list)) return;
   saving_.store(true);
   asio::post(parts_.io, [this, list = std::move(list)]() mutable { Save(std::move(list)); });
 }

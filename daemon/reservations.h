@@ -23,6 +23,7 @@ namespace tier {
 struct ReservationsParts {
   boost::asio::io_context& io;                    // Of the main thread.
   session::ReservationFile* file = nullptr;       // Null: nothing is kept.
+  std::function<uint64_t()> version;              // Of the list as it is now. Engine thread.
   std::function<session::ReservationList()> now;  // Engine thread; and for Finish once that has ended.
   const base::Clock& clock;
   std::function<void(const std::string&)> warn;  // Main thread.
@@ -32,7 +33,8 @@ class Reservations {
  public:
   explicit Reservations(ReservationsParts parts) : parts_(std::move(parts)) {}
 
-  // About once a second: has the file written where it is not as the jobs are. Engine thread.
+  // About once a second: has the file written where it is not as the jobs are. It asks for the list only where the file
+  // does not have that version. Engine thread.
   void Note();
   // The last ones are written when it returns. REQUIRES: the engine thread has ended.
   void Finish();

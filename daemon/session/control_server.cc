@@ -108,9 +108,7 @@ Result<JobDescription> ControlServer::SetJob(const Caller& caller, const std::st
     const auto found = parts_.jobs.registry().FindFor(caller, name);
     if (!found) return std::unexpected(found.error());
     const Job& job = **found;
-    if (auto set = parts_.jobs.engine().SetJob(job.id, change); !set) {
-      return std::unexpected(std::move(set.error()));
-    }
+    if (Status set = parts_.jobs.SetJob(job.id, change); !set) return std::unexpected(std::move(set.error()));
     JobDescription description = Describe(job, parts_.jobs.engine().Counters(job.id));
     const tiering::JobCounters& has = description.counters;
     parts_.events.Emit(

@@ -228,6 +228,7 @@ const Job& JobRegistry::Commit(const Admission& admission, const OpenJobRequest&
   TIER_CHECK(inserted == admission.created, "job {} created {} inserted {}", admission.job.name, admission.created,
              inserted);
   Job& job = place->second;
+  const bool was_reserved = !inserted && job.reserved;
   job.token = admission.job.token;
   job.launch = admission.job.launch;
   job.world_size = admission.job.world_size;
@@ -254,6 +255,7 @@ const Job& JobRegistry::Commit(const Admission& admission, const OpenJobRequest&
   } else if (job.named && job.members.empty()) {
     job.awaited_until = now + kUnattachedJobLifetime;
   }
+  if (job.reserved != was_reserved) ++reserved_version_;
   return job;
 }
 
@@ -276,6 +278,7 @@ void JobRegistry::Remove(tiering::JobId id) {
   TIER_CHECK(place != jobs_.end(), "job {}", static_cast<uint64_t>(id));
   const size_t names = by_name_.erase({place->second.uid, place->second.name});
   TIER_CHECK(names == 1, "job {} has {} names", place->second.name, names);
+  if (place->second.reserved) ++reserved_version_;
   SetExpiry(&place->second, std::nullopt);
   jobs_.erase(place);
   TIER_CHECK(by_name_.size() == jobs_.size(), "{} names of {} jobs", by_name_.size(), jobs_.size());

@@ -107,6 +107,7 @@ class JobRegistry {
   const Job* Find(tiering::JobId job) const;
   const Job* FindOwned(uint32_t uid, const std::string& name) const;  // Null, as above: there is none.
   size_t CountOf(uint32_t uid) const;                                 // Jobs that the uid owns.
+  uint64_t reserved_version() const { return reserved_version_; }     // Rises with each change of which are reserved.
   // The job that `caller` means by `name` and may control: its owner, a holder of its token, an admin (who may write
   // "uid/name"). NOT_FOUND also for another user's job: its name is private.
   Result<const Job*> FindFor(const Caller& caller, const std::string& name) const;
@@ -133,6 +134,7 @@ class JobRegistry {
   const JobRegistryOptions options_;
   TokenSource& tokens_;
   uint64_t last_id_ = 0;
+  uint64_t reserved_version_ = 0;
   std::map<tiering::JobId, Job> jobs_;
   std::map<std::pair<uint32_t, std::string>, tiering::JobId> by_name_;
   std::set<std::pair<base::TimePoint, tiering::JobId>> expiries_;  // Of the jobs that expire.

@@ -177,7 +177,8 @@ Result<const Job*> JobService::Reopen(uint32_t uid, const OpenJobRequest& reques
              old.members.size());
   const tiering::JobCounters has = engine_.Counters(old.id);  // Without sessions its guarantee is what it was given.
   if (old.reserved) {
-    unopened_.Add(ReservationOf(old), now + kReservationRetry);  // Until the run is open: it may be refused.
+    // Until the run is open: it may be refused.
+    unopened_.Add(ReservationOf(old), now + kReservationRetry, "its first run has not resumed it yet");
   } else {
     kept_.Keep(old.uid, old.name,
                {.guarantee_bytes = has.guarantee_bytes,
@@ -257,9 +258,16 @@ std::set<uint32_t> JobService::Owners() const {
   return uids;
 }
 
-ReservationList JobService::Reservations() {
-  ReservationList list{.version = ++reservations_version_, .reservations = {}};
-  list.reservations = unopened_.List();
+Status JobService::SetJob(tiering::JobId id, const tiering::TermsChange& change) {
+  const Job* const job = registry_.Find(id);
+  TIER_CHECK(job != nullptr, "job {}", static_cast<uint64_t>(id));
+  const Status set = engine_.SetJob(id, change);
+  if (set && job->reserved) ++reserved_terms_version_;
+  return set;
+}
+
+ReservationList JobService::Reservations() const {
+  ReservationList list{.version = reservations_version(), .reservations = unopened_.List()};
   for (const auto& [id, job] : registry_.jobs()) {
     if (job.reserved) list.reservations.push_back(ReservationOf(job));
   }
@@ -283,7 +291,7 @@ Reservation JobService::ReservationOf(const Job& job) const {
 Status JobService::Restore(const Reservation& reservation, base::TimePoint now) {
   const auto opened = Open(reservation.uid, RequestOf(reservation), std::nullopt, now);
   if (opened) return {};
-  unopened_.Add(reservation, now + kRefusedReservationRetry);
+  unopened_.Add(reservation, now + kRefusedReservationRetry, opened.error().message);
   return std::unexpected(opened.error());
 }
 
@@ -292,7 +300,9 @@ void JobService::OpenReservationsAgain(base::TimePoint now) {
   for (const Reservation& reservation : unopened_.TakeDue(now, now + kRefusedReservationRetry)) {
     if (registry_.FindOwned(reservation.uid, reservation.name) != nullptr) continue;  // Being resumed by its first run.
     const auto opened = Open(reservation.uid, RequestOf(reservation), std::nullopt, now);
-    if (!opened && opened.error().code == Code::kTimeout) unopened_.Add(reservation, now + kReservationRetry);
+    if (opened) continue;
+    const bool soon = opened.error().code == Code::kTimeout;
+    unopened_.Add(reservation, now + (soon ? kReservationRetry : kRefusedReservationRetry), opened.error().message);
   }
 }
 
@@ -302,7 +312,8 @@ void JobService::GiveUpReservation(tiering::JobId id, const std::optional<Reserv
   TIER_CHECK(!before || (before->uid == job->uid && before->name == job->name), "job '{}' was reserved as '{}'",
              job->name, before->name);
   Close(id, "its reservation could not be stored", false);
-  if (before) unopened_.Add(*before, now + kReservationRetry);  // The engine closes the other one first.
+  // The engine closes the other one first.
+  if (before) unopened_.Add(*before, now + kReservationRetry, "it was reserved again, and that could not be stored");
 }
 
 std::optional<base::TimePoint> JobService::NextExpiry() const {

@@ -75,8 +75,15 @@ class JobService {
   void ApplyQuotas();
   std::set<uint32_t> Owners() const;  // Of open jobs.
 
-  // The jobs that wait for their owners' first runs, with the terms that they have now; by uid and name.
-  ReservationList Reservations();
+  // Changes the terms of a job. Refusals: those of Engine::SetJob.
+  Status SetJob(tiering::JobId job, const tiering::TermsChange& change);
+
+  // The jobs that wait for their owners' first runs, with the terms that they have now; by uid and name. A look at each
+  // job, where the version says whether it is needed.
+  ReservationList Reservations() const;
+  uint64_t reservations_version() const {  // Rises with each change of the list.
+    return registry_.reserved_version() + unopened_.version() + reserved_terms_version_;
+  }
   // At the start: opens a job that was reserved before. An error: it is not open, and is reserved all the same.
   Status Restore(const Reservation& reservation, base::TimePoint now);
   // What is reserved and not open is no more. False: there is no such reservation.
@@ -118,7 +125,7 @@ class JobService {
   std::map<tiering::JobId, std::vector<Opened>> opening_;  // Jobs that are being resumed, and who waits for them.
   KeptTerms kept_;
   UnopenedReservations unopened_;
-  uint64_t reservations_version_ = 0;
+  uint64_t reserved_terms_version_ = 0;  // Rises when a reserved job gets other terms.
   std::optional<std::string> closed_reason_;
   std::optional<std::string> drain_reason_;
 };

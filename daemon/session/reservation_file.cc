@@ -148,21 +148,30 @@ StoredReservations LoadReservations(const std::string& path) {
 
 Status ReservationFile::Save(const ReservationList& list) {
   const MutexLock writing(writing_);
-  if (list.version < version_) return {};
+  if (HasLaterThan(list.version) || Holds(list)) return {};
   TIER_CHECK(path_.starts_with('/'), "the file of reservations is '{}'", path_);
-  if (!Holds(list.reservations)) {
-    const Status saved = ReplaceLineFile(path_, FormatReservations(list.reservations));
-    const MutexLock lock(mutex_);
-    stored_ = saved ? std::optional(list.reservations) : std::nullopt;  // The new file may stand there all the same.
-    if (!saved) return saved;
-  }
-  version_ = list.version;
-  return {};
+  const Status saved = ReplaceLineFile(path_, FormatReservations(list.reservations));
+  const MutexLock lock(mutex_);
+  stored_ = saved ? std::optional(list.reservations) : std::nullopt;  // The new file may stand there all the same.
+  if (saved) version_ = list.version;
+  return saved;
 }
 
-bool ReservationFile::Holds(const std::vector<Reservation>& reservations) const {
+bool ReservationFile::HasLaterThan(uint64_t version) const {
   const MutexLock lock(mutex_);
-  return stored_ && *stored_ == reservations;
+  return version_ && version < *version_;
+}
+
+bool ReservationFile::Has(uint64_t version) const {
+  const MutexLock lock(mutex_);
+  return stored_ && version_ == version;
+}
+
+bool ReservationFile::Holds(const ReservationList& list) {
+  const MutexLock lock(mutex_);
+  if (!stored_ || *stored_ != list.reservations) return false;
+  version_ = std::max(version_.value_or(0), list.version);
+  return true;
 }
 
 }  // namespace tier::session

@@ -37,7 +37,7 @@ struct Reservation {
 };
 
 struct ReservationList {
-  uint64_t version = 0;  // Greater than those of lists before it.
+  uint64_t version = 0;  // Not less than those of lists before it; where it is the same, so is the list.
   std::vector<Reservation> reservations;
 };
 
@@ -60,7 +60,7 @@ struct StoredReservations {
 // not taken as a whole is kept as PATH.refused, in place of an earlier one.
 StoredReservations LoadReservations(const std::string& path);
 
-// Keeps the file as the latest list says. Thread-safe; Save waits for a disk, Holds never does.
+// Keeps the file as the latest list says. Thread-safe; Save waits for a disk, the others never do.
 class ReservationFile {
  public:
   // `stored`: what it has; none: not known, or not only these.
@@ -68,14 +68,18 @@ class ReservationFile {
       : path_(std::move(path)), stored_(std::move(stored)) {}
   // Durable when it returns, unless a later list is already. An error: what stood there may stand there still.
   Status Save(const ReservationList& list) TIER_EXCLUDES(writing_, mutex_);
-  // The file is known to have these and no others.
-  bool Holds(const std::vector<Reservation>& reservations) const TIER_EXCLUDES(mutex_);
+  // The file is known to have what lists of this version say.
+  bool Has(uint64_t version) const TIER_EXCLUDES(mutex_);
+  // The file is known to have these and no others, whatever the version was. Then it Has this one.
+  bool Holds(const ReservationList& list) TIER_EXCLUDES(mutex_);
 
  private:
+  bool HasLaterThan(uint64_t version) const TIER_EXCLUDES(mutex_);
+
   const std::string path_;
   Mutex writing_;  // One write at a time; taken before mutex_, and held while the file is written.
-  uint64_t version_ TIER_GUARDED_BY(writing_) = 0;
   mutable Mutex mutex_;
+  std::optional<uint64_t> version_ TIER_GUARDED_BY(mutex_);  // Of the latest list that was stored. None: none yet.
   std::optional<std::vector<Reservation>> stored_ TIER_GUARDED_BY(mutex_);
 };
 

@@ -2,17 +2,25 @@
 #include "daemon/session/unopened_reservations.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "daemon/base/check.h"
 
 namespace tier::session {
 
-void UnopenedReservations::Add(const Reservation& reservation, base::TimePoint due) {
+void UnopenedReservations::Add(const Reservation& reservation, base::TimePoint due, std::string why) {
   TIER_CHECK(!reservation.name.empty(), "a reserved job of uid {} has no name", reservation.uid);
-  (void)Remove(reservation.uid, reservation.name);
-  const Key key(reservation.uid, reservation.name);
-  waiting_.emplace(key, Waiting{.reservation = reservation, .due = due});
-  due_.emplace(due, key);
+  const auto [place, inserted] = waiting_.try_emplace(Key(reservation.uid, reservation.name));
+  if (inserted || place->second.reservation != reservation) ++version_;
+  place->second.reservation = reservation;
+  place->second.why = std::move(why);
+  SetDue(place, due);
+}
+
+void UnopenedReservations::SetDue(std::map<Key, Waiting>::iterator waiting, base::TimePoint due) {
+  due_.erase({waiting->second.due, waiting->first});  // None of a new one.
+  waiting->second.due = due;
+  due_.emplace(due, waiting->first);
   TIER_CHECK(due_.size() == waiting_.size() && waiting_.size() <= kReservationsMax, "{} reservations wait, {} are due",
              waiting_.size(), due_.size());
 }
@@ -22,6 +30,7 @@ bool UnopenedReservations::Remove(uint32_t uid, const std::string& name) {
   if (gone.empty()) return false;
   const size_t erased = due_.erase({gone.mapped().due, gone.key()});
   TIER_CHECK(erased == 1, "job '{}' of uid {} is due {} times", name, uid, erased);
+  ++version_;
   return true;
 }
 
@@ -29,8 +38,9 @@ std::vector<Reservation> UnopenedReservations::TakeDue(base::TimePoint now, base
   TIER_CHECK(next > now, "{} reservations would be due at once again", due_.size());
   std::vector<Reservation> taken;
   while (!due_.empty() && due_.begin()->first <= now && taken.size() < kReservationsTriedPerTurnMax) {
-    taken.push_back(waiting_.at(due_.begin()->second).reservation);
-    Add(taken.back(), next);
+    const auto waiting = waiting_.find(due_.begin()->second);
+    taken.push_back(waiting->second.reservation);
+    SetDue(waiting, next);
   }
   return taken;
 }

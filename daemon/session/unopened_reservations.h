@@ -28,8 +28,8 @@ inline constexpr size_t kReservationsTriedPerTurnMax = 16;
 
 class UnopenedReservations {
  public:
-  // In place of the one with this uid and name.
-  void Add(const Reservation& reservation, base::TimePoint due);
+  // In place of the one with this uid and name. `why`: it is not open.
+  void Add(const Reservation& reservation, base::TimePoint due, std::string why);
   // False: there was none.
   bool Remove(uint32_t uid, const std::string& name);
   // The first ones that are due, which are due again at `next`; at most kReservationsTriedPerTurnMax.
@@ -40,15 +40,24 @@ class UnopenedReservations {
   size_t CountOf(uint32_t uid) const;
   size_t size() const { return waiting_.size(); }
   std::vector<Reservation> List() const;
+  uint64_t version() const { return version_; }  // Rises with each change of the list.
+  template <typename Visit>
+  void ForEach(Visit visit) const {  // visit(reservation, why)
+    for (const auto& [key, waiting] : waiting_) visit(waiting.reservation, waiting.why);
+  }
 
  private:
   using Key = std::pair<uint32_t, std::string>;
   struct Waiting {
     Reservation reservation;
     base::TimePoint due;
+    std::string why;
   };
+  void SetDue(std::map<Key, Waiting>::iterator waiting, base::TimePoint due);
+
   std::map<Key, Waiting> waiting_;  // At most kReservationsMax, as JobService sees to.
   std::set<std::pair<base::TimePoint, Key>> due_;
+  uint64_t version_ = 0;
 };
 
 }  // namespace tier::session

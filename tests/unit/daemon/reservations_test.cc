@@ -27,6 +27,9 @@ class ReservationsTest : public ::testing::Test {
     EXPECT_EQ(io_.run_one_for(std::chrono::seconds(20)), 1U) << "the writer answers";
     return true;
   }
+  void Change(std::vector<session::Reservation> reservations) {
+    list_ = {.version = list_.version + 1, .reservations = std::move(reservations)};
+  }
   std::vector<session::Reservation> Stored() const { return session::LoadReservations(path_).reservations; }
 
   session::testing::TemporaryDirectory directory_;
@@ -38,11 +41,13 @@ class ReservationsTest : public ::testing::Test {
   std::vector<std::string> warnings_;
   boost::asio::io_context io_;
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_{io_.get_executor()};
+  int built_ = 0;  // Lists that were asked for.
   Reservations reservations_{{.io = io_,
                               .file = &file_,
+                              .version = [this] { return list_.version; },
                               .now =
                                   [this] {
-                                    ++list_.version;
+                                    ++built_;
                                     return list_;
                                   },
                               .clock = clock_,
@@ -52,7 +57,7 @@ class ReservationsTest : public ::testing::Test {
 TEST_F(ReservationsTest, AreWrittenWhereTheFileHasOthers) {
   ASSERT_TRUE(std::filesystem::create_directory(directory_.path() + "/there"));
   EXPECT_FALSE(Note()) << "none, and the file has none";
-  list_.reservations = one_;
+  Change(one_);
   EXPECT_TRUE(Note());
   EXPECT_EQ(Stored(), one_);
   EXPECT_FALSE(Note()) << "it has them";
@@ -62,13 +67,30 @@ TEST_F(ReservationsTest, AreWrittenWhereTheFileHasOthers) {
 TEST_F(ReservationsTest, AreComparedWithTheFileAndNotWithWhatWasNotedLast) {
   ASSERT_TRUE(std::filesystem::create_directory(directory_.path() + "/there"));
   EXPECT_FALSE(Note());
-  ASSERT_TRUE(file_.Save({.version = ++list_.version, .reservations = one_}));
+  Change(one_);
+  ASSERT_TRUE(file_.Save(list_));
+  Change({});
   EXPECT_TRUE(Note()) << "the job is gone within the same second";
   EXPECT_THAT(Stored(), IsEmpty());
 }
 
+// The engine thread looks at each job for a list.
+TEST_F(ReservationsTest, AreAskedForOnlyWhereSomethingHasChanged) {
+  ASSERT_TRUE(std::filesystem::create_directory(directory_.path() + "/there"));
+  for (int second = 0; second < 3; ++second) EXPECT_FALSE(Note());
+  EXPECT_EQ(built_, 1) << "what the file had at the start is compared once";
+  Change(one_);
+  EXPECT_TRUE(Note());
+  for (int second = 0; second < 3; ++second) EXPECT_FALSE(Note());
+  EXPECT_EQ(built_, 2);
+  Change({});
+  Change(one_);
+  for (int second = 0; second < 3; ++second) EXPECT_FALSE(Note()) << "as before";
+  EXPECT_EQ(built_, 3);
+}
+
 TEST_F(ReservationsTest, AWriteThatFailsIsToldOnceAndMadeAgain) {
-  list_.reservations = one_;
+  Change(one_);
   EXPECT_TRUE(Note());
   EXPECT_TRUE(Note()) << "again, though nothing has changed";
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("reserved jobs are not written down, and are tried again")));
@@ -80,7 +102,7 @@ TEST_F(ReservationsTest, AWriteThatFailsIsToldOnceAndMadeAgain) {
 
 TEST_F(ReservationsTest, TheLastOnesAreWrittenAtTheEnd) {
   ASSERT_TRUE(std::filesystem::create_directory(directory_.path() + "/there"));
-  list_.reservations = one_;
+  Change(one_);
   reservations_.Finish();
   EXPECT_EQ(Stored(), one_);
 }
@@ -88,7 +110,8 @@ TEST_F(ReservationsTest, TheLastOnesAreWrittenAtTheEnd) {
 TEST(ReservationsOfADaemonThatKeepsNothing, AreNotWritten) {
   boost::asio::io_context io;
   session::testing::SharedClock clock;
-  Reservations reservations({.io = io, .file = nullptr, .now = nullptr, .clock = clock, .warn = nullptr});
+  Reservations reservations(
+      {.io = io, .file = nullptr, .version = nullptr, .now = nullptr, .clock = clock, .warn = nullptr});
   reservations.Note();
   reservations.Finish();
   EXPECT_EQ(io.poll(), 0U);

@@ -76,17 +76,32 @@ TEST_F(ReservationFileTest, AnOlderListDoesNotReplaceALaterOne) {
   EXPECT_EQ(Load(), Some());
 }
 
+// Who compares the latest list with the file need not write it; one that was made before that is late all the same.
+TEST_F(ReservationFileTest, AListThatIsThereAlreadyMakesOlderOnesOlder) {
+  ReservationFile file(path_, std::vector<Reservation>());
+  EXPECT_FALSE(file.Has(0)) << "of another run";
+  ASSERT_TRUE(file.Save({.version = 1, .reservations = Some()}));
+  EXPECT_TRUE(file.Holds({.version = 3, .reservations = Some()}));
+  EXPECT_TRUE(file.Has(3) && !file.Has(1));
+  ASSERT_TRUE(file.Save({.version = 2, .reservations = {}}));
+  EXPECT_EQ(Load(), Some());
+  EXPECT_TRUE(file.Has(3));
+}
+
 TEST_F(ReservationFileTest, AWriteThatFailsLeavesItUnknownWhatTheFileHas) {
   const std::string path = directory_.path() + "/missing/reservations";
   ReservationFile file(path, std::vector<Reservation>());
   EXPECT_TRUE(file.Holds({}));
+  EXPECT_TRUE(file.Has(0));
   EXPECT_EQ(file.Save({.version = 1, .reservations = Some()}).error().code, Code::kIoError);
   EXPECT_FALSE(file.Holds({})) << "the new file may stand there";
-  EXPECT_FALSE(file.Holds(Some()));
+  EXPECT_FALSE(file.Holds({.version = 1, .reservations = Some()}));
+  EXPECT_FALSE(file.Has(0) || file.Has(1));
   ASSERT_TRUE(std::filesystem::create_directory(directory_.path() + "/missing"));
   ASSERT_TRUE(file.Save({.version = 2, .reservations = {}}));
   EXPECT_TRUE(std::filesystem::exists(path)) << "written, though it is what was there first";
   EXPECT_TRUE(file.Holds({}));
+  EXPECT_TRUE(file.Has(2));
 }
 
 TEST_F(ReservationFileTest, IsTextAsDocumented) {

@@ -91,7 +91,7 @@ TEST_F(ReservedTerms, AreListedAsTheyAreNowUntilTheFirstRun) {
   Reserve(true);
   const ReservationList before = job_service_.Reservations();
   EXPECT_THAT(before.reservations, ElementsAre(Reservation{kUser, "train", true, kGiven}));
-  ASSERT_TRUE(engine_.SetJob(registry_.jobs().begin()->first, {.limit_bytes = 5 * kGiB}));
+  ASSERT_TRUE(job_service_.SetJob(registry_.jobs().begin()->first, {.limit_bytes = 5 * kGiB}));
   const ReservationList changed = job_service_.Reservations();
   EXPECT_GT(changed.version, before.version);
   EXPECT_EQ(changed.reservations.at(0).terms.limit_bytes, 5 * kGiB);
@@ -202,12 +202,54 @@ TEST_F(ReservedTerms, AreGivenToNoNumberOfAnOwnerThatIsNone) {
   EXPECT_THAT(refused.error().message, HasSubstr("no owner has it any more"));
 }
 
+// What is written follows the version: whatever changes the list changes it too. Operations in many orders.
+TEST_F(ReservedTerms, AreTheSameWhereTheirVersionIs) {
+  uint32_t random = 1;
+  const auto pick = [&random](uint32_t count) { return (random = random * 1664525 + 1013904223) / 65536 % count; };
+  for (uint64_t step = 0; step < 5000; ++step) {
+    const ReservationList before = job_service_.Reservations();
+    const std::string name = pick(2) == 0 ? "a" : "b";
+    const Reservation wanted{.uid = kUser, .name = name, .named = pick(2) == 0, .terms = {.limit_bytes = pick(3) + 1}};
+    const Job* const job = registry_.FindOwned(kUser, name);
+    if (pick(4) == 0) engine_.open_job_answer = Fail(Code::kNoMemory, "not now");
+    switch (pick(9)) {
+      case 0: (void)job_service_.Open(kUser, RequestOf(wanted), {}, clock_.now); break;
+      case 1:
+        if (job == nullptr) (void)job_service_.Restore(wanted, clock_.now);
+        break;
+      case 2:
+        if (job != nullptr) job_service_.Close(job->id, "closed", false);
+        break;
+      case 3:
+        if (job != nullptr) (void)job_service_.SetJob(job->id, {.limit_bytes = pick(3) + 1});
+        break;
+      case 4:
+        if (job != nullptr) job_service_.GiveUpReservation(job->id, wanted, clock_.now);
+        break;
+      case 5: (void)job_service_.DropReservation(kUser, name); break;
+      case 6: clock_.now = clock_.now + kReservationRetry; break;
+      case 7: loop_.RunOnce(); break;
+      default: {
+        const auto session = static_cast<tiering::SessionId>(1000 + step);
+        const OpenMode mode = pick(2) == 0 ? OpenMode::kAttach : OpenMode::kResumeOrCreate;
+        const auto opened = job_service_.Open(kUser, {.name = name, .mode = mode}, session, clock_.now);
+        if (opened) job_service_.Leave({.job = (*opened)->id, .session = session}, "left");
+      }
+    }
+    engine_.open_job_answer = {};
+    const ReservationList after = job_service_.Reservations();
+    ASSERT_EQ(after.version, job_service_.reservations_version());
+    ASSERT_GE(after.version, before.version) << "step " << step;
+    ASSERT_TRUE(after.version != before.version || after.reservations == before.reservations) << "step " << step;
+  }
+}
+
 TEST(UnopenedReservations, ThatAreDueAreTakenSomeAtATime) {
   constexpr base::TimePoint kNow{std::chrono::seconds(100)};
   constexpr base::TimePoint kNext{std::chrono::seconds(200)};
   UnopenedReservations waiting;
   for (uint32_t uid = 0; uid < kReservationsTriedPerTurnMax + 2; ++uid)
-    waiting.Add({.uid = uid, .name = "train", .named = false, .terms = {}}, kNow);
+    waiting.Add({.uid = uid, .name = "train", .named = false, .terms = {}}, kNow, "no room");
   EXPECT_THAT(waiting.TakeDue(base::TimePoint{std::chrono::seconds(99)}, kNext), IsEmpty());
   EXPECT_EQ(waiting.TakeDue(kNow, kNext).size(), kReservationsTriedPerTurnMax);
   EXPECT_EQ(waiting.next_due(), kNow) << "the others";
