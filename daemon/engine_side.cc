@@ -281,14 +281,14 @@ Status EngineSide::MakeQuotas(const config::Config& config, const DaemonPaths& p
 
 // Where the file of owners was lost, or is an older copy, no owner gets the number, and with it what is there, of
 // another.
-void EngineSide::SkipNumbersOfOwners(const std::vector<session::Reservation>& reservations) {
-  for (const session::Reservation& reservation : reservations) owners_->StartAbove(reservation.uid);
+void EngineSide::ExcludeNumbersOfOwners(const std::vector<session::Reservation>& reservations) {
+  for (const session::Reservation& reservation : reservations) owners_->Exclude(reservation.uid);
   for (const session::QuotaRow& row : quotas_->List()) {
     const auto uid = row.level == tiering::QuotaLevel::kUser ? session::NumberOf<uint32_t>(row.name) : std::nullopt;
-    if (uid) owners_->StartAbove(*uid);
+    if (uid) owners_->Exclude(*uid);
   }
   for (const tiering::StoredManifest& stored : engine_->StoredManifests("", SIZE_MAX)) {
-    if (const auto owner = session::ParseQualifiedName(stored.key)) owners_->StartAbove(owner->first);
+    if (const auto owner = session::ParseQualifiedName(stored.key)) owners_->Exclude(owner->first);
   }
 }
 
@@ -298,7 +298,7 @@ void EngineSide::OpenReservations(const DaemonPaths& paths) {
   const std::string path = paths.data_directory + "/reservations";
   session::StoredReservations stored = session::LoadReservations(path);
   if (!stored.warning.empty()) spdlog::warn("{}", stored.warning);
-  SkipNumbersOfOwners(stored.reservations);
+  ExcludeNumbersOfOwners(stored.reservations);
   for (const session::Reservation& reservation : stored.reservations) {
     quotas_->Learn(reservation.uid);
     const Status opened = jobs_->Restore(reservation, clock_.Now());

@@ -120,7 +120,7 @@ class EngineSide {
   Status MakeEngine(const config::Config& config, const DaemonPaths& paths, uint64_t epoch);
   // Before the engine thread starts.
   void OpenReservations(const DaemonPaths& paths);
-  void SkipNumbersOfOwners(const std::vector<session::Reservation>& reservations);
+  void ExcludeNumbersOfOwners(const std::vector<session::Reservation>& reservations);
 
   // In the order of what needs what; destroyed in the opposite one.
   base::SteadyClock clock_;

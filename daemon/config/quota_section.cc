@@ -10,6 +10,7 @@
 #include "daemon/base/edit_distance.h"
 #include "daemon/base/format_bytes.h"
 #include "daemon/config/quantity.h"
+#include "daemon/session/owner_table.h"
 
 namespace tier::config {
 namespace {
@@ -26,7 +27,8 @@ std::unexpected<Error> Wrong(const QuotaSetting& setting, std::string_view what)
   return Fail(Code::kInvalid, fmt::format("option {}: {}", NameOf(setting), what));
 }
 
-// A number is an id, which must be one that the kernel gives to users and groups: the highest one means "none".
+// A number is an id, which must be one that the kernel gives to users and groups: the highest one means "none". That of
+// an owner is no other owner's once its name is given up, which this file does not know.
 Status CheckName(const QuotaSetting& setting, const std::string& name) {
   if (name.empty()) return Wrong(setting, "the name is empty");
   if (name.size() > kQuotaNameSizeMax) {
@@ -39,6 +41,11 @@ Status CheckName(const QuotaSetting& setting, const std::string& name) {
   uint32_t id = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), id);
   const bool whole = error == std::errc() && end == name.data() + name.size();
+  if (whole && setting.path.front() == "user" && session::IsOwnerUid(id)) {
+    return Wrong(setting, fmt::format("uids from {} to {} stand for owners of sockets: write the owner's name (tierctl "
+                                      "socket list)",
+                                      session::kOwnerUidFirst, session::kOwnerUidLast));
+  }
   if (whole && id != std::numeric_limits<uint32_t>::max() && std::to_string(id) == name) return {};
   return Wrong(setting, "a number in place of a name must be an id of 0 to 4294967294, without leading zeros");
 }

@@ -107,38 +107,51 @@ Result<OwnerRecords> LoadOwners(const std::string& path) {
 }
 
 Status OwnerTable::MayOpen(const std::string& name) const {
-  if (Status named = CheckOwnerName(name); !named) return named;
+  const auto uid = UidFor(name);
+  return uid ? Status() : std::unexpected(uid.error());
+}
+
+Result<uint32_t> OwnerTable::UidFor(const std::string& name) const {
+  if (Status named = CheckOwnerName(name); !named) return std::unexpected(named.error());
   if (file_.empty()) {
     return Fail(Code::kDenied,
                 "this daemon keeps nothing, also no owners of sockets: set daemon.data_directory to a directory on a "
                 "local disk");
   }
   const MutexLock lock(mutex_);
-  if (records_.owners.contains(name)) return {};
-  if (records_.next > kOwnerUidLast) {
-    return Fail(Code::kNoMemory,
-                fmt::format("no number is left for an owner: those up to {} were given", kOwnerUidLast));
+  if (const auto known = records_.owners.find(name); known != records_.owners.end()) return known->second.uid;
+  if (records_.owners.size() >= kOwnersMax) {
+    return Fail(Code::kNoMemory, fmt::format("there are {} owners of sockets, the limit: remove those that are not "
+                                             "needed (tierctl socket close --owner NAME --purge)",
+                                             records_.owners.size()));
   }
-  if (records_.owners.size() < kOwnersMax) return {};
-  return Fail(Code::kNoMemory, fmt::format("there are {} owners of sockets, the limit: remove those that are not "
-                                           "needed (tierctl socket close --owner NAME --purge)",
-                                           records_.owners.size()));
+  if (const auto free = FreeNumber()) return *free;
+  return Fail(Code::kNoMemory, fmt::format("no number is left for an owner: each up to {} is in use", kOwnerUidLast));
+}
+
+// At most as many steps as there are owners and excluded numbers.
+std::optional<uint32_t> OwnerTable::FreeNumber() const {
+  const auto lowest = [](uint32_t from, const std::set<uint32_t>& taken) -> std::optional<uint32_t> {
+    while (from <= kOwnerUidLast && taken.contains(from)) ++from;
+    return from <= kOwnerUidLast ? std::optional(from) : std::nullopt;
+  };
+  if (const auto never_given = lowest(records_.next, excluded_)) return never_given;
+  std::set<uint32_t> taken = excluded_;
+  for (const auto& [name, owner] : records_.owners) taken.insert(owner.uid);
+  return lowest(kOwnerUidFirst, taken);
 }
 
 Result<uint32_t> OwnerTable::Open(const std::string& name) {
   const MutexLock writing(writing_);
-  if (Status may = MayOpen(name); !may) return std::unexpected(may.error());
+  const auto uid = UidFor(name);
+  if (!uid) return uid;
   OwnerRecords next = Records();
-  const auto known = next.owners.find(name);
-  if (known != next.owners.end() && known->second.open) return known->second.uid;
-  if (known != next.owners.end()) {
-    known->second.open = true;
-  } else {
-    next.owners.emplace(name, OwnerEntry{.uid = next.next++, .open = true});
-  }
+  OwnerEntry& owner = next.owners.try_emplace(name, OwnerEntry{.uid = *uid, .open = false}).first->second;
+  TIER_CHECK(owner.uid == *uid && IsOwnerUid(*uid), "owner {} has the number {}, and gets {}", name, owner.uid, *uid);
+  if (owner.open) return uid;
+  owner.open = true;
+  next.next = std::max(next.next, *uid + 1);
   if (Status saved = Replace(next); !saved) return std::unexpected(saved.error());
-  const uint32_t uid = next.owners.at(name).uid;
-  TIER_CHECK(IsOwnerUid(uid) && uid < next.next, "owner {} has the number {}", name, uid);
   return uid;
 }
 
@@ -152,19 +165,20 @@ Status OwnerTable::Close(const std::string& name) {
   return Replace(next);
 }
 
+// Who was this owner may be connected still, and events and quotas may name its number until the daemon ends.
 Status OwnerTable::Remove(const std::string& name) {
   const MutexLock writing(writing_);
   OwnerRecords next = Records();
-  if (next.owners.erase(name) == 0) return NoOwner(name);
-  return Replace(next);
+  const auto gone = next.owners.extract(name);
+  if (gone.empty()) return NoOwner(name);
+  if (Status saved = Replace(next); !saved) return saved;
+  Exclude(gone.mapped().uid);
+  return {};
 }
 
-void OwnerTable::StartAbove(uint32_t uid) {
-  if (!IsOwnerUid(uid)) return;
-  const MutexLock writing(writing_);
+void OwnerTable::Exclude(uint32_t uid) {
   const MutexLock lock(mutex_);
-  records_.next = std::max(records_.next, uid + 1);
-  TIER_CHECK(records_.next > uid, "owner {} comes behind {}", records_.next, uid);
+  if (IsOwnerUid(uid)) excluded_.insert(uid);
 }
 
 void OwnerTable::Suspend(uint32_t uid) {

@@ -2,12 +2,13 @@
 // through its socket is the owner, whatever the kernel says of its uid (a pod's root is uid 0 to the kernel).
 //
 // Numbers are uids that no user of a system has, from kOwnerUidFirst on. They stand in a file of the data directory
-// (docs/formats.md), so a name has its number for as long as it is in the table, also while its socket is closed; and
-// no number is given twice, so what a removed owner left behind belongs to no other. A file that was lost, or is an
-// older copy, cannot say which numbers were given: StartAbove does.
+// (docs/formats.md), so a name has its number for as long as it is in the table, also while its socket is closed. A new
+// owner gets the lowest number that was not given before, so what a removed owner left behind belongs to no other. A
+// file that was lost, or is an older copy, cannot say which numbers were given: Exclude says which ones something
+// names. Once the last number was given, those that no owner has and that are not excluded are given again.
 //
 // Thread-safe. Open, Close and Remove wait for a disk, the others never do.
-// Invariants: kOwnerUidFirst <= uid of an owner < next; no two owners have one uid.
+// Invariants: kOwnerUidFirst <= uid of an owner < next; no two owners have one uid; none that is given is excluded.
 #pragma once
 
 #include <cstddef>
@@ -49,7 +50,7 @@ struct OwnerEntry {
 };
 
 struct OwnerRecords {
-  uint32_t next = kOwnerUidFirst;  // What the next new owner gets.
+  uint32_t next = kOwnerUidFirst;  // Numbers from here on were never given.
   std::map<std::string, OwnerEntry, std::less<>> owners;
   friend bool operator==(const OwnerRecords&, const OwnerRecords&) = default;
 };
@@ -74,8 +75,8 @@ class OwnerTable {
   Status Close(const std::string& name) TIER_EXCLUDES(mutex_, writing_);
   // The name is free, its number is not.
   Status Remove(const std::string& name) TIER_EXCLUDES(mutex_, writing_);
-  // The next new owner gets a greater number than this. Does nothing for what is no number of owners.
-  void StartAbove(uint32_t uid) TIER_EXCLUDES(mutex_, writing_);
+  // Something names this number: no new owner gets it until the daemon is started again.
+  void Exclude(uint32_t uid) TIER_EXCLUDES(mutex_);
 
   // While its name is being given up this number is no owner's: what is opened for it would belong to no one.
   void Suspend(uint32_t uid) TIER_EXCLUDES(mutex_);
@@ -87,6 +88,9 @@ class OwnerTable {
   std::vector<std::pair<std::string, OwnerEntry>> List() const TIER_EXCLUDES(mutex_);  // By name.
 
  private:
+  // The number that this owner has, or would get.
+  Result<uint32_t> UidFor(const std::string& name) const TIER_EXCLUDES(mutex_);
+  std::optional<uint32_t> FreeNumber() const TIER_REQUIRES(mutex_);  // None: no number is left.
   OwnerRecords Records() const TIER_EXCLUDES(mutex_);
   Status Replace(const OwnerRecords& next) TIER_REQUIRES(writing_) TIER_EXCLUDES(mutex_);
 
@@ -95,6 +99,7 @@ class OwnerTable {
   mutable Mutex mutex_;
   OwnerRecords records_ TIER_GUARDED_BY(mutex_);
   std::set<uint32_t> suspended_ TIER_GUARDED_BY(mutex_);
+  std::set<uint32_t> excluded_ TIER_GUARDED_BY(mutex_);
 };
 
 // The users of the system, and the owners beside them: a quota may name either. Of an owner and a user with one name a

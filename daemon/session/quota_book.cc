@@ -10,6 +10,7 @@
 
 #include "daemon/base/check.h"
 #include "daemon/base/format_bytes.h"
+#include "daemon/session/owner_table.h"
 #include "daemon/session/quota_file.h"
 
 namespace tier::session {
@@ -172,6 +173,14 @@ Result<uint32_t> QuotaBook::IdOf(const QuotaTarget& target) {
   return *found;
 }
 
+// A quota would keep the number of an owner who is none from every other one.
+Status QuotaBook::CheckOwner(const QuotaTarget& target, uint32_t id) {
+  if (target.level != QuotaLevel::kUser || !IsOwnerUid(id) || !users_.FindUser(id).name.empty()) return {};
+  return Fail(Code::kNotFound,
+              fmt::format("uids from {} to {} stand for owners of sockets, and no owner has {} (tierctl socket list)",
+                          kOwnerUidFirst, kOwnerUidLast, id));
+}
+
 Status QuotaBook::Replace(const QuotaOverrides& next) {
   TIER_CHECK(!file_.empty() && next.users.size() + next.groups.size() <= kQuotasMax, "{} quotas of users for '{}'",
              next.users.size(), file_);
@@ -190,7 +199,9 @@ Status QuotaBook::Set(const QuotaTarget& target, const QuotaFields& fields) {
   }
   const auto id = IdOf(target);
   if (!id) return std::unexpected(id.error());
+  // Whose name is being given up is no owner before its quota is cleared, which waits for this lock.
   const MutexLock writing(writing_);
+  if (Status owner = CheckOwner(target, *id); !owner) return owner;
   QuotaOverrides next = Overrides();
   QuotaFields* const changed = FieldsIn(&next, target.level, *id);
   Merge(fields, changed);

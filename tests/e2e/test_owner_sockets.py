@@ -123,6 +123,9 @@ def test_owners_are_shown_by_name_and_have_quotas(node: launcher.Running) -> Non
     end(first)
     end(second)
     assert admin(node, "quota", "clear", "user", "pod-a").returncode == 0
+    stray = admin(node, "quota", "set", "user", "4294967293", "--ram", "8MiB")
+    assert stray.returncode == 3 and "no owner has 4294967293" in stray.stderr, stray
+    assert open_socket(node, "pod-b")["uid"] == FIRST_UID + 1
 
 
 def test_no_user_of_the_host_reaches_a_socket_that_it_was_not_given(node: launcher.Running) -> None:
@@ -266,7 +269,7 @@ def test_a_reservation_that_cannot_be_opened_stays_until_it_can_or_is_removed(so
         assert "train" not in (data / "reservations").read_text()
 
 
-def test_a_lost_file_of_owners_gives_no_number_again(socket_folder: pathlib.Path) -> None:
+def test_a_lost_file_of_owners_gives_no_number_that_something_names(socket_folder: pathlib.Path) -> None:
     with launcher.disk_folder() as data:
         with keeping(socket_folder, data) as first:
             for owner in ("pod-a", "pod-b", "pod-c"):
@@ -276,8 +279,9 @@ def test_a_lost_file_of_owners_gives_no_number_again(socket_folder: pathlib.Path
             pathlib.Path(f"/proc/self/fd/{old}/left").write_text("of the pod")
         (data / "owners").unlink()
         with keeping(socket_folder, data) as second:
+            assert open_socket(second, "pod-d")["uid"] == FIRST_UID, "nothing names it"
             socket = open_socket(second, "pod-c")
-            assert socket["uid"] == FIRST_UID + 2, "behind pod-b, which has a quota"
+            assert socket["uid"] == FIRST_UID + 2, "pod-b, which has a quota, had the one before"
             assert not os.path.exists(f"/proc/self/fd/{old}/tierd.sock"), "who had pod-c is not the new one"
             assert os.path.exists(f"{socket['directory']}/tierd.sock")
             os.close(old)

@@ -89,10 +89,19 @@ TEST(QuotaSection, MistakesAreToldWithTheirLine) {
       {"[quota.group.\"a\\u0007\"]\nram = 1\n", "a name has no spaces, control characters"},
       {"[quota.user.4294967295]\nram = 1\n", "must be an id of 0 to 4294967294, without leading zeros"},
       {"[quota.user.99999999999]\nram = 1\n", "must be an id of 0 to 4294967294"},
+      {"[quota.user.4026531840]\nram = 1\n",
+       "tierd.toml:2: option quota.user.4026531840.ram: uids from 4026531840 to 4294967293 stand for owners of "
+       "sockets: write the owner's name (tierctl socket list)"},
+      {"[quota.user.\"4294967293\"]\nram = 1\n", "write the owner's name"},
       {"[quota.group.007]\nram = 1\n", "must be an id of 0 to 4294967294, without leading zeros"},
       {fmt::format("[quota.user.{}]\nram = 1\n", std::string(257, 'x')), "the name has 257 characters, at most 256"},
   };
   for (const Case& one : cases) EXPECT_THAT(Mistake(one.text), HasSubstr(one.part)) << one.text;
+}
+
+TEST(QuotaSection, NumbersBesideThoseOfOwnersAreUsersAndAllAreGroups) {
+  for (const char* name : {"user.4026531839", "user.4294967294", "group.4026531840", "group.4294967293"})
+    EXPECT_TRUE(ParseConfig(fmt::format("[quota.{}]\nram = 1\n", name), "x")) << name;
 }
 
 TEST(QuotaSection, TheNumberOfNamesIsLimited) {

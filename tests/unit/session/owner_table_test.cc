@@ -84,9 +84,6 @@ TEST_F(OwnerTableTest, WhatCannotBeOpenedChangesNothing) {
   OwnerTable nowhere({}, {});
   EXPECT_EQ(nowhere.Open("pod-a").error().code, Code::kDenied);
   EXPECT_EQ(Read().Open("../tierd").error().code, Code::kInvalid);
-  OwnerTable last(path_, {.next = kOwnerUidLast, .owners = {}});
-  EXPECT_EQ(last.Open("pod-a").value(), kOwnerUidLast);
-  EXPECT_EQ(last.Open("pod-b").error().code, Code::kNoMemory) << "no number is left";
   OwnerRecords many;
   for (size_t i = 0; i < kOwnersMax; ++i)
     many.owners.emplace("pod-" + std::to_string(i), OwnerEntry{.uid = many.next++, .open = false});
@@ -107,19 +104,34 @@ TEST_F(OwnerTableTest, WhatCannotBeOpenedChangesNothing) {
 TEST_F(OwnerTableTest, ANumberThatIsInUseElsewhereIsGivenToNoOne) {
   {
     OwnerTable table = Read();
-    table.StartAbove(1001);
-    table.StartAbove(kOwnerUidLast + 1);
-    EXPECT_EQ(table.Open("pod-a").value(), kOwnerUidFirst) << "no numbers of owners";
-    table.StartAbove(kOwnerUidFirst + 6);
-    table.StartAbove(kOwnerUidFirst + 3);
-    EXPECT_EQ(table.Open("pod-b").value(), kOwnerUidFirst + 7);
+    for (const uint32_t uid : {uint32_t{1001}, kOwnerUidLast + 1, kOwnerUidFirst + 1, kOwnerUidFirst + 2})
+      table.Exclude(uid);
+    EXPECT_EQ(table.Open("pod-a").value(), kOwnerUidFirst);
+    EXPECT_EQ(table.Open("pod-b").value(), kOwnerUidFirst + 3);
   }
   OwnerTable table = Read();
-  EXPECT_EQ(table.Open("pod-c").value(), kOwnerUidFirst + 8) << "as durable as any other";
-  table.StartAbove(kOwnerUidLast);
-  const auto refused = table.Open("pod-d");
-  ASSERT_FALSE(refused);
-  EXPECT_THAT(refused.error().message, HasSubstr("no number is left"));
+  EXPECT_EQ(table.Open("pod-c").value(), kOwnerUidFirst + 4) << "as durable as any other";
+}
+
+// One quota, by a mistake, of the highest number there is.
+TEST_F(OwnerTableTest, ANumberThatIsInUseKeepsNoOtherFromOwners) {
+  OwnerTable table = Read();
+  table.Exclude(kOwnerUidLast);
+  EXPECT_EQ(table.Open("pod-a").value(), kOwnerUidFirst);
+  EXPECT_EQ(table.Open("pod-b").value(), kOwnerUidFirst + 1);
+}
+
+TEST_F(OwnerTableTest, OnceTheLastNumberWasGivenThoseThatNothingNamesAreGivenAgain) {
+  OwnerTable table(path_, {.next = kOwnerUidLast, .owners = {{"pod-z", {.uid = kOwnerUidFirst + 1, .open = true}}}});
+  table.Exclude(kOwnerUidFirst);
+  EXPECT_EQ(table.Open("last").value(), kOwnerUidLast);
+  EXPECT_EQ(table.Open("pod-a").value(), kOwnerUidFirst + 2) << "one is excluded, the other is that of pod-z";
+  ASSERT_TRUE(table.Remove("pod-a"));
+  EXPECT_EQ(table.Open("pod-a").value(), kOwnerUidFirst + 3) << "who was pod-a may be connected still";
+  OwnerTable next = Read();
+  EXPECT_EQ(next.UidOf("pod-a"), kOwnerUidFirst + 3);
+  EXPECT_EQ(next.Open("pod-b").value(), kOwnerUidFirst) << "nothing names it any more";
+  EXPECT_EQ(next.Open("pod-c").value(), kOwnerUidFirst + 2);
 }
 
 TEST_F(OwnerTableTest, ASuspendedOwnerIsNone) {
@@ -206,6 +218,31 @@ TEST_F(OwnerTableTest, AQuotaMayNameAnOwner) {
   EXPECT_EQ(book.QuotaOf(1001).bytes.ram.most, 9U);
   EXPECT_TRUE(book.ListUnknown().empty()) << "an owner is known";
   EXPECT_TRUE(book.Clear({QuotaLevel::kUser, "pod-a"}));
+}
+
+// It would belong to no one, and keep the number from every owner to come.
+TEST_F(OwnerTableTest, AQuotaNamesNoNumberOfAnOwnerThatIsNone) {
+  OwnerTable table = Read();
+  const uint32_t uid = table.Open("pod-a").value();
+  NoUsers system;
+  OwnerDirectory users(table, system);
+  testing::SharedClock clock;
+  QuotaBookOptions options;
+  options.file = directory_.path() + "/quotas";
+  QuotaBook book(options, {.by_default = {}, .users = {{kOwnerUidLast, {.ram = 1}}}, .groups = {}}, users, clock);
+  const QuotaTarget owner{QuotaLevel::kUser, std::to_string(uid)};
+  ASSERT_TRUE(book.Set(owner, {.ram = 7}));
+  ASSERT_TRUE(table.Remove("pod-a"));
+  for (const uint32_t none : {uid, uid + 1, kOwnerUidLast}) {
+    const Status refused = book.Set({QuotaLevel::kUser, std::to_string(none)}, {.ram = 8});
+    ASSERT_FALSE(refused) << none;
+    EXPECT_EQ(refused.error().code, Code::kNotFound);
+    EXPECT_THAT(refused.error().message, HasSubstr(fmt::format("no owner has {} (tierctl socket list)", none)));
+  }
+  EXPECT_TRUE(book.Clear(owner)) << "what is there can be cleared";
+  EXPECT_TRUE(book.Clear({QuotaLevel::kUser, std::to_string(kOwnerUidLast)}));
+  EXPECT_TRUE(book.Set({QuotaLevel::kUser, std::to_string(kOwnerUidLast + 1)}, {.ram = 1})) << "of no owner";
+  EXPECT_TRUE(book.Set({QuotaLevel::kGroup, std::to_string(uid)}, {.ram = 1})) << "groups are no owners";
 }
 
 }  // namespace
