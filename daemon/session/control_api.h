@@ -226,7 +226,8 @@ class ControlApi {
   // DISCONNECTED or TIMEOUT.
   virtual Result<OptionState> SetOption(const Caller& caller, const std::string& name, const std::string& value) = 0;
   // Admins only, and not on a private daemon. The owner of a new name has a uid of its own, as durable as the socket:
-  // it is there again after a restart. INVALID: the name is none, or that of a user of the system.
+  // it is there again after a restart. INVALID: the name is none, or that of a user of the system. TIMEOUT: it may be
+  // that of one, as the user database does not answer.
   virtual Result<OwnerSocket> OpenSocket(const Caller& caller, const std::string& owner) = 0;
   // Nothing connects by it when it returns; what is connected goes on. `purge`: the owner's name is given up too, and
   // its connections end; DENIED while it has jobs, open or reserved, or persisted tensors, and TIMEOUT while these are

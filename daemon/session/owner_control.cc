@@ -16,10 +16,17 @@ Status OwnerControl::Check(const Caller& caller, const char* what) const {
   return Fail(Code::kDenied, "a private daemon serves its own user alone: it has no sockets of owners");
 }
 
-// A quota of this name could be that of either. The user database may be asked for seconds: not with a lock.
+// A quota of this name could be that of either. The user database may be asked for seconds: not with a lock. Where it
+// does not answer, there may be such a user.
 Status OwnerControl::CheckName(const std::string& owner) {
   if (Status named = CheckOwnerName(owner); !named) return named;
-  if (parts_.users == nullptr || parts_.sockets->Knows(owner) || !parts_.users->FindUserId(owner)) return {};
+  if (parts_.users == nullptr || parts_.sockets->Knows(owner)) return {};
+  const auto user = parts_.users->FindUserId(owner);
+  if (!user && user.error().code == Code::kNotFound) return {};
+  if (!user) {
+    return Fail(user.error().code, fmt::format("the socket of owner {} is not opened, as no user may have its name: {}",
+                                               owner, user.error().message));
+  }
   return Fail(Code::kInvalid,
               fmt::format("'{}' is a user of this system: an owner needs a name of its own, such as {}-pod", owner,
                           owner.substr(0, kOwnerNameSizeMax - 4)));

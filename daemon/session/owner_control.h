@@ -35,7 +35,7 @@ class OwnerControl {
 
  private:
   Status Check(const Caller& caller, const char* what) const;
-  // INVALID: a new owner would have the name of a user.
+  // INVALID: a new owner would have the name of a user. TIMEOUT: whether it would is not known.
   Status CheckName(const std::string& owner);
   // DENIED: jobs of this uid are open or reserved, or it has persisted tensors. TIMEOUT: it may have some soon.
   Status CheckUnused(uint32_t uid, const std::string& owner);

@@ -234,9 +234,9 @@ UserEntry OwnerDirectory::FindUser(uint32_t uid) {
   return {.name = owners_.NameOf(uid), .groups = {}};
 }
 
-std::optional<uint32_t> OwnerDirectory::FindUserId(const std::string& name) {
+Result<uint32_t> OwnerDirectory::FindUserId(const std::string& name) {
   const auto owner = owners_.UidOf(name);
-  return owner ? owner : system_.FindUserId(name);
+  return owner ? *owner : system_.FindUserId(name);
 }
 
 }  // namespace tier::session

@@ -108,8 +108,8 @@ class OwnerDirectory final : public UserDirectory {
  public:
   OwnerDirectory(const OwnerTable& owners, UserDirectory& system) : owners_(owners), system_(system) {}
   UserEntry FindUser(uint32_t uid) override;
-  std::optional<uint32_t> FindUserId(const std::string& name) override;
-  std::optional<uint32_t> FindGroupId(const std::string& name) override { return system_.FindGroupId(name); }
+  Result<uint32_t> FindUserId(const std::string& name) override;
+  Result<uint32_t> FindGroupId(const std::string& name) override { return system_.FindGroupId(name); }
 
  private:
   const OwnerTable& owners_;

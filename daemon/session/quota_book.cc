@@ -163,7 +163,7 @@ Result<uint32_t> QuotaBook::IdOf(const QuotaTarget& target) {
     return Fail(Code::kInvalid, fmt::format("{} is no number of a {}: allowed are 0 to 4294967294", target.name, kind));
   }
   const auto found = of_user ? users_.FindUserId(target.name) : users_.FindGroupId(target.name);
-  if (!found) return Fail(Code::kNotFound, fmt::format("this system has no {} '{}'", kind, target.name));
+  if (!found) return found;
   if (*found == std::numeric_limits<uint32_t>::max()) {
     return Fail(Code::kInvalid,
                 fmt::format("this system gives the {} '{}' the number {}, which stands for none: give it "
@@ -251,12 +251,13 @@ std::vector<std::string> QuotaBook::ListUnknown() {
     const MutexLock lock(mutex_);
     table = table_;
   }
+  const auto is_none = [](const Result<uint32_t>& found) { return !found && found.error().code == Code::kNotFound; };
   std::vector<std::string> unknown;
   for (const auto& [name, fields] : table.users) {
-    if (!IsNumber(name) && !users_.FindUserId(name)) unknown.push_back("quota.user." + name);
+    if (!IsNumber(name) && is_none(users_.FindUserId(name))) unknown.push_back("quota.user." + name);
   }
   for (const auto& [name, fields] : table.groups) {
-    if (!IsNumber(name) && !users_.FindGroupId(name)) unknown.push_back("quota.group." + name);
+    if (!IsNumber(name) && is_none(users_.FindGroupId(name))) unknown.push_back("quota.group." + name);
   }
   return unknown;
 }

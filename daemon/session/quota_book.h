@@ -60,8 +60,8 @@ class QuotaBook {
   bool SetOptions(const tiering::QuotaLimit& ssd, const tiering::QuotaLimit& jobs) TIER_EXCLUDES(mutex_);
   // The configuration was read again. True: it has other quotas than before.
   bool SetTable(QuotaTable table) TIER_EXCLUDES(mutex_);
-  // Fields without a value stay as they are. INVALID, NOT_FOUND (no such user, group or owner), DENIED where the daemon
-  // keeps nothing, and SaveQuotas' errors; then nothing has changed.
+  // Fields without a value stay as they are. INVALID, NOT_FOUND (no such user, group or owner), TIMEOUT (the user
+  // database does not answer), DENIED where the daemon keeps nothing, and SaveQuotas' errors; then nothing has changed.
   Status Set(const QuotaTarget& target, const QuotaFields& fields) TIER_EXCLUDES(mutex_, writing_);
   // What was set at run time is no more, and the configuration decides. NOT_FOUND: nothing was.
   Status Clear(const QuotaTarget& target) TIER_EXCLUDES(mutex_, writing_);

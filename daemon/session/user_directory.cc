@@ -1,11 +1,14 @@
 // See user_directory.h.
 #include "daemon/session/user_directory.h"
 
-#include <grp.h>
-#include <pwd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
+#include <optional>
+
+#include <fmt/format.h>
 
 #include "daemon/base/check.h"
 
@@ -29,9 +32,20 @@ int WithBuffer(Find find) {
   return error;
 }
 
-// What getpwuid_r(3) names for an entry that is not there.
-bool MeansNone(int error) {
-  return error == 0 || error == ENOENT || error == ESRCH || error == EBADF || error == EPERM;
+constexpr const char* kUsersFile = "/etc/passwd";
+constexpr const char* kGroupsFile = "/etc/group";
+
+// glibc has no error for an entry that no service of nsswitch.conf knows. ENOENT is that of a service that does not
+// answer (nslcd), or of a system without the file of its own users.
+bool MeansNone(int error, const char* file) {
+  return error == 0 || (error == ENOENT && ::access(file, F_OK) != 0);
+}
+
+std::unexpected<Error> NoAnswer(const char* kind, const char* database, const std::string& name, int error) {
+  return Fail(Code::kTimeout,
+              fmt::format("the user database does not say whether there is a {0} '{1}': {2}; try again (getent {3} {1} "
+                          "asks it too)",
+                          kind, name, std::strerror(error), database));
 }
 
 std::string NameOfGroup(gid_t gid) {
@@ -61,6 +75,14 @@ std::vector<gid_t> GroupsOf(const std::string& user, gid_t first) {
 
 }  // namespace
 
+std::unexpected<Error> NoUser(const std::string& name) {
+  return Fail(Code::kNotFound, fmt::format("this system has no user '{}'", name));
+}
+
+std::unexpected<Error> NoGroup(const std::string& name) {
+  return Fail(Code::kNotFound, fmt::format("this system has no group '{}'", name));
+}
+
 UserEntry SystemUserDirectory::FindUser(uint32_t uid) {
   UserEntry user;
   gid_t first = 0;
@@ -75,7 +97,7 @@ UserEntry SystemUserDirectory::FindUser(uint32_t uid) {
     return error;
   });
   if (user.name.empty()) {
-    user.failed = !MeansNone(outcome);
+    user.failed = !MeansNone(outcome, kUsersFile);
     return user;
   }
   const std::vector<gid_t> groups = GroupsOf(user.name, first);
@@ -84,28 +106,30 @@ UserEntry SystemUserDirectory::FindUser(uint32_t uid) {
   return user;
 }
 
-std::optional<uint32_t> SystemUserDirectory::FindUserId(const std::string& name) {
+Result<uint32_t> SystemUserDirectory::FindUserId(const std::string& name) {
   std::optional<uint32_t> id;
-  WithBuffer([&](char* buffer, size_t size) {
+  const int error = WithBuffer([&](char* buffer, size_t size) {
     passwd entry{};
     passwd* found = nullptr;
-    const int error = ::getpwnam_r(name.c_str(), &entry, buffer, size, &found);
+    const int outcome = calls_.find_user(name.c_str(), &entry, buffer, size, &found);
     if (found != nullptr) id = entry.pw_uid;
-    return error;
+    return outcome;
   });
-  return id;
+  if (id) return *id;
+  return MeansNone(error, kUsersFile) ? NoUser(name) : NoAnswer("user", "passwd", name, error);
 }
 
-std::optional<uint32_t> SystemUserDirectory::FindGroupId(const std::string& name) {
+Result<uint32_t> SystemUserDirectory::FindGroupId(const std::string& name) {
   std::optional<uint32_t> id;
-  WithBuffer([&](char* buffer, size_t size) {
+  const int error = WithBuffer([&](char* buffer, size_t size) {
     group entry{};
     group* found = nullptr;
-    const int error = ::getgrnam_r(name.c_str(), &entry, buffer, size, &found);
+    const int outcome = calls_.find_group(name.c_str(), &entry, buffer, size, &found);
     if (found != nullptr) id = entry.gr_gid;
-    return error;
+    return outcome;
   });
-  return id;
+  if (id) return *id;
+  return MeansNone(error, kGroupsFile) ? NoGroup(name) : NoAnswer("group", "group", name, error);
 }
 
 }  // namespace tier::session

@@ -2,10 +2,15 @@
 // of the network and take seconds, so no thread that others wait for makes them. Thread-safe.
 #pragma once
 
+#include <grp.h>
+#include <pwd.h>
+
+#include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
+
+#include "proto/result.h"
 
 namespace tier::session {
 
@@ -20,19 +25,34 @@ struct UserEntry {
   bool failed = false;  // The system could not answer: this says nothing of the user.
 };
 
+// NOT_FOUND.
+std::unexpected<Error> NoUser(const std::string& name);
+std::unexpected<Error> NoGroup(const std::string& name);
+
 class UserDirectory {
  public:
   virtual ~UserDirectory() = default;
   virtual UserEntry FindUser(uint32_t uid) = 0;
-  virtual std::optional<uint32_t> FindUserId(const std::string& name) = 0;
-  virtual std::optional<uint32_t> FindGroupId(const std::string& name) = 0;
+  // NOT_FOUND: the system says that there is none. TIMEOUT: it does not say, as a server does not answer.
+  virtual Result<uint32_t> FindUserId(const std::string& name) = 0;
+  virtual Result<uint32_t> FindGroupId(const std::string& name) = 0;
+};
+
+// The C library's; tests have others.
+struct UserDatabaseCalls {
+  int (*find_user)(const char* name, passwd* entry, char* buffer, size_t size, passwd** found) = ::getpwnam_r;
+  int (*find_group)(const char* name, group* entry, char* buffer, size_t size, group** found) = ::getgrnam_r;
 };
 
 class SystemUserDirectory final : public UserDirectory {
  public:
+  explicit SystemUserDirectory(const UserDatabaseCalls& calls = {}) : calls_(calls) {}
   UserEntry FindUser(uint32_t uid) override;
-  std::optional<uint32_t> FindUserId(const std::string& name) override;
-  std::optional<uint32_t> FindGroupId(const std::string& name) override;
+  Result<uint32_t> FindUserId(const std::string& name) override;
+  Result<uint32_t> FindGroupId(const std::string& name) override;
+
+ private:
+  const UserDatabaseCalls calls_;
 };
 
 }  // namespace tier::session

@@ -33,10 +33,12 @@ using tiering::QuotaLevel;
 class OneUser final : public UserDirectory {
  public:
   UserEntry FindUser(uint32_t uid) override { return uid == 1001 ? UserEntry{.name = "alice"} : UserEntry{}; }
-  std::optional<uint32_t> FindUserId(const std::string& name) override {
-    return name == "alice" ? std::optional(1001U) : std::nullopt;
+  Result<uint32_t> FindUserId(const std::string& name) override {
+    if (!answers) return Fail(Code::kTimeout, "the user database does not answer");
+    return name == "alice" ? Result<uint32_t>(1001U) : NoUser(name);
   }
-  std::optional<uint32_t> FindGroupId(const std::string&) override { return std::nullopt; }
+  Result<uint32_t> FindGroupId(const std::string& name) override { return NoGroup(name); }
+  bool answers = true;
 };
 
 class OwnerPurge : public ::testing::Test {
@@ -233,6 +235,20 @@ TEST_F(OwnerPurge, AUsersNameIsNoNewOwners) {
   EXPECT_THAT(table_.List(), IsEmpty());
   ASSERT_TRUE(table_.Open("alice"));
   EXPECT_TRUE(control_.OpenSocket(kAdmin, "alice")) << "it was an owner before the system had that user";
+}
+
+// LDAP is down: the user is there all the same, and its quota would become the owner's.
+TEST_F(OwnerPurge, ANameThatMayBeAUsersIsNoNewOwners) {
+  (void)Open("pod-a");
+  system_.answers = false;
+  const auto refused = control_.OpenSocket(kAdmin, "alice");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kTimeout) << "it is to be tried again";
+  EXPECT_THAT(refused.error().message, HasSubstr("the user database does not answer"));
+  EXPECT_TRUE(control_.OpenSocket(kAdmin, "pod-a")) << "it is an owner";
+  system_.answers = true;
+  EXPECT_EQ(control_.OpenSocket(kAdmin, "alice").error().code, Code::kInvalid);
+  EXPECT_TRUE(control_.OpenSocket(kAdmin, "bob"));
 }
 
 }  // namespace

@@ -189,10 +189,10 @@ TEST_F(OwnerTableTest, ADamagedFileIsRefusedAndNamed) {
 class NoUsers final : public UserDirectory {
  public:
   UserEntry FindUser(uint32_t uid) override { return uid == 1001 ? UserEntry{.name = "alice"} : UserEntry{}; }
-  std::optional<uint32_t> FindUserId(const std::string& name) override {
-    return name == "alice" || name == "both" ? std::optional(1001U) : std::nullopt;
+  Result<uint32_t> FindUserId(const std::string& name) override {
+    return name == "alice" || name == "both" ? Result<uint32_t>(1001U) : NoUser(name);
   }
-  std::optional<uint32_t> FindGroupId(const std::string&) override { return std::nullopt; }
+  Result<uint32_t> FindGroupId(const std::string& name) override { return NoGroup(name); }
 };
 
 TEST_F(OwnerTableTest, AQuotaMayNameAnOwner) {

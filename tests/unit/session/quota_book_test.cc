@@ -34,16 +34,16 @@ class FakeUsers final : public UserDirectory {
     const auto found = users.find(uid);
     return found == users.end() ? UserEntry{} : found->second;
   }
-  std::optional<uint32_t> FindUserId(const std::string& name) override {
+  Result<uint32_t> FindUserId(const std::string& name) override {
     for (const auto& [uid, user] : users)
       if (user.name == name) return uid;
-    return std::nullopt;
+    return failing ? Fail(Code::kTimeout, "no answer") : NoUser(name);
   }
-  std::optional<uint32_t> FindGroupId(const std::string& name) override {
+  Result<uint32_t> FindGroupId(const std::string& name) override {
     for (const auto& [uid, user] : users)
       for (const UserGroup& group : user.groups)
         if (group.name == name) return group.id;
-    return std::nullopt;
+    return failing ? Fail(Code::kTimeout, "no answer") : NoGroup(name);
   }
 };
 
@@ -234,6 +234,9 @@ TEST_F(QuotaBookTest, ListsBothTablesAndTellsUnknownNames) {
   }
   EXPECT_THAT(rows, ElementsAre("1 file ", "2 file wheel", "3 set 1001", "3 file 77", "3 file alcie", "3 file alice"));
   EXPECT_THAT(book_->ListUnknown(), ElementsAre("quota.user.alcie", "quota.group.wheel"));
+  users_.failing = true;
+  EXPECT_TRUE(book_->ListUnknown().empty()) << "the system does not answer";
+  EXPECT_EQ(book_->Set({QuotaLevel::kUser, "alcie"}, {.ram = 1}).error().code, Code::kTimeout);
   EXPECT_TRUE(book_->SetTable({}));
   EXPECT_FALSE(book_->SetTable({})) << "they are that already";
   EXPECT_EQ(book_->List().size(), 1U) << "what was set at run time stays";
@@ -251,8 +254,35 @@ TEST(SystemUserDirectory, FindsUsersAndTheirGroups) {
   EXPECT_EQ(system.FindGroupId("root"), 0U);
   EXPECT_TRUE(system.FindUser(4'000'000'123).name.empty());
   EXPECT_TRUE(system.FindUser(4'000'000'123).groups.empty());
-  EXPECT_FALSE(system.FindUserId("no-such-user-of-tierd"));
-  EXPECT_FALSE(system.FindGroupId("no-such-group-of-tierd"));
+  EXPECT_EQ(system.FindUserId("no-such-user-of-tierd").error().code, Code::kNotFound);
+  EXPECT_EQ(system.FindGroupId("no-such-group-of-tierd").error().code, Code::kNotFound);
+}
+
+int no_answer = 0;  // Of the next two.
+int NoUserNow(const char*, passwd*, char*, size_t, passwd** found) {
+  *found = nullptr;
+  return no_answer;
+}
+int NoGroupNow(const char*, group*, char*, size_t, group** found) {
+  *found = nullptr;
+  return no_answer;
+}
+
+// As glibc gives them: where nslcd is stopped, sssd is, or a server of the network does not answer. These systems have
+// /etc/passwd.
+TEST(SystemUserDirectory, AServerThatDoesNotAnswerDoesNotSayThatThereIsNoUser) {
+  SystemUserDirectory system({.find_user = NoUserNow, .find_group = NoGroupNow});
+  EXPECT_EQ(system.FindUserId("alice").error().code, Code::kNotFound);
+  for (const int error : {ENOENT, ECONNREFUSED, EAGAIN, EIO, EMFILE}) {
+    no_answer = error;
+    const auto user = system.FindUserId("alice");
+    ASSERT_FALSE(user);
+    EXPECT_EQ(user.error().code, Code::kTimeout) << error;
+    EXPECT_THAT(user.error().message, HasSubstr("does not say whether there is a user 'alice'"));
+    EXPECT_THAT(user.error().message, HasSubstr("try again (getent passwd alice asks it too)"));
+    EXPECT_THAT(system.FindGroupId("staff").error().message, HasSubstr("getent group staff"));
+  }
+  no_answer = 0;
 }
 
 }  // namespace

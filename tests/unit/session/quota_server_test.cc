@@ -33,9 +33,9 @@ class FewUsers final : public UserDirectory {
   UserEntry FindUser(uint32_t uid) override {
     return uid == 1000 ? UserEntry{.name = "alice", .groups = {{100, "staff"}}} : UserEntry{};
   }
-  std::optional<uint32_t> FindUserId(const std::string&) override { return std::nullopt; }
-  std::optional<uint32_t> FindGroupId(const std::string& name) override {
-    return name == "staff" ? std::optional(100U) : std::nullopt;
+  Result<uint32_t> FindUserId(const std::string& name) override { return NoUser(name); }
+  Result<uint32_t> FindGroupId(const std::string& name) override {
+    return name == "staff" ? Result<uint32_t>(100U) : NoGroup(name);
   }
 };
 
