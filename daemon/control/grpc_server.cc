@@ -108,7 +108,6 @@ struct GrpcServer::State {
     if (!Hand(entrance, &*accepted) && !session::DescriptorsRefused(accepted->get())) {
       Warn(closer.Close(std::move(*accepted)));
     }
-    servers->EndEvicted();
     return true;
   }
 
@@ -194,7 +193,7 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOptions& o
   }
   if (!listening) return std::unexpected(listening.error());
   GiveToGroup(options.admin_socket, options.admin_group);
-  state.servers = std::make_unique<IdentityServers>(api, kIdentitiesMax);
+  state.servers = std::make_unique<IdentityServers>(api, options.identities_max);
   auto thread = proto::StartThread("tierd-accept", proto::BlockedSignals::kAsynchronous, [&state] { state.Accept(); });
   if (!thread) {
     server->RemoveSockets();

@@ -8,8 +8,8 @@
 // Who comes by the socket of an owner is that owner, whatever its uid; and a client of another socket that has an
 // owner's uid is turned away.
 //
-// Threads: one accept thread, and gRPC's own. Start and Stop from one thread; the other calls from any, between the
-// two.
+// Threads: one accept thread, gRPC's own, and those of IdentityServers. Start and Stop from one thread; the other calls
+// from any, between the two.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +31,7 @@ struct GrpcServerOptions {
   std::string admin_group = "tierd";
   uint32_t control_socket_mode = 0666;
   uint32_t admin_socket_mode = 0660;
+  size_t identities_max = kIdentitiesMax;  // Fewer for tests.
   bool descriptors_refused = true;  // False: as with a kernel before 6.16, which lets clients send some. For tests.
   // Called by the accept thread when it can accept no connection, once until it can again, and for connections that it
   // turns away, so many a minute. May be empty.

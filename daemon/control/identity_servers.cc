@@ -63,15 +63,54 @@ Result<IdentityServers::Entry*> IdentityServers::Find(const Identity& identity) 
   }
   if (auto threads = CheckThreads(); !threads) return std::unexpected(std::move(threads.error()));
   if (servers_.size() >= max_) {
-    evicted_.splice(evicted_.end(), servers_, std::prev(servers_.end()));
+    if (Status evicted = Evict(); !evicted) return std::unexpected(std::move(evicted.error()));
   }
-  Entry entry{identity, {},     nullptr, std::make_unique<ControlService>(api_, identity.uid, identity.admin),
-              nullptr,  nullptr};
+  Entry entry{.identity = identity,
+              .connections = {},
+              .relay = nullptr,
+              .service = std::make_unique<ControlService>(api_, identity.uid, identity.admin),
+              .acceptor = nullptr,
+              .server = nullptr,
+              .end_by = {}};
   entry.server = MakeServer(&entry);
   if (entry.server == nullptr) return Fail(Code::kNoMemory, "gRPC can make no server for its user");
   TellHealth(entry, serving_);
   servers_.push_front(std::move(entry));
   return &servers_.front();
+}
+
+Status IdentityServers::Evict() {
+  if (evicted_.size() + ending_.size() >= kEvictedMax) {
+    return Fail(Code::kNoMemory, std::to_string(kEvictedMax) + " servers of other users have not ended yet: try again");
+  }
+  if (ending_threads_ == nullptr) {
+    auto started = base::Workers::Start(kEndingThreads, "tierd-end");
+    if (!started) return std::unexpected(std::move(started.error()));
+    ending_threads_ = std::move(*started);
+  }
+  TIER_CHECK(!servers_.empty(), "none of {} servers can make room", max_);
+  servers_.back().end_by = std::chrono::system_clock::now() + kStopGrace;
+  evicted_.splice(evicted_.end(), servers_, std::prev(servers_.end()));
+  const bool posted = ending_threads_->TryPost([this] { EndOneEvicted(); });
+  TIER_CHECK(posted, "{} servers are to be ended", evicted_.size());
+  return {};
+}
+
+// None is there where End or Stop has taken it. Two of one identity are two entries of ending_.
+void IdentityServers::EndOneEvicted() {
+  std::list<Entry> oldest;
+  {
+    const MutexLock lock(mutex_);
+    if (evicted_.empty()) return;
+    oldest.splice(oldest.end(), evicted_, evicted_.begin());
+    ending_.push_back(oldest.front().identity);
+  }
+  const Identity identity = oldest.front().identity;
+  oldest.front().server->Shutdown(oldest.front().end_by);
+  oldest.clear();
+  const MutexLock lock(mutex_);
+  ending_.erase(std::ranges::find(ending_, identity));
+  ended_.NotifyAll();
 }
 
 std::unique_ptr<grpc::Server> IdentityServers::MakeServer(Entry* entry) {
@@ -146,22 +185,21 @@ Status IdentityServers::Adopt(const Identity& identity, int listener_fd, proto::
 
 void IdentityServers::End(const Identity& identity) {
   std::list<Entry> ended;
+  const auto take = [&](std::list<Entry>* from) {
+    for (auto entry = from->begin(); entry != from->end();) {
+      const auto next = std::next(entry);
+      if (entry->identity == identity) ended.splice(ended.end(), *from, entry);
+      entry = next;
+    }
+  };
   {
     const MutexLock lock(mutex_);
-    const auto found = std::ranges::find(servers_, identity, &Entry::identity);
-    if (found == servers_.end()) return;
-    ended.splice(ended.begin(), servers_, found);
+    take(&servers_);
+    take(&evicted_);
   }
   Shutdown(std::move(ended));
-}
-
-void IdentityServers::EndEvicted() {
-  std::list<Entry> ended;
-  {
-    const MutexLock lock(mutex_);
-    ended.swap(evicted_);
-  }
-  Shutdown(std::move(ended));
+  const MutexLock lock(mutex_);
+  while (std::ranges::find(ending_, identity) != ending_.end()) ended_.Wait(mutex_);
 }
 
 void IdentityServers::Shutdown(std::list<Entry> ended) {
@@ -171,12 +209,15 @@ void IdentityServers::Shutdown(std::list<Entry> ended) {
 
 void IdentityServers::Stop() {
   std::list<Entry> ended;
+  std::unique_ptr<base::Workers> threads;
   {
     const MutexLock lock(mutex_);
     ended.swap(servers_);
     ended.splice(ended.end(), evicted_);
+    threads = std::move(ending_threads_);
   }
   Shutdown(std::move(ended));
+  threads.reset();  // Once those that they end have ended.
 }
 
 }  // namespace tier::control

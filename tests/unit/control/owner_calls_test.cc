@@ -6,6 +6,7 @@
 #include <future>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -93,6 +94,47 @@ TEST_F(OwnerCalls, AnOwnersEndAndThatOfTheServerDoNotWaitForEachOther) {
   });
   called.get_future().get();
   server_->Stop();
+  caller.join();
+}
+
+// With more owners than there may be servers each newcomer ends another's, whose calls may last.
+TEST_F(OwnerCalls, AServerThatIsEndedKeepsNoOneFromConnecting) {
+  server_.reset();
+  options_.identities_max = 1;
+  std::promise<void> called;
+  std::promise<void> go_on;
+  api_.on_drain = [&] {
+    called.set_value();
+    go_on.get_future().wait();
+  };
+  server_ = GrpcServer::Start(options_, api_).value();
+  std::vector<std::string> paths;
+  for (uint32_t owner = 0; owner < 4; ++owner) {
+    paths.push_back(directory_ + "/owner-" + std::to_string(owner));
+    ASSERT_TRUE(server_->ListenFor(session::kOwnerUidFirst + owner, paths.back()));
+  }
+  const auto first = Stub(paths[0]);
+  std::thread caller([&] {
+    grpc::ClientContext context;
+    SetDeadline(&context);
+    v1::DrainResponse response;
+    (void)first->Drain(&context, {}, &response);
+  });
+  called.get_future().get();
+  for (size_t other = 1; other < paths.size(); ++other)
+    EXPECT_EQ(List(*Stub(paths[other])), grpc::StatusCode::OK) << other;
+  server_->StopFor(session::kOwnerUidFirst);
+  std::promise<void> ended;
+  std::thread ender([&] {
+    server_->EndFor(session::kOwnerUidFirst);
+    ended.set_value();
+  });
+  auto is_ended = ended.get_future();
+  EXPECT_EQ(List(*Stub(options_.control_socket)), grpc::StatusCode::OK);
+  EXPECT_EQ(is_ended.wait_for(std::chrono::seconds(0)), std::future_status::timeout) << "its call goes on";
+  go_on.set_value();
+  is_ended.get();
+  ender.join();
   caller.join();
 }
 
