@@ -55,7 +55,11 @@ void ControlServer::EmitDevice(size_t device, const tiering::DeviceView& now) {
 void ControlServer::EmitDegraded(const tiering::EngineSnapshot& snapshot) {
   std::array<bool, kDegradedCauses> causes{};
   std::string text;
-  for (const Degradation& each : DegradedBy(Condition(snapshot))) {
+  const DaemonDescription modes = Modes();
+  Condition condition = ConditionOf(modes, snapshot);
+  for (size_t i = 0; i < std::min(facts_.devices.size(), snapshot.devices.size()); ++i)
+    condition.devices.push_back({.index = facts_.devices[i].index, .now = &snapshot.devices[i]});
+  for (const Degradation& each : DegradedBy(condition)) {
     TIER_CHECK(static_cast<size_t>(each.cause) < causes.size(), "cause {}", static_cast<size_t>(each.cause));
     causes[static_cast<size_t>(each.cause)] = true;
     text += (text.empty() ? "" : "; ") + each.text;

@@ -257,15 +257,12 @@ Result<OptionState> ControlServer::SetOption(const Caller& caller, const std::st
   return session::SetOption(parts_.settings, caller, name, value);
 }
 
-DaemonDescription ControlServer::Condition(const tiering::EngineSnapshot& snapshot) const {
+DaemonDescription ControlServer::Modes() const {
   DaemonDescription d;
   d.ssd_mode = facts_.ssd_mode;
   d.ssd_mode_reason = facts_.ssd_mode_reason;
   if (facts_.memory_mode) d.memory_mode = facts_.memory_mode();
   if (facts_.memory_mode_reason) d.memory_mode_reason = facts_.memory_mode_reason();
-  d.engine.torn_count = snapshot.torn_count;
-  d.engine.missing = snapshot.missing;
-  AddDevices(snapshot, &d);
   return d;
 }
 
@@ -276,10 +273,8 @@ void ControlServer::AddDevices(const tiering::EngineSnapshot& snapshot, DaemonDe
 }
 
 ControlServer::PartOfEngine ControlServer::TakePart() {
-  PartOfEngine part{.figures = Figures(), .modes = {}, .drive_writes = {}};
+  PartOfEngine part{.figures = Figures(), .modes = Modes(), .drive_writes = {}};
   DaemonDescription& d = part.modes;
-  if (facts_.memory_mode) d.memory_mode = facts_.memory_mode();
-  if (facts_.memory_mode_reason) d.memory_mode_reason = facts_.memory_mode_reason();
   d.huge_page_mode = facts_.huge_page_mode ? facts_.huge_page_mode() : "small";
   if (facts_.prefault) d.prefault = facts_.prefault();
   if (facts_.shortage) d.shortage = facts_.shortage();
@@ -291,8 +286,6 @@ ControlServer::PartOfEngine ControlServer::TakePart() {
 
 DaemonDescription ControlServer::Whole(PartOfEngine part) const {
   DaemonDescription d = std::move(part.modes);
-  d.ssd_mode = facts_.ssd_mode;
-  d.ssd_mode_reason = facts_.ssd_mode_reason;
   if (d.memory_mode.empty()) d.memory_mode = "unpinned";
   d.engine = *part.figures;
   AddDevices(*part.figures, &d);

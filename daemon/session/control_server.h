@@ -136,7 +136,7 @@ class ControlServer final : public ControlApi {
   // What of a description the engine thread has.
   struct PartOfEngine {
     std::shared_ptr<const tiering::EngineSnapshot> figures;
-    DaemonDescription modes;           // Of memory, and what else changes; no more.
+    DaemonDescription modes;           // Modes(), and what else changes; no more.
     std::vector<double> drive_writes;  // By device, a day. Empty: not known.
   };
   struct ObservedJob {  // What the registry has of one.
@@ -157,8 +157,7 @@ class ControlServer final : public ControlApi {
   Result<JobDescription> WithOwner(Result<JobDescription> job) const;
   std::shared_ptr<const PoolSnapshot> Pool();  // Engine thread.
   void EmitDevice(size_t device, const tiering::DeviceView& now);
-  // What DegradedBy looks at. Engine thread.
-  DaemonDescription Condition(const tiering::EngineSnapshot& snapshot) const;
+  DaemonDescription Modes() const;  // Of SSD and memory; no more. Engine thread.
   PartOfEngine TakePart();                           // Engine thread.
   DaemonDescription Whole(PartOfEngine part) const;  // On the caller's thread.
   void AddDevices(const tiering::EngineSnapshot& snapshot, DaemonDescription* description) const;

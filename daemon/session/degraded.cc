@@ -9,11 +9,12 @@
 namespace tier::session {
 namespace {
 
-void AddDevice(const DeviceDescription& device, std::vector<Degradation>* causes) {
+void AddDevice(const Condition::Device& device, std::vector<Degradation>* causes) {
   const auto add = [&](std::string what) {
     causes->push_back({DegradedCause::kDevice, fmt::format("device {} {}", device.index, std::move(what))});
   };
-  const tiering::DeviceView& now = device.now;
+  TIER_CHECK(device.now != nullptr, "device {} is not looked at", device.index);
+  const tiering::DeviceView& now = *device.now;
   TIER_CHECK(now.space.quarantined <= now.space.capacity || now.space.capacity == 0, "{} of {} bytes are quarantined",
              now.space.quarantined, now.space.capacity);
   if (now.state != storage::DeviceState::kOnline) add(fmt::format("{}: {}", DeviceStateName(now.state), now.reason));
@@ -33,22 +34,39 @@ void AddMissing(const tiering::MissingDeviceView& device, std::vector<Degradatio
 
 }  // namespace
 
-std::vector<Degradation> DegradedBy(const DaemonDescription& daemon) {
+Condition ConditionOf(const DaemonDescription& modes, const tiering::EngineSnapshot& engine) {
+  return {.ssd_mode = modes.ssd_mode,
+          .ssd_mode_reason = modes.ssd_mode_reason,
+          .memory_mode = modes.memory_mode,
+          .memory_mode_reason = modes.memory_mode_reason,
+          .torn_count = engine.torn_count,
+          .missing = engine.missing,
+          .devices = {}};
+}
+
+std::vector<Degradation> DegradedBy(const Condition& condition) {
   std::vector<Degradation> causes;
-  if (daemon.ssd_mode == "none" && !daemon.ssd_mode_reason.empty()) {
+  if (condition.ssd_mode == "none" && !condition.ssd_mode_reason.empty()) {
     causes.push_back(
-        {DegradedCause::kSsdTier, fmt::format("no SSD tier, tensors stay in RAM: {}", daemon.ssd_mode_reason)});
+        {DegradedCause::kSsdTier, fmt::format("no SSD tier, tensors stay in RAM: {}", condition.ssd_mode_reason)});
   }
   // Without an SSD tier no memory is to be locked.
-  if (daemon.memory_mode == "unpinned" && daemon.ssd_mode != "none") {
-    causes.push_back({DegradedCause::kMemory, fmt::format("memory is not pinned: {}", daemon.memory_mode_reason)});
+  if (condition.memory_mode == "unpinned" && condition.ssd_mode != "none") {
+    causes.push_back({DegradedCause::kMemory, fmt::format("memory is not pinned: {}", condition.memory_mode_reason)});
   }
-  if (daemon.engine.torn_count > 0) {
-    causes.push_back({DegradedCause::kTornTensors, fmt::format("torn tensors: {}", daemon.engine.torn_count)});
+  if (condition.torn_count > 0) {
+    causes.push_back({DegradedCause::kTornTensors, fmt::format("torn tensors: {}", condition.torn_count)});
   }
-  for (const DeviceDescription& device : daemon.devices) AddDevice(device, &causes);
-  for (const tiering::MissingDeviceView& device : daemon.engine.missing) AddMissing(device, &causes);
+  for (const Condition::Device& device : condition.devices) AddDevice(device, &causes);
+  for (const tiering::MissingDeviceView& device : condition.missing) AddMissing(device, &causes);
   return causes;
+}
+
+std::vector<Degradation> DegradedBy(const DaemonDescription& daemon) {
+  Condition condition = ConditionOf(daemon, daemon.engine);
+  for (const DeviceDescription& device : daemon.devices)
+    condition.devices.push_back({.index = device.index, .now = &device.now});
+  return DegradedBy(condition);
 }
 
 }  // namespace tier::session

@@ -5,7 +5,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "daemon/session/control_api.h"
@@ -31,7 +33,25 @@ struct Degradation {
   std::string text;  // In a few words.
 };
 
+// What is looked at. It refers to what it was made of.
+struct Condition {
+  struct Device {
+    uint16_t index = 0;
+    const tiering::DeviceView* now = nullptr;
+  };
+  std::string_view ssd_mode;  // As in DaemonDescription, as the next three.
+  std::string_view ssd_mode_reason;
+  std::string_view memory_mode;
+  std::string_view memory_mode_reason;
+  uint64_t torn_count = 0;
+  std::span<const tiering::MissingDeviceView> missing;
+  std::vector<Device> devices;
+};
+// Of a daemon with these modes and this engine. The caller adds the devices.
+Condition ConditionOf(const DaemonDescription& modes, const tiering::EngineSnapshot& engine);
+
 // Empty: it is not degraded. A daemon that is being drained is not: it does what it was told.
+std::vector<Degradation> DegradedBy(const Condition& condition);
 std::vector<Degradation> DegradedBy(const DaemonDescription& daemon);
 
 }  // namespace tier::session
