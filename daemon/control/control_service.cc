@@ -93,8 +93,21 @@ tier::Status ControlService::FillJobs(const session::Caller& caller, const v1::L
       --left;
     }
   }
-  std::string last = place->name;
-  for (const auto& stored : api_.ListStoredManifests(caller, place->name, left + 1)) {
+  if (place->list != List::kStoredManifests) {
+    std::string last = place->list == List::kReservations ? place->name : std::string();
+    for (const auto& unopened : api_.ListUnopenedReservations(caller, last, left + 1)) {
+      if (left == 0) {
+        response->set_next_page_token(
+            ToPageToken(api_.epoch(), {.list = List::kReservations, .number = 0, .name = last}));
+        return {};
+      }
+      ToMessage(unopened, response->add_unopened_reservations());
+      last = unopened.QualifiedName();
+      --left;
+    }
+  }
+  std::string last = place->list == List::kStoredManifests ? place->name : std::string();
+  for (const auto& stored : api_.ListStoredManifests(caller, last, left + 1)) {
     if (left == 0) {
       response->set_next_page_token(
           ToPageToken(api_.epoch(), {.list = List::kStoredManifests, .number = 0, .name = last}));

@@ -205,6 +205,18 @@ void ToMessage(const session::JobDescription& job, Tokens tokens, v1::Job* messa
   message->set_moved_bytes_total(c.moved_bytes);
 }
 
+void ToMessage(const session::UnopenedReservationDescription& unopened, v1::UnopenedReservation* message) {
+  message->set_name(unopened.name);
+  message->set_uid(unopened.uid);
+  message->set_owner(unopened.owner);
+  message->set_named(unopened.named);
+  message->set_guarantee_bytes(unopened.terms.guarantee_bytes.value_or(0));
+  message->set_limit_bytes(unopened.terms.limit_bytes.value_or(0));
+  message->set_ssd_guarantee_bytes(unopened.terms.ssd_guarantee_bytes.value_or(0));
+  message->set_ssd_limit_bytes(unopened.terms.ssd_limit_bytes.value_or(0));
+  message->set_reason(unopened.why);
+}
+
 void ToMessage(const session::StoredManifestDescription& stored, v1::StoredManifest* message) {
   message->set_name(stored.name);
   message->set_uid(stored.uid);

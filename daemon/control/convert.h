@@ -34,6 +34,7 @@ Result<std::chrono::milliseconds> DrainTimeoutOf(const v1::DrainRequest& message
 enum class Tokens : uint8_t { kWithout, kWith };
 void ToMessage(const session::JobDescription& job, Tokens tokens, v1::Job* message);
 void ToMessage(const session::StoredManifestDescription& stored, v1::StoredManifest* message);
+void ToMessage(const session::UnopenedReservationDescription& unopened, v1::UnopenedReservation* message);
 void ToMessage(const session::DaemonDescription& daemon, v1::NodeStatus* message);
 void ToMessage(const session::DeviceDescription& device, v1::Device* message);
 void ToMessage(const tiering::MissingDeviceView& device, v1::MissingDevice* message);

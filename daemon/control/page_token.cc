@@ -49,8 +49,9 @@ Result<PagePlace> FromPageToken(uint64_t epoch, const std::string& token) {
   if (!TakeNumber(&left, &place.number)) return Refused("is none that tierd gave");
   place.name = left;
   // Also what differs in a separator, a leading zero or a letter's case, or names no list.
-  const bool known = place.list == PagePlace::List::kJobs || place.list == PagePlace::List::kStoredManifests ||
-                     place.list == PagePlace::List::kTensors;
+  using List = PagePlace::List;
+  constexpr List kLists[] = {List::kJobs, List::kReservations, List::kStoredManifests, List::kTensors};
+  const bool known = std::ranges::find(kLists, place.list) != std::end(kLists);
   if (!known || ToPageToken(of, place) != token) return Refused("is none that tierd gave");
   if (of != epoch) return Refused("is from before tierd was started");
   return place;

@@ -12,10 +12,10 @@
 namespace tier::control {
 
 struct PagePlace {
-  enum class List : char { kJobs = 'j', kStoredManifests = 'm', kTensors = 't' };
+  enum class List : char { kJobs = 'j', kReservations = 'r', kStoredManifests = 'm', kTensors = 't' };
   List list = List::kJobs;
   uint64_t number = 0;  // Of the first job of the next page its id; of the first tensor its record.
-  std::string name;     // The qualified name of the last manifest of the page before; or the job of the tensors.
+  std::string name;     // Of the last reservation or manifest of the page before, qualified; or the job of the tensors.
 
   friend bool operator==(const PagePlace&, const PagePlace&) = default;
 };

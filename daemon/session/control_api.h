@@ -76,6 +76,18 @@ struct StoredManifestDescription {
   std::string QualifiedName() const { return std::to_string(uid) + "/" + name; }
 };
 
+// A job that is reserved for its user's first run, and not open.
+struct UnopenedReservationDescription {
+  uint32_t uid = 0;
+  std::string owner;  // As JobDescription has it.
+  std::string name;
+  bool named = false;
+  tiering::TermsChange terms;  // All of them.
+  std::string why;             // It is not open.
+
+  std::string QualifiedName() const { return std::to_string(uid) + "/" + name; }
+};
+
 // What tierd-smart found out of a device.
 struct DeviceSmart {
   storage::SmartFigures figures;
@@ -202,6 +214,10 @@ class ControlApi {
   // `after`; empty: from the first on.
   virtual std::vector<StoredManifestDescription> ListStoredManifests(const Caller& caller, const std::string& after,
                                                                      size_t max) = 0;
+  // The same of reservations that are not open, by uid and name.
+  virtual std::vector<UnopenedReservationDescription> ListUnopenedReservations(const Caller& caller,
+                                                                               const std::string& after,
+                                                                               size_t max) = 0;
   // At most `max`, more than 0, in no order. `from`: 0, or TensorPage::next of the page before. Where nothing is left,
   // next is 0.
   virtual Result<tiering::TensorPage> ListTensors(const Caller& caller, const std::string& job, uint32_t from,

@@ -101,6 +101,13 @@ std::vector<StoredManifestDescription> ControlServer::ListStoredManifests(const 
   return stored_.List(caller, after, max);
 }
 
+std::vector<UnopenedReservationDescription> ControlServer::ListUnopenedReservations(const Caller& caller,
+                                                                                    const std::string& after,
+                                                                                    size_t max) {
+  if (!CheckCaller(caller)) return {};
+  return stored_.ListUnopened(caller, after, max);
+}
+
 Result<JobDescription> ControlServer::SetJob(const Caller& caller, const std::string& name,
                                              const tiering::TermsChange& change) {
   if (Status known = CheckCaller(caller); !known) return std::unexpected(std::move(known.error()));

@@ -97,6 +97,8 @@ class ControlServer final : public ControlApi {
   uint64_t epoch() const override { return facts_.epoch; }
   std::vector<StoredManifestDescription> ListStoredManifests(const Caller& caller, const std::string& after,
                                                              size_t max) override;
+  std::vector<UnopenedReservationDescription> ListUnopenedReservations(const Caller& caller, const std::string& after,
+                                                                       size_t max) override;
   Result<tiering::TensorPage> ListTensors(const Caller& caller, const std::string& job, uint32_t from,
                                           size_t max) override;
   Result<DaemonDescription> Describe() override;

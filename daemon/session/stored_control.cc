@@ -27,7 +27,7 @@ Status StoredControl::Close(const Caller& caller, const std::string& name, bool 
   });
 }
 
-// One that could not be opened is in no list of jobs.
+// One that could not be opened is no job of the registry.
 bool StoredControl::DropReservation(const Caller& caller, const std::string& name) {
   if (!JobRegistry::MaySeeOf(caller, caller.uid)) return false;
   const auto qualified = caller.admin ? ParseQualifiedName(name) : std::nullopt;
@@ -109,6 +109,32 @@ std::vector<StoredManifestDescription> StoredControl::List(const Caller& caller,
   if (stored.size() > max) stored.resize(max);
   for (StoredManifestDescription& each : stored) each.owner = OwnerOf(each.uid);
   return stored;
+}
+
+std::vector<UnopenedReservationDescription> StoredControl::ListUnopened(const Caller& caller, const std::string& after,
+                                                                        size_t max) {
+  using Unopened = std::vector<UnopenedReservationDescription>;
+  const auto last = ParseQualifiedName(after);
+  auto unopened = parts_.calls.Ask<Unopened>([this, caller, last, max]() -> Result<Unopened> {
+    Unopened visible;
+    parts_.jobs.unopened().ForEach([&](const Reservation& each, const std::string& why) {
+      if (visible.size() == max || !JobRegistry::MaySeeOf(caller, each.uid)) return;
+      if (last && std::pair(each.uid, each.name) <= *last) return;
+      visible.push_back({.uid = each.uid,
+                         .owner = {},
+                         .name = each.name,
+                         .named = each.named,
+                         .terms = {.guarantee_bytes = each.terms.guarantee_bytes,
+                                   .limit_bytes = each.terms.limit_bytes,
+                                   .ssd_guarantee_bytes = each.terms.ssd_guarantee_bytes,
+                                   .ssd_limit_bytes = each.terms.ssd_limit_bytes},
+                         .why = why});
+    });
+    return visible;
+  });
+  if (!unopened) return {};
+  for (UnopenedReservationDescription& each : *unopened) each.owner = OwnerOf(each.uid);
+  return *std::move(unopened);
 }
 
 }  // namespace tier::session

@@ -1,5 +1,6 @@
-// StoredControl: closes jobs and removes what they persisted, and lists that, as ControlApi has it. What is persisted
-// may be that of an open job, of one that ended, or of several users under one name.
+// StoredControl: closes jobs and removes what they persisted, and lists that, and reservations that are not open, as
+// ControlApi has it. What is persisted may be that of an open job, of one that ended, or of several users under one
+// name.
 //
 // Any thread but the engine's.
 #pragma once
@@ -28,6 +29,7 @@ class StoredControl {
   // As ControlApi has them.
   Status Close(const Caller& caller, const std::string& name, bool purge);
   std::vector<StoredManifestDescription> List(const Caller& caller, const std::string& after, size_t max);
+  std::vector<UnopenedReservationDescription> ListUnopened(const Caller& caller, const std::string& after, size_t max);
 
  private:
   // Engine thread, as the others.

@@ -256,6 +256,12 @@ def test_a_reservation_that_cannot_be_opened_stays_until_it_can_or_is_removed(so
         for _ in range(2):
             with keeping(socket_folder, data) as refusing:
                 assert jobs(refusing.directory / "admin.sock") == {}
+                (unopened,) = json.loads(admin(refusing, "--json", "job", "list").stdout)["unopened_reservations"]
+                assert (unopened["name"], unopened["uid"], unopened["guarantee_bytes"]) == ("train", 0, 4 << 20)
+                assert "quota" in unopened["reason"]
+                assert "reserved, and not open" in admin(refusing, "job", "list").stdout
+                shown = admin(refusing, "job", "show", "train")
+                assert shown.returncode == 3 and "reserved for uid 0, and not open" in shown.stderr, shown
             assert "job 0 train guarantee=4194304" in (data / "reservations").read_text()
         with keeping(socket_folder, data) as able:
             assert admin(able, "quota", "clear", "user", "0").returncode == 0

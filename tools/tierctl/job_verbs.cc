@@ -86,6 +86,24 @@ void PrintStored(const google::protobuf::RepeatedPtrField<v1::StoredManifest>& s
                  output));
 }
 
+void PrintUnopened(const google::protobuf::RepeatedPtrField<v1::UnopenedReservation>& unopened,
+                   const OutputOptions& output) {
+  using Each = v1::UnopenedReservation;
+  fmt::print("\nreserved, and not open (tried again each minute; tierctl job remove UID/JOB gives one up):\n{}",
+             RenderTable(
+                 {
+                     MakeColumn("JOB", unopened, false, [](const Each& each) { return each.name(); }),
+                     MakeColumn("UID", unopened, true,
+                                [](const Each& each) { return UserText(each.uid(), each.owner()); }),
+                     MakeColumn("GUARANTEE", unopened, true,
+                                [](const Each& each) { return LimitText(each.guarantee_bytes()); }),
+                     MakeColumn("SSD GUARANTEE", unopened, true,
+                                [](const Each& each) { return LimitText(each.ssd_guarantee_bytes()); }),
+                     MakeColumn("REASON", unopened, false, [](const Each& each) { return each.reason(); }),
+                 },
+                 output));
+}
+
 void PrintJobs(const v1::ListJobsResponse& answer, const OutputOptions& output) {
   const auto& jobs = answer.jobs();
   fmt::print(
@@ -104,6 +122,7 @@ void PrintJobs(const v1::ListJobsResponse& answer, const OutputOptions& output) 
                          [](const v1::Job& j) { return fmt::format("{:.2f} s", j.stall_seconds_total()); }),
           },
           output));
+  if (answer.unopened_reservations_size() != 0) PrintUnopened(answer.unopened_reservations(), output);
   if (answer.stored_manifests_size() != 0) PrintStored(answer.stored_manifests(), output);
 }
 
@@ -135,6 +154,7 @@ void PrintLost(const v1::ListJobsResponse& answer, const OutputOptions& output) 
 // Leaves only what is lost.
 void KeepLost(v1::ListJobsResponse* answer) {
   answer->clear_jobs();
+  answer->clear_unopened_reservations();
   auto* const stored = answer->mutable_stored_manifests();
   const auto whole = [](const v1::StoredManifest& each) { return each.lost_devices().empty(); };
   stored->erase(std::remove_if(stored->begin(), stored->end(), whole), stored->end());
@@ -232,6 +252,11 @@ Result<const v1::Job*> FindJob(const v1::ListJobsResponse& jobs, const std::stri
   if (found.size() == 1) return found.front();
   if (found.size() > 1) {
     return Fail(Code::kInvalid, fmt::format("{} owners have a job '{}': write uid/{}", found.size(), name, name));
+  }
+  for (const v1::UnopenedReservation& each : jobs.unopened_reservations()) {
+    if (each.name() != name && fmt::format("{}/{}", each.uid(), each.name()) != name) continue;
+    return Fail(Code::kNotFound, fmt::format("job '{}' is reserved for uid {}, and not open: {}", each.name(),
+                                             each.uid(), each.reason()));
   }
   return Fail(Code::kNotFound,
               fmt::format("no job '{}' among the {} that you may see (tierctl job list)", name, jobs.jobs_size()));

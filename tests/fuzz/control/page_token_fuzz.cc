@@ -14,7 +14,7 @@ namespace {
 using List = PagePlace::List;
 
 constexpr uint64_t kEpoch = 0x19aca0ffee;  // Tokens of the corpus are of it.
-constexpr List kLists[] = {List::kJobs, List::kStoredManifests, List::kTensors};
+constexpr List kLists[] = {List::kJobs, List::kReservations, List::kStoredManifests, List::kTensors};
 
 void CheckRefused(uint64_t epoch, const std::string& token) {
   const auto refused = FromPageToken(epoch, token);

@@ -70,6 +70,15 @@ class FakeControlApi final : public session::ControlApi {
     if (listed.size() > max) listed.resize(max);
     return listed;
   }
+  std::vector<session::UnopenedReservationDescription> ListUnopenedReservations(const session::Caller&,
+                                                                                const std::string& after,
+                                                                                size_t max) override {
+    const std::lock_guard lock(mutex_);
+    auto listed = unopened;
+    std::erase_if(listed, [&after](const auto& each) { return each.QualifiedName() <= after; });
+    if (listed.size() > max) listed.resize(max);
+    return listed;
+  }
   Result<tiering::TensorPage> ListTensors(const session::Caller&, const std::string&, uint32_t from,
                                           size_t max) override {
     const std::lock_guard lock(mutex_);
@@ -228,6 +237,7 @@ class FakeControlApi final : public session::ControlApi {
   session::PoolDescription pool;
   std::vector<session::JobDescription> jobs;
   std::vector<session::StoredManifestDescription> stored;  // By qualified name.
+  std::vector<session::UnopenedReservationDescription> unopened;  // So too.
   std::vector<tiering::TensorView> tensors;
   std::vector<session::Event> recent;
   std::vector<session::Caller> callers;

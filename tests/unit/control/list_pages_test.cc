@@ -45,7 +45,7 @@ class ListPages : public test::GrpcFixture {
     EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << request.ShortDebugString();
     EXPECT_THAT(refused.error_message(), HasSubstr(why));
   }
-  // What each page has, by name: jobs, and manifests as UID/NAME.
+  // What each page has, by name: jobs, reservations as r:UID/NAME, and manifests as UID/NAME.
   std::vector<std::vector<std::string>> AllPages(int page_size) {
     std::vector<std::vector<std::string>> pages;
     v1::ListJobsRequest request;
@@ -56,6 +56,8 @@ class ListPages : public test::GrpcFixture {
       EXPECT_TRUE(listed.ok()) << listed.error_message();
       auto& page = pages.emplace_back();
       for (const auto& job : response.jobs()) page.push_back(job.name());
+      for (const auto& each : response.unopened_reservations())
+        page.push_back("r:" + std::to_string(each.uid()) + "/" + each.name());
       for (const auto& each : response.stored_manifests())
         page.push_back(std::to_string(each.uid()) + "/" + each.name());
       request.set_page_token(response.next_page_token());
@@ -78,6 +80,23 @@ TEST_F(ListPages, JobsComeFirstAndThenManifestsWithoutAGapOrAnEmptyPage) {
   EXPECT_THAT(AllPages(3), ElementsAre(ElementsAre("a", "b", "c")));
   api_.jobs.clear();
   EXPECT_THAT(AllPages(1), ElementsAre(ElementsAre()));
+}
+
+TEST_F(ListPages, ReservationsThatAreNotOpenComeBetweenJobsAndManifests) {
+  api_.jobs = {{.id = 3, .name = "a", .counters = {}}};
+  api_.unopened = {{.uid = 7, .owner = {}, .name = "b", .why = "no room"},
+                   {.uid = 7, .owner = {}, .name = "c", .why = {}}};
+  api_.stored = {{.uid = 7, .name = "x", .damage = {}}};
+  EXPECT_THAT(AllPages(0), ElementsAre(ElementsAre("a", "r:7/b", "r:7/c", "7/x")));
+  EXPECT_THAT(AllPages(3), ElementsAre(ElementsAre("a", "r:7/b", "r:7/c"), ElementsAre("7/x")));
+  EXPECT_THAT(AllPages(2), ElementsAre(ElementsAre("a", "r:7/b"), ElementsAre("r:7/c", "7/x")));
+  EXPECT_THAT(AllPages(1),
+              ElementsAre(ElementsAre("a"), ElementsAre("r:7/b"), ElementsAre("r:7/c"), ElementsAre("7/x")));
+  api_.stored.clear();
+  EXPECT_THAT(AllPages(2), ElementsAre(ElementsAre("a", "r:7/b"), ElementsAre("r:7/c")));
+  v1::ListJobsResponse response;
+  ASSERT_TRUE(Jobs({}, &response).ok());
+  EXPECT_EQ(response.unopened_reservations(0).reason(), "no room");
 }
 
 TEST_F(ListPages, AJobThatEndsBetweenTwoPagesHidesNoOther) {

@@ -16,7 +16,7 @@ using List = PagePlace::List;
 constexpr uint64_t kEpoch = 0xfedcba9876543210;
 
 TEST(PageToken, APlaceComesBackAsItWas) {
-  for (const List list : {List::kJobs, List::kStoredManifests, List::kTensors}) {
+  for (const List list : {List::kJobs, List::kReservations, List::kStoredManifests, List::kTensors}) {
     for (const uint64_t number : {uint64_t{0}, uint64_t{17}, UINT64_MAX}) {
       for (const std::string name : {"", "train", "1000/train", "a//b", "0/t/0/"}) {
         const PagePlace place{.list = list, .number = number, .name = name};

@@ -243,7 +243,37 @@ TEST_F(QuotaServer, AReservationThatIsUsedAlreadyIsNotTakenBack) {
   });
 }
 
-// It is in no list of jobs, and would be tried again and again.
+TEST_F(QuotaServer, ReservationsThatAreNotOpenAreListedWithTheirReasons) {
+  const auto restore = [&](uint32_t uid, const char* name, const char* why) {
+    world_.engine.open_job_answer = Fail(Code::kNoMemory, why);
+    const Reservation kept{.uid = uid, .name = name, .named = true, .terms = {.limit_bytes = 4096}};
+    EXPECT_FALSE(world_.jobs().Restore(kept, clock_.Now()));
+  };
+  world_.OnEngine([&] {
+    restore(1001, "step", "4 KiB are not left");
+    restore(1000, "b", "no");
+    restore(1000, "a", "no");
+  });
+  const auto names = [&](const Caller& caller, const std::string& after, size_t max) {
+    std::vector<std::string> found;
+    for (const auto& each : control_.ListUnopenedReservations(caller, after, max))
+      found.push_back(each.QualifiedName());
+    return found;
+  };
+  EXPECT_THAT(names(kAdmin, "", 2), ElementsAre("1000/a", "1000/b"));
+  EXPECT_THAT(names(kAdmin, "1000/b", 2), ElementsAre("1001/step"));
+  EXPECT_THAT(names(kAdmin, "1000/aa", 9), ElementsAre("1000/b", "1001/step")) << "also where that one has gone";
+  EXPECT_THAT(names(kAlice, "", 9), ElementsAre("1000/a", "1000/b"));
+  const auto bobs = control_.ListUnopenedReservations(kBob, "", 9);
+  ASSERT_EQ(bobs.size(), 1U);
+  EXPECT_EQ(bobs[0].why, "4 KiB are not left");
+  EXPECT_EQ(bobs[0].terms.limit_bytes, 4096U);
+  EXPECT_TRUE(bobs[0].named);
+  EXPECT_TRUE(control_.OpenJob(kBob, {.name = "step"}));
+  EXPECT_TRUE(control_.ListUnopenedReservations(kBob, "", 9).empty()) << "its first run has come";
+}
+
+// It is no job that is open, and would be tried again and again.
 TEST_F(QuotaServer, AnAdministratorRemovesAReservationThatCannotBeOpened) {
   const Reservation kept{.uid = 1001, .name = "step", .named = false, .terms = {.guarantee_bytes = 4096}};
   world_.OnEngine([&] {

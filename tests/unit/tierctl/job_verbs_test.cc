@@ -27,6 +27,21 @@ TEST(FindJob, ByNameOrWithItsOwner) {
   EXPECT_THAT(FindJob(jobs, "absent").error().message, HasSubstr("no job 'absent' among the 2 that you may see"));
 }
 
+TEST(FindJob, AReservationThatIsNotOpenIsNamedWithItsReason) {
+  auto jobs = Jobs({{1000, "train"}});
+  v1::UnopenedReservation* const step = jobs.add_unopened_reservations();
+  step->set_uid(1001);
+  step->set_name("step");
+  step->set_reason("4 GiB are not left");
+  for (const char* name : {"step", "1001/step"}) {
+    const auto found = FindJob(jobs, name);
+    ASSERT_FALSE(found);
+    EXPECT_EQ(found.error().code, Code::kNotFound);
+    EXPECT_EQ(found.error().message, "job 'step' is reserved for uid 1001, and not open: 4 GiB are not left");
+  }
+  EXPECT_THAT(FindJob(jobs, "1000/step").error().message, HasSubstr("no job '1000/step'"));
+}
+
 TEST(FindJob, ANameOfTwoOwnersIsRefused) {
   const auto jobs = Jobs({{1000, "train"}, {1001, "train"}});
   const auto found = FindJob(jobs, "train");
