@@ -8,7 +8,7 @@ What holds: from the moment its gradient is taken, the parameter has the update 
 its values or its state waits for it, or carries it out. The other thread carries out one after the other, in the order
 of the gradients. It never takes the store's lock, which the thread that waits for it may have, and waits for RAM only
 for a short time: what it cannot carry out stays as it is, and the thread that runs backward goes on with it, and raises
-what keeps it from it. All are done when backward returns.
+what keeps it from it. All are done when backward returns; each inner backward of a reentrant checkpoint is one.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 # How long the other thread waits for RAM, in seconds.
 PATIENCE = 2.0
-# How many backwards in a row go without it, at most, where there was too little.
+# How many steps in a row go without it, at most, where there was too little.
 _PAUSE_MAX = 64
 
 
 class BackwardUpdate(PendingUpdate):
     """The parameter's step by ``gradient``, flat and of the process."""
 
-    __slots__ = ("_lock", "nbytes")
+    __slots__ = ("_lock", "_stopped", "nbytes")
     gradient: torch.Tensor
 
     def __init__(
@@ -48,17 +48,20 @@ class BackwardUpdate(PendingUpdate):
         super().__init__(optimizer, stored, group, gradient, gradient)
         self.nbytes = gradient.nbytes
         self._lock = threading.Lock()  # Taken by the thread that carries it out; behind the store's.
+        self._stopped = False
 
     def run(self) -> None:
-        with self.stored.store.lock, self._lock:
-            if self.is_due():
-                self._carry_out()
-                self.drop_gradient()
+        with self.stored.store.lock:
+            self.require_not_within()
+            with self._lock:
+                if self.is_due():
+                    self._carry_out()
+                    self.drop_gradient()
 
     def run_beside(self) -> None:
         """For a thread that has nothing of the model under way. Waits for RAM for ``PATIENCE``."""
         with self._lock, torch.no_grad():
-            if self.is_due():
+            if self.is_due() and not self._stopped:
                 self.optimizer.carry_out(self, PATIENCE)
                 self.drop_gradient()
 
@@ -66,8 +69,9 @@ class BackwardUpdate(PendingUpdate):
         return [functools.partial(setattr, state, "gradient", None)]  # It is finished until step() ends.
 
     def stop(self) -> None:
+        super().stop()
         with self._lock:
-            pass
+            self._stopped = True
 
     def drop_gradient(self) -> None:
         self.gradient = self.elements = torch.empty(0)
@@ -83,9 +87,9 @@ class BackwardUpdates:
         self._beside = concurrent.futures.ThreadPoolExecutor(1, "tierd-update")
         self._process = os.getpid()
         self._backward = -1  # At whose end they are waited for.
-        self._pause = 0  # How many backwards were to go without the other thread, when there was too little RAM …
+        self._pause = 0  # How many steps were to go without the other thread, when there was too little RAM …
         self._paused = 0  # … and how many are left of them.
-        self._lacked_memory = False
+        self._lacked_memory = False  # In this step.
 
     def add(self, update: BackwardUpdate) -> None:
         """Begins to carry out an update that its parameter has. Raises what an earlier one has failed with, where there
@@ -95,19 +99,28 @@ class BackwardUpdates:
         if backward not in (-1, self._backward):
             torch.autograd.Variable._execution_engine.queue_callback(self.finish)
             self._backward = backward
-        if self._paused or self._process != os.getpid():  # A fork has no other thread.
+        future = self._begin(update)
+        if future is None:
             update.run()
             return
-        self._begun.append((update, self._beside.submit(self._run, update)))
+        self._begun.append((update, future))
         if backward == -1:
             self.finish()
+
+    def _begin(self, update: BackwardUpdate) -> concurrent.futures.Future[None] | None:
+        """Nothing where it is to be carried out without the other thread."""
+        if self._paused or self._lacked_memory or self._process != os.getpid():  # A fork has no other thread.
+            return None
+        try:
+            return self._beside.submit(self._run, update)
+        except RuntimeError:  # No thread can be started, or the main thread has returned.
+            return None
 
     def finish(self) -> None:
         """Returns when all are done."""
         self._backward = -1
         while self._begun:
             self._finish_first()
-        self._end_backward()
 
     def _finish_first(self) -> None:
         update, future = self._begun[0]
@@ -123,14 +136,15 @@ class BackwardUpdates:
     def _run(self, update: BackwardUpdate) -> None:
         """In the other thread. What it cannot carry out stays as it is, for the one that waits for it."""
         try:
-            update.run_beside()
+            if not self._lacked_memory:  # Else each would wait for its time.
+                update.run_beside()
         except (NoMemory, Timeout, WouldDeadlock):
             self._lacked_memory = True
         except Exception:
             pass
 
-    def _end_backward(self) -> None:
-        """Where two threads have too little RAM, the next backwards go without this one: twice as many each time."""
+    def end_step(self) -> None:
+        """Where two threads have too little RAM, the next steps go without the other one: twice as many each time."""
         if self._lacked_memory:
             self._pause = self._paused = min(_PAUSE_MAX, 2 * self._pause + 1)
             self._lacked_memory = False

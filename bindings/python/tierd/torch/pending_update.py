@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ class PendingUpdate:
     update that it has begun, and ``elements`` are its elements. ``step`` counts the updates before this one, and with
     it when it has begun; none where the state's own counter does that."""
 
-    __slots__ = ("elements", "gradient", "group", "optimizer", "step", "stored")
+    __slots__ = ("_within", "elements", "gradient", "group", "optimizer", "step", "stored")
 
     def __init__(
         self,
@@ -48,6 +49,7 @@ class PendingUpdate:
         self.gradient = gradient
         self.elements = elements
         self.step = step
+        self._within = 0  # The thread that carries it out, under the store's lock.
 
     def run(self) -> None:
         """Any error of tierd, or an interrupt, may leave it half done; then call it again."""
@@ -62,7 +64,8 @@ class PendingUpdate:
         return []
 
     def stop(self) -> None:
-        """Returns when no other thread carries it out."""
+        """Returns when no other thread carries it out, or will. ``Invalid`` in the middle of it."""
+        self.require_not_within()
 
     def drop_gradient(self) -> None:
         """It is dropped, or done: nothing needs its gradient any more."""
@@ -71,10 +74,23 @@ class PendingUpdate:
         """Whether it is neither carried out nor dropped."""
         return self.stored.deferred is self
 
+    def require_not_within(self) -> None:
+        """``Invalid`` in the middle of it: it waits where handlers of signals run, and one may look at the model."""
+        if self._within == threading.get_ident():
+            raise Invalid(
+                f"an update of parameter {self.stored.name!r} is under way in this thread: a signal's handler came in "
+                "the middle of it, and cannot read the model"
+            )
+
     def _carry_out(self) -> None:
         """For a thread that has the store's lock."""
+        self.require_not_within()
         with outside_of_the_model():
-            self.stored.store.held.making_room(functools.partial(self.optimizer.carry_out, self))
+            try:
+                self._within = threading.get_ident()
+                self.stored.store.held.making_room(functools.partial(self.optimizer.carry_out, self))
+            finally:
+                self._within = 0
 
 
 def options_of(group: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:

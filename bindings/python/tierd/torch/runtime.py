@@ -300,6 +300,7 @@ class Runtime:
         self.store.client.step()
         self.store.training_order.end_step()
         self._update_order.end_step(ask=False)
+        self._updates.end_step()
 
 
 def _leave(scopes: list[list[StoredParameter]]) -> None:

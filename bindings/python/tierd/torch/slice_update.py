@@ -68,6 +68,12 @@ class SliceUpdate:
         self.fetch_hook: Callable[[Sequence[Part]], None] | None = None
         self.look_ahead: LookAhead | None = None  # Asks for what comes next, instead of the units that follow.
 
+    def watch_fetches(self, hook: Callable[[Sequence[Part]], None] | None) -> None:
+        """``hook`` is called with ranges before they are first asked for, here and by the look-ahead."""
+        self.fetch_hook = hook
+        if self.look_ahead is not None:
+            self.look_ahead.fetch_hook = hook
+
     def run(self, kernel: Kernel, slices: list[Slice], patience: float | None = None) -> None:
         """Updates the slices. An error leaves those that are done as they are: :func:`parameter_state.slices_of` gives
         the rest. With ``patience``, a unit waits so many seconds for RAM, and is not divided where there is too

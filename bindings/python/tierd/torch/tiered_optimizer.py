@@ -131,7 +131,7 @@ class TieredOptimizer(OffloadableOptimizer):
             stored.settle()
 
     def carry_out(self, update: PendingUpdate, patience: float | None = None) -> None:
-        """A pending one, or what is left of it. It waits ``patience`` seconds for RAM, or as long as a step does."""
+        """A pending one, or its rest. It waits ``patience`` seconds for RAM, or as long as a step does."""
         parameter, values = update.stored.parameter, Stored(update.stored.key, update.stored.dtype)
         slices = self._slices_of(parameter, update.group, values, update.elements, of=update.gradient, step=update.step)
         self._update_group(update.group, slices, patience)
@@ -141,14 +141,16 @@ class TieredOptimizer(OffloadableOptimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As torch's. ``Invalid`` where the last step() has failed half-way: it needs the gradients to go on."""
         self._require_whole("zero_grad()")
+        if not self._deferred:  # A backward that failed has left some.
+            self.settle()
         self._end_step()
         super().zero_grad(set_to_none)
 
     def discard_update(self, accept: bool = False) -> DiscardedUpdate:
         """Drops what is left of the last step, where its update keeps failing, and its gradients, and says what became
         of each parameter. If ``is_consistent``, the model is what it was before the step; else load what was saved last
-        into model and optimizer: until :meth:`load_state_dict` it is not saved or persisted, unless you ``accept`` it
-        as it is. Of several ranks each calls it; they go on together only if all of them are consistent."""
+        into model and optimizer: until :meth:`load_state_dict` it is not saved, unless you ``accept`` it as it is. Of
+        several ranks each calls it; they go on together only if all of them are consistent."""
         found = discard(self, self._stepped, self._under_way)
         self._stepped, self._under_way = [], False
         super().zero_grad()
@@ -492,9 +494,7 @@ class TieredOptimizer(OffloadableOptimizer):
 
     @fetch_hook.setter
     def fetch_hook(self, hook: Callable[[Sequence[Part]], None] | None) -> None:
-        self._updates.fetch_hook = hook
-        if self._updates.look_ahead is not None:
-            self._updates.look_ahead.fetch_hook = hook
+        self._updates.watch_fetches(hook)
 
     def __reduce__(self) -> str:
         raise Invalid("an optimizer with state in tierd cannot be pickled or deep-copied: use its state_dict()")
