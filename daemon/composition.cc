@@ -356,15 +356,15 @@ void Daemon::AnnounceReady() {
 
 // What it serves, in one line.
 std::string Daemon::StatusText() const {
-  const memory::Arena& arena = engine_->arena();
-  const memory::WindowSizes sizes = arena.window_sizes(WindowKind::kBlock);
+  const memory::WindowSizes sizes = engine_->arena().window_sizes(WindowKind::kBlock);
   const std::string ssd_status = SsdStatus(engine_->ssd());
   const std::string metrics = metrics_->address();
   return fmt::format("serving at {}/tierd.sock; arena up to {} in windows of {} to {}; {}, memory {}, spin {}; {}{}{}",
-                     paths_.socket_directory, base::FormatBytes(arena.arena_limit_bytes()),
+                     paths_.socket_directory, base::FormatBytes(engine_->arena().arena_limit_bytes()),
                      base::FormatBytes(sizes.least), base::FormatBytes(sizes.most), IoModeName(engine_->ssd()),
-                     MemoryMode(), config_.engine.spin, metrics.empty() ? "no metrics" : "metrics at " + metrics,
-                     ssd_status.empty() ? "" : "; ", ssd_status);
+                     MemoryMode(), live_config_->running().engine.spin,
+                     metrics.empty() ? "no metrics" : "metrics at " + metrics, ssd_status.empty() ? "" : "; ",
+                     ssd_status);
 }
 
 void Daemon::Tick() {
@@ -403,8 +403,7 @@ void Daemon::SampleHost() {
   });
 }
 
-// The watchdog is fed by what the engine thread has done, never by this timer alone: a closure must have run there
-// since the last time.
+// Fed by what the engine thread has done, never by this timer alone: a closure must have run there since the last time.
 void Daemon::FeedWatchdog() {
   const auto interval = manager_.watchdog();
   if (!interval) return;

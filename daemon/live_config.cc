@@ -1,8 +1,10 @@
 #include "daemon/live_config.h"
 
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <memory>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -54,6 +56,25 @@ std::string Changes(const config::Config& before, const config::Config& after) {
   return fmt::format("{}", fmt::join(changes, ", "));
 }
 
+bool IsIn(std::string_view key, const std::vector<std::string_view>& keys) {
+  return std::ranges::find(keys, key) != keys.end();
+}
+
+// Sizes that fit only the arena of the next start wait for it, as its maximum does. Whether there are any.
+bool LeaveArenaSizes(const config::Config& running, config::Config* read, std::vector<std::string_view>* waiting) {
+  if (!IsIn("arena.maximum", *waiting) && !IsIn("arena.window_size", *waiting)) return false;
+  const auto changed = config::ChangedOptions(running, *read);
+  bool left = false;
+  for (const std::string_view key : {"arena.minimum", "arena.host_reserve"}) {
+    if (!IsIn(key, changed)) continue;
+    waiting->push_back(key);
+    left = true;
+  }
+  read->arena.minimum = running.arena.minimum;
+  read->arena.host_reserve = running.arena.host_reserve;
+  return left;
+}
+
 }  // namespace
 
 config::Config LiveConfig::running() const {
@@ -73,9 +94,13 @@ void LiveConfig::Reload() {
   }
   const config::Config before = running();
   auto read = source_.read();
+  std::vector<std::string_view> waiting;
   if (read) {
-    if (Status may = hooks_.check(config::WithRunTimeOptions(before, *read)); !may)
-      read = std::unexpected(std::move(may.error()));
+    waiting = config::WaitingForRestart(before, *read);
+    const auto check = [&] { return hooks_.check(config::WithRunTimeOptions(before, *read)); };
+    Status may = check();
+    if (!may && LeaveArenaSizes(before, &*read, &waiting)) may = check();
+    if (!may) read = std::unexpected(std::move(may.error()));
   }
   if (!read) {
     const std::string why = read.error().message + "; all settings stay as they are";
@@ -87,7 +112,6 @@ void LiveConfig::Reload() {
   const std::string changes = Changes(before, next);
   const bool other_quotas = next.quota != before.quota;
   const std::string what = changes + (!other_quotas ? "" : changes.empty() ? "quotas" : ", quotas");
-  const auto waiting = config::WaitingForRestart(before, *read);
   Commit(next);
   {
     const MutexLock lock(mutex_);

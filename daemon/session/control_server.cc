@@ -186,7 +186,7 @@ std::shared_ptr<const tiering::EngineSnapshot> ControlServer::Figures() {
   const base::TimePoint now = parts_.clock.Now();
   if (snapshot_rate_.MayTake(now)) {
     figures_ = std::make_shared<const tiering::EngineSnapshot>(parts_.jobs.engine().Snapshot());
-    snapshot_rate_.NoteTaken(parts_.clock.Now() - now);
+    snapshot_rate_.NoteTaken(std::min(parts_.clock.Now() - now, kSnapshotLongest));
   }
   TIER_CHECK(figures_ != nullptr, "the first call found no figures");
   return figures_;

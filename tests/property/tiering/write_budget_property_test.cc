@@ -130,7 +130,7 @@ TEST(BudgetTurnsProperty, JobsThatAlwaysWaitWriteTheSameWhateverTheirWritesAre) 
   const bool holds = rc::check("turns", [] {
     BudgetTurns turns;
     const auto count = *rc::gen::inRange<uint32_t>(2, 6);
-    std::vector<Writer> writers(count + 1);  // The last one comes and goes.
+    std::array<Writer, 6> writers{};  // The first `count`, and one that comes and goes.
     const auto draw = [](uint64_t largest) { return kPageSize * *rc::gen::inRange<uint64_t>(1, largest + 1); };
     for (uint32_t i = 0; i <= count; ++i) {
       writers[i].largest = *rc::gen::element<uint64_t>(1, 16, kPagesPerBlock / 2 + 1, kPagesPerBlock);

@@ -48,12 +48,17 @@ class LiveConfigTest : public ::testing::Test {
 
   std::string file_ = kStart;
   Status may_;  // What the process may do, of what is checked.
+  Status fits_;  // Another minimum than the first one.
   std::vector<config::Config> applied_;
   std::vector<std::pair<std::string, std::string>> events_;
   std::vector<std::string> told_to_others_;
   LiveConfig live_{config::ParseConfig(kStart, "tierd.toml").value(),
                    {.file = "tierd.toml", .read = [this] { return config::ParseConfig(file_, "tierd.toml"); }},
-                   {.check = [this](const config::Config& next) { return next.jobs.kills_keepers() ? may_ : Status(); },
+                   {.check =
+                        [this](const config::Config& next) {
+                          if (next.arena.minimum != config::Config{}.arena.minimum && !fits_) return fits_;
+                          return next.jobs.kills_keepers() ? may_ : Status();
+                        },
                     .apply =
                         [this](const config::Config& next, const std::function<void()>& done) {
                           applied_.push_back(next);
@@ -66,6 +71,19 @@ class LiveConfigTest : public ::testing::Test {
                         },
                     .post = [](const std::function<void()>& run) { run(); }}};
 };
+
+TEST_F(LiveConfigTest, SizesThatFitOnlyTheNextStartsArenaWaitForIt) {
+  fits_ = Fail(Code::kInvalid, "does not fit");
+  file_ = "[arena]\nminimum = \"1GiB\"\n[engine]\ndeadline = \"5s\"\n[ssd]\nqueue_depth = 8\n";
+  live_.Reload();
+  EXPECT_THAT(applied_, IsEmpty());  // The arena that runs is to have it, and cannot.
+  file_ = "[arena]\nmaximum = \"2GiB\"\n" + file_.substr(std::string("[arena]\n").size());
+  live_.Reload();
+  ASSERT_EQ(applied_.size(), 1u);
+  EXPECT_EQ(applied_[0].engine.deadline, std::chrono::seconds(5));
+  EXPECT_EQ(applied_[0].arena.minimum, config::Config{}.arena.minimum);
+  EXPECT_THAT(events_.back().second, HasSubstr("only a restart changes arena.maximum, arena.minimum"));
+}
 
 TEST_F(LiveConfigTest, AReloadTakesOverWhatMayChangeAndNamesTheRest) {
   file_ = "[engine]\ndeadline = \"5s\"\n[ssd]\nqueue_depth = 16\n";
