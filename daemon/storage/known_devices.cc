@@ -149,11 +149,15 @@ std::string KnownDevices::NotMadeReason(const std::string& path, std::span<const
     const std::string last = device.path.empty() ? std::string() : fmt::format(" (last at {})", device.path);
     const std::string anyhow =
         is_there ? fmt::format("; if {} is blank and not needed, type: tierctl device format {}", path, path) : "";
+    const std::string done = is_there ? fmt::format("{} is left as it is", path)
+                                      : fmt::format("nothing is there at {}, and nothing was made there", path);
     return fmt::format(
-        "{} is left as it is: device {}{}, on which jobs persisted tensors, is not open, and may be what is there, for "
-        "disks may change their names; if it is at another path, name that in ssd.devices; if it is lost, type: "
-        "tierctl device purge {}{}; then restart tierd",
-        path, uuid, last, uuid, anyhow);
+        "{}: device {}{}, on which jobs persisted tensors, is not open, and {}; if it is at another path, name that in "
+        "ssd.devices; if it is lost, type: tierctl device purge {}{}; then restart tierd",
+        done, uuid, last,
+        is_there ? "may be what is there, for disks may change their names"
+                 : "a file system may not be mounted: then mount it",
+        uuid, anyhow);
   }
   return {};
 }

@@ -27,6 +27,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 using DeviceOpening = LostDeviceTest;
@@ -157,6 +158,21 @@ TEST_F(SwappedNames, ABlankDiskIsTakenOnceTheOperatorFormattedIt) {
   ASSERT_NE(tier, nullptr);
   EXPECT_EQ(tier->device_count(), 2);
   EXPECT_THAT(tier->missing_devices(), SizeIs(1));
+}
+
+// As where its file system is not mounted.
+TEST_F(SwappedNames, NothingIsSaidToBeThereWhereNothingIs) {
+  std::filesystem::remove(lost_);
+  const auto tier = Open(Pair());
+  ASSERT_NE(tier, nullptr);
+  ASSERT_THAT(tier->missing_devices(), SizeIs(2));
+  EXPECT_FALSE(std::filesystem::exists(lost_));
+  const std::string uuid = tier->missing_devices()[0].uuid;
+  EXPECT_EQ(tier->missing_devices()[1].path, lost_);
+  EXPECT_THAT(tier->missing_devices()[1].reason,
+              AllOf(HasSubstr("nothing is there at " + lost_ + ", and nothing was made there: device " + uuid),
+                    HasSubstr("a file system may not be mounted"), HasSubstr("tierctl device purge " + uuid),
+                    Not(HasSubstr("may be what is there")), Not(HasSubstr("tierctl device format"))));
 }
 
 // The index never knew this path; an absent file beside it is made, for nothing can be lost there.
