@@ -103,6 +103,8 @@ class DeviceOpening {
     std::optional<Error> refusal{};  // Why it is not open. None: it is, or is done without.
     bool to_make = false;            // Nothing is there, and nothing that jobs need was.
     bool is_asked = false;           // An attempt is under way, or its answer was not taken.
+    base::TimePoint asked{};         // When that attempt began.
+    bool was_retried = false;        // It has failed and was asked again.
     bool hangs = false;              // An attempt has not answered in time.
   };
 
@@ -113,6 +115,8 @@ class DeviceOpening {
   void Ask(size_t number);
   void TakeAnswers();
   void WaitForAnswers();
+  bool IsRetried(const Place& place, base::TimePoint retry_until);
+  void RefuseHanging();
   void Pause(size_t unanswered);
   void Take(Place* place, Result<DeviceFile> file);
   Status Settle(Place* place);
@@ -132,6 +136,7 @@ class DeviceOpening {
   KnownDevices known_;
   std::deque<Place> places_;
   base::DetachedCalls<Result<DeviceFile>> attempts_;  // By place.
+  base::Duration reading_{0};                         // The time that was spent on the lists of all jobs.
   std::vector<std::string> paths_;
   OpenedDevices opened_;
 };
@@ -169,6 +174,7 @@ void DeviceOpening::Ask(size_t number) {
     place.refusal = std::move(started.error());
   } else {
     place.is_asked = true;
+    place.asked = options_.now();
   }
 }
 
@@ -189,35 +195,49 @@ void DeviceOpening::Pause(size_t unanswered) {
   unanswered != 0 ? attempts_.WaitAtMost(kOpenRetryPause) : std::this_thread::sleep_for(kOpenRetryPause);
 }
 
-// One time for all of them: for those that hang, and for those that jobs need and that are opened again after an error.
-// A device whose attempt is under way gets no second one.
+// A device that failed late, as one in a long reset, is asked once more after that time. To learn whether jobs need a
+// device, this thread may read the lists of all jobs: no device is asked again meanwhile, so that time does not count.
+bool DeviceOpening::IsRetried(const Place& place, base::TimePoint retry_until) {
+  const bool failed = !place.is_asked && place.refusal && place.refusal->code == Code::kIoError;
+  if (!failed) return false;
+  const base::TimePoint before = options_.now();
+  const bool needed = known_.IsNeeded(place.device->path);
+  const base::TimePoint now = options_.now();
+  reading_ += now - before;
+  return needed && (!place.was_retried || now < retry_until + reading_);
+}
+
+// Devices that jobs need are opened again after an error, all of them until one time. An attempt that is under way may
+// take kOpenWait, and until it answers its device gets no second one.
 void DeviceOpening::WaitForAnswers() {
-  const base::TimePoint began = options_.now();
-  const base::TimePoint retry_until = options_.open_until ? *options_.open_until : began + kOpenWait;
-  const base::TimePoint answer_until = std::max(retry_until, began + kOpenWait);
-  const auto is_waited_for = [this](const Place& place) {
-    const bool failed = !place.is_asked && place.refusal && place.refusal->code == Code::kIoError;
-    return failed && known_.IsNeeded(place.device->path);
+  const base::TimePoint retry_until = options_.open_until.value_or(options_.now() + kOpenWait);
+  const auto is_retried = [&](const Place& place) { return IsRetried(place, retry_until); };
+  const auto may_answer = [&](const Place& place) {
+    return place.is_asked && options_.now() < std::max(retry_until, place.asked + kOpenWait);
   };
   for (;;) {
     TakeAnswers();
-    const base::TimePoint now = options_.now();
-    const auto unanswered = static_cast<size_t>(std::ranges::count_if(places_, &Place::is_asked));
-    const bool is_retried = now < retry_until && std::ranges::any_of(places_, is_waited_for);
-    if (!is_retried && (unanswered == 0 || now >= answer_until)) break;
-    Pause(unanswered);
+    if (std::ranges::none_of(places_, is_retried) && std::ranges::none_of(places_, may_answer)) break;
+    const base::TimePoint paused = options_.now();
+    Pause(static_cast<size_t>(std::ranges::count_if(places_, &Place::is_asked)));
     TakeAnswers();
-    if (options_.now() - now < kOpenRetryPause) continue;  // The pause has ended early.
+    if (options_.now() - paused < kOpenRetryPause) continue;  // The pause has ended early.
     if (options_.on_wait) options_.on_wait(2 * kOpenWait);
-    if (options_.now() >= retry_until) continue;
     for (size_t number = 0; number < places_.size(); ++number) {
-      if (is_waited_for(places_[number])) Ask(number);
+      if (!is_retried(places_[number])) continue;
+      places_[number].was_retried = true;
+      Ask(number);
     }
   }
+  RefuseHanging();
+}
+
+void DeviceOpening::RefuseHanging() {
   for (Place& place : places_) {
     place.hangs = std::exchange(place.is_asked, false);
     if (!place.hangs) continue;
-    const auto hung = std::chrono::duration_cast<std::chrono::seconds>(options_.now() - began);
+    TIER_CHECK(!place.file, "{} is asked again, and is open", place.device->path);
+    const auto hung = std::chrono::duration_cast<std::chrono::seconds>(options_.now() - place.asked);
     place.refusal = {Code::kIoError, fmt::format("{} does not answer: an attempt to open it has hung for {} s (the "
                                                  "kernel's log may say why)",
                                                  place.device->path, hung.count())};

@@ -5,6 +5,8 @@
 // An attempt of the first pass may hang in the kernel: a dead disk answers an open, an ioctl or a read after minutes or
 // never. So each runs on a thread of its own, all at once, and all have the same few seconds. A device that hangs for
 // longer does not answer: it is lost, where the index had one at that path, and what its thread opens later is closed.
+// A device that fails and that jobs need is opened again at least once, however late it failed, and that attempt has
+// the same few seconds.
 #pragma once
 
 #include <string>

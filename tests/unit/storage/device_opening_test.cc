@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <latch>
@@ -225,6 +226,14 @@ class DeviceThatDoesNotAnswer : public LostDeviceTest {
       (void)::waitpid(program, nullptr, 0);
     }
   }
+  // A file of this name, in this process.
+  static bool HasOpen(const std::string& name) {
+    for (const auto& open : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code closed;
+      if (std::filesystem::read_symlink(open.path(), closed).filename() == name) return true;
+    }
+    return false;
+  }
   static constexpr auto kPausesMax = static_cast<uint32_t>(kOpenWait / kOpenRetryPause);
   size_t hanging_ = 0;
   uint32_t pauses_ = 0;
@@ -266,12 +275,44 @@ TEST_F(DeviceThatDoesNotAnswer, SharesTheTimeWithAllOthers) {
   EXPECT_EQ(pauses_, kPausesMax);
 }
 
-TEST_F(DeviceThatDoesNotAnswer, IsWaitedForUntilTheTimeThatTheCallerSays) {
+TEST_F(DeviceThatDoesNotAnswer, IsAskedOnceMoreAfterTheTimeThatTheCallerSays) {
   (void)FirstStart(Persisted::kThere);
   SsdTierOptions options = Unanswering(0);
   options.open_until = now_;
   EXPECT_THAT(Open(options)->missing_devices(), SizeIs(1));
-  EXPECT_EQ(pauses_, 0u);
+  EXPECT_EQ(pauses_, 1u);
+  End();
+  std::filesystem::rename(kept_, lost_);
+  pauses_ = 0;
+  options = Unanswering(1);
+  options.open_until = now_;
+  EXPECT_THAT(Open(options)->missing_devices(), IsEmpty());
+  EXPECT_EQ(pauses_, 1u);
+}
+
+// To know whether jobs need it, the lists of all jobs are read, which here takes longer than all devices have.
+TEST_F(DeviceThatDoesNotAnswer, IsWaitedForAsLongWhereTheListsTakeTimeToRead) {
+  (void)FirstStart(Persisted::kThere);
+  SsdTierOptions options = Unanswering(3);
+  options.now = [this, was_read = false]() mutable {
+    if (!was_read && HasOpen("index.mdb")) {
+      was_read = true;
+      now_ = now_ + 2 * kOpenWait;
+    }
+    return now_;
+  };
+  for (const bool caller_says : {false, true}) {
+    if (caller_says) {
+      pauses_ = 0;
+      options.open_until = now_ + kOpenWait;
+      std::filesystem::rename(lost_, kept_);
+      Occupy(lost_);
+    }
+    const auto tier = Open(options);
+    ASSERT_NE(tier, nullptr);
+    EXPECT_EQ(pauses_, 3u);
+    EXPECT_THAT(tier->missing_devices(), IsEmpty());
+  }
 }
 
 TEST_F(DeviceThatDoesNotAnswer, IsNotWaitedForWhereNoJobNeedsIt) {
@@ -364,6 +405,44 @@ TEST_F(DeviceThatHangs, IsGivenItsTimeAtEachStart) {
   ASSERT_NE(tier, nullptr);
   EXPECT_EQ(pauses_, kPausesMax);
   EXPECT_EQ(tier->device_count(), 1);
+}
+
+// As one whose reset ends after almost all of the time that devices have.
+TEST_F(DeviceThatHangs, IsAskedOnceMoreWhereItFailsLate) {
+  (void)FirstStart(Persisted::kThere);
+  std::filesystem::rename(lost_, kept_);
+  Occupy(lost_);
+  SsdTierOptions options = Hanging(Pair(), {lost_}, kPausesMax);
+  options.pause = [this, usual = options.pause](size_t unanswered) {
+    if (pauses_ + 1 < kPausesMax || unanswered == 0) return usual(unanswered);
+    hanging_ = 0;  // It fails before the last pause.
+    if (!std::exchange(answered_, true)) gate_->count_down();
+    std::this_thread::yield();
+  };
+  const auto tier = Open(options);
+  ASSERT_NE(tier, nullptr);
+  EXPECT_EQ(pauses_, kPausesMax);
+  EXPECT_EQ(tier->device_count(), 2);
+  EXPECT_THAT(tier->missing_devices(), IsEmpty());
+}
+
+TEST_F(DeviceThatHangs, IsGivenUpWhereItHangsWhenItIsAskedOnceMore) {
+  (void)FirstStart(Persisted::kThere);
+  SsdTierOptions options = Unanswering(0);
+  options.open_until = now_;
+  const auto attempts = std::make_shared<std::atomic<int>>(0);
+  options.before_attempt = [gate = gate_, attempts, lost = lost_](const std::string& path) {
+    if (path == lost && ++*attempts == 2) gate->wait();
+  };
+  options.pause = [this, attempts, usual = options.pause](size_t unanswered) {
+    hanging_ = *attempts == 2 ? 1 : 0;
+    usual(unanswered);
+  };
+  const auto tier = Open(options);
+  ASSERT_NE(tier, nullptr);
+  EXPECT_EQ(pauses_, 1 + kPausesMax);
+  ASSERT_THAT(tier->missing_devices(), SizeIs(1));
+  EXPECT_THAT(tier->missing_devices()[0].reason, HasSubstr("an attempt to open it has hung for 5 s"));
 }
 
 TEST_F(DeviceThatHangs, RefusesTheStartWhereTheIndexNeverKnewIt) {
