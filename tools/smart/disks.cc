@@ -46,10 +46,21 @@ std::string SerialOf(const fs::path& folder) {
   return serial.empty() ? storage::kSmartSerialUnknown : serial;
 }
 
+// Any other error does not tell that nothing is there.
+bool IsAbsent(const std::error_code& error) {
+  return error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
+}
+
+void AddUnknown(std::string sentence, const std::error_code& error, DisksBehind* behind) {
+  behind->unknown.push_back(std::move(sentence));
+  behind->may_be_more |= !IsAbsent(error);
+}
+
 // The folder is of a block device; adds what it stands on. A part that fails hides no other.
 Status AddDisks(fs::path folder, int layers, DisksBehind* behind) {
   std::error_code error;
   if (fs::exists(folder / "partition", error)) folder = folder.parent_path();
+  if (error) behind->may_be_more = true;  // A partition of a disk would be taken for a device that is no disk.
   const std::string name = folder.filename().string();
   if (IsNvmeDisk(name)) {
     behind->disks.push_back({.name = name, .serial = SerialOf(folder)});
@@ -64,10 +75,10 @@ Status AddDisks(fs::path folder, int layers, DisksBehind* behind) {
     below.push_back(fs::canonical(each->path(), gone));
     if (!gone) continue;
     below.pop_back();
-    behind->unknown.push_back(fmt::format("{}: {}", each->path().filename().string(), gone.message()));
+    AddUnknown(fmt::format("{}: {}", each->path().filename().string(), gone.message()), gone, behind);
   }
-  if (error && error != std::errc::no_such_file_or_directory) {
-    behind->unknown.push_back(fmt::format("cannot tell what {} is made of: {}", name, error.message()));
+  if (error && !IsAbsent(error)) {
+    AddUnknown(fmt::format("cannot tell what {} is made of: {}", name, error.message()), error, behind);
   } else if (below.empty() && behind->unknown.size() == unknown_before) {
     behind->unknown.push_back(fmt::format("{} is no NVMe device", name));
   }
@@ -93,15 +104,16 @@ Result<DisksBehind> NvmeDisksBehind(dev_t device, const std::string& sys) {
   const std::string numbers = fmt::format("{}:{}", major(device), minor(device));
   std::error_code error;
   const fs::path folder = fs::canonical(fs::path(sys) / "dev/block" / numbers, error);
-  if (error) {
+  if (error && IsAbsent(error)) {
     return Fail(Code::kNotFound,
                 fmt::format("it is on no block device that the system knows ({}: {})", numbers, error.message()));
   }
+  if (error) return Fail(Code::kIoError, fmt::format("cannot look up device {}: {}", numbers, error.message()));
   DisksBehind behind;
   if (Status added = AddDisks(folder, kLayersMax, &behind); !added) return std::unexpected(added.error());
   if (behind.disks.empty()) {
     TIER_CHECK(!behind.unknown.empty(), "{} is made of nothing", folder.string());
-    return Fail(Code::kNotFound, behind.unknown.front());
+    return Fail(behind.may_be_more ? Code::kIoError : Code::kNotFound, behind.unknown.front());
   }
   std::ranges::sort(behind.disks);
   behind.disks.erase(std::ranges::unique(behind.disks).begin(), behind.disks.end());

@@ -26,10 +26,11 @@ struct Disk {
 struct DisksBehind {
   std::vector<Disk> disks;           // In order, each once; at least one.
   std::vector<std::string> unknown;  // A sentence for each part beside these of which nothing can be known.
+  bool may_be_more = false;          // sysfs could not be read in part: disks may be there that are not listed.
 };
 
 // `sys`: "/sys", or where tests keep theirs. NOT_FOUND: it stands on no device that sysfs knows (a network, memory), or
-// on none that is an NVMe device; the sentence says which.
+// on none that is an NVMe device; the sentence says which. IO_ERROR: sysfs could not be read, so that is not known.
 Result<DisksBehind> NvmeDisksBehind(dev_t device, const std::string& sys);
 
 }  // namespace tier::smart

@@ -104,6 +104,13 @@ class Report {
     }
     if (!is_kept) parts_.warn("nothing is known of " + why.message);
   }
+  // sysfs could not be read in part: what was known of disks that are not listed now stays.
+  void KeepUnlisted(const std::string& path, const std::vector<Disk>& listed) {
+    for (const SmartDevice& device : before_.devices) {
+      if (device.path != path || std::ranges::find(listed, device.name, &Disk::name) != listed.end()) continue;
+      Keep(device, "/dev/" + device.name);
+    }
+  }
   SmartReport Take() && { return std::move(report_); }
 
  private:
@@ -165,6 +172,7 @@ SmartReport Look(const std::vector<std::string>& paths, const SmartReport& befor
       const auto page = static_cast<size_t>(std::ranges::lower_bound(names, "/dev/" + disk.name) - names.begin());
       report.Add(asked[i], disk, pages[page]);
     }
+    if (behind[i]->may_be_more) report.KeepUnlisted(asked[i], behind[i]->disks);
   }
   return std::move(report).Take();
 }

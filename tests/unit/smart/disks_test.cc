@@ -95,6 +95,7 @@ TEST_F(Disks, APartOfWhichNothingIsKnownHidesNoOther) {
   ASSERT_TRUE(behind) << behind.error().message;
   EXPECT_THAT(behind->disks, ElementsAre(Named("nvme0n1")));
   EXPECT_THAT(behind->unknown, ElementsAre(HasSubstr("nvme1n1: No such file"), HasSubstr("sda is no NVMe device")));
+  EXPECT_FALSE(behind->may_be_more);
 }
 
 TEST_F(Disks, WhatIsNoNvmeDeviceIsNamed) {
@@ -118,6 +119,25 @@ TEST_F(Disks, WhatTheSystemDoesNotKnowIsSaidSo) {
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().code, Code::kNotFound);
   EXPECT_THAT(unknown.error().message, HasSubstr("0:45"));
+}
+
+// What cannot be looked up may be there: what it said before is not to be lost.
+TEST_F(Disks, WhatCannotBeLookedUpIsNotSaidToBeAbsent) {
+  fs::create_symlink("259:7", sys_ / "dev/block/259:7");
+  EXPECT_EQ(Behind(259, 7).error().code, Code::kIoError);
+  Add("virtual/md0", 9, 0);
+  MakeOf("virtual/md0", {});
+  fs::create_symlink("nvme1n1", sys_ / "devices/virtual/md0/slaves/nvme1n1");
+  EXPECT_EQ(Behind(9, 0).error().code, Code::kIoError) << "all that it is made of";
+  Add("virtual/md1", 9, 1);
+  fs::create_symlink("slaves", sys_ / "devices/virtual/md1/slaves");
+  EXPECT_EQ(Behind(9, 1).error().code, Code::kIoError) << "it is not known what it is made of";
+  Add("pci/nvme0n1", 259, 0);
+  fs::create_directory_symlink(sys_ / "devices/pci/nvme0n1", sys_ / "devices/virtual/md0/slaves/nvme0n1");
+  const auto behind = Behind(9, 0);
+  ASSERT_TRUE(behind) << behind.error().message;
+  EXPECT_THAT(behind->disks, ElementsAre(Named("nvme0n1")));
+  EXPECT_TRUE(behind->may_be_more);
 }
 
 TEST_F(Disks, ADeviceThatIsMadeOfItselfEnds) {

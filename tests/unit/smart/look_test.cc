@@ -52,6 +52,7 @@ struct Machine {
   std::map<std::string, LogPage> pages;
   bool second = false;  // The file lies on one more device.
   std::string part;     // Of the device below the file, of which nothing can be known.
+  bool unread = false;  // sysfs cannot be read in part.
   std::set<std::string> hanging;
   std::latch gate{1};
 
@@ -63,6 +64,7 @@ struct Machine {
     if (!behind) return behind;
     if (second) behind->disks.push_back({.name = "nvme1n1", .serial = "SECOND"});
     if (!part.empty()) behind->unknown.push_back(part);
+    behind->may_be_more = unread;
     return behind;
   }
   Result<LogPage> Read(const std::string& device) {
@@ -241,6 +243,23 @@ TEST_F(LookTest, OfADeviceThatIsNotThereAnyMoreNothingStays) {
   fs::remove(file_);
   EXPECT_THAT(LookAt({file_}, before).devices, IsEmpty());
   EXPECT_THAT(said_, ElementsAre(AllOf(HasSubstr("nothing is known of "), HasSubstr("No such file"))));
+}
+
+TEST_F(LookTest, WhereSysfsCannotBeReadTheLastFiguresStay) {
+  machine_->second = true;
+  machine_->pages["/dev/nvme1n1"] = Page(1);
+  const storage::SmartReport before = Before(0);
+  machine_->second = false;
+  machine_->unread = true;
+  storage::SmartReport report = LookAt({file_}, before);
+  ASSERT_THAT(report.devices, SizeIs(2)) << "a member that is not listed";
+  EXPECT_EQ(report.devices[0].time, kNow);
+  EXPECT_EQ(report.devices[1], before.devices[1]);
+  EXPECT_THAT(said_, ElementsAre(HasSubstr("nothing new is known of /dev/nvme1n1; what it said 600 s ago stays")));
+  const fs::path looked_up = fs::directory_iterator(sys_ / "dev/block")->path();
+  fs::remove(looked_up);
+  fs::create_symlink(looked_up.filename(), looked_up);
+  EXPECT_EQ(LookAt({file_}, before).devices, before.devices) << "the whole path";
 }
 
 TEST_F(LookTest, APathThatIsNotConfiguredAnyMoreIsLeftOut) {
