@@ -22,9 +22,9 @@
 namespace tier::session {
 
 inline constexpr auto kAnswerTimeout = std::chrono::seconds(10);
-// How often, and how long apart, an engine thread at work is looked at: it sleeps between two pieces of it.
-inline constexpr int kLooksMax = 20;
-inline constexpr auto kBetweenLooks = std::chrono::microseconds(100);
+// How often, and how long apart, it is tried to look: an engine thread sleeps between two pieces of work.
+inline constexpr int kTriesToLook = 20;
+inline constexpr auto kBetweenTries = std::chrono::microseconds(100);
 
 class EngineCalls {
  public:
@@ -36,14 +36,14 @@ class EngineCalls {
     return AskLater<T>([ask = std::move(ask)](const Answer<T>& answer) { answer(ask()); });
   }
 
-  // As Ask, for a question that changes nothing that the engine works by: on this thread while the engine thread sleeps.
-  // Where it does not sleep for some milliseconds, it is asked.
+  // As Ask, for a question that changes nothing that the engine works by: on this thread while the engine thread
+  // sleeps. Where it does not sleep for some milliseconds, it is asked.
   template <typename T>
   Result<T> Look(std::function<Result<T>()> look) {
     std::optional<Result<T>> seen;
-    for (int looks = 0; rest_ != nullptr && looks < kLooksMax; ++looks) {
+    for (int tries = 0; rest_ != nullptr && tries < kTriesToLook; ++tries) {
       if (rest_->TryLook([&] { seen = look(); })) return *std::move(seen);
-      std::this_thread::sleep_for(kBetweenLooks);
+      std::this_thread::sleep_for(kBetweenTries);
     }
     return Ask<T>(std::move(look));
   }

@@ -1,11 +1,11 @@
 // EngineRest: lets another thread look at what the engine thread has, while that sleeps.
 //
 // The idea: a look at each job finds nothing in the caches of an engine thread that has slept, and waking it takes as
-// long again. So who looks does it on its own thread, and the engine thread pays nothing. It is not woken, and does not
-// wake while somebody looks: should it be rung for just then, it waits for the end of that look.
+// long again. So the thread that asks looks itself, and the engine thread pays nothing. It is not woken, and does not
+// wake in the middle of a look: should it be rung for just then, it waits for the end of that.
 //
 // What holds: of the engine thread while it is awake, and one thread that looks, never two run. What either has written
-// the next one sees. Looks change nothing that the engine works by.
+// the next one sees. A look changes nothing that the engine works by.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ class EngineRest {
     }
   }
 
-  // Any other thread: runs `look`, if the engine thread sleeps and nobody else looks. Else it has not run.
+  // Any other thread: runs `look`, if the engine thread sleeps and no other thread looks. Else it has not run.
   bool TryLook(const std::function<void()>& look) {
     TIER_CHECK(look != nullptr, "nothing to look at");
     State seen = State::kAsleep;

@@ -227,7 +227,7 @@ def test_an_update_that_was_stopped_is_done_by_no_other_thread_and_by_this_one()
     assert stored.deferred is None
 
 
-def test_a_backward_that_failed_is_forgotten_by_zero_grad() -> None:
+def test_zero_grad_leaves_nothing_of_a_backward_that_failed() -> None:
     ((ours, optimizer), _), _ = arms(layers, update="backward")
     step_of(ours, optimizer, 0)
     beside, updates_of(ours)._beside = updates_of(ours)._beside, Later()
