@@ -6,6 +6,7 @@ import dataclasses
 import pathlib
 import re
 import subprocess
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -267,6 +268,65 @@ def test_a_budget_that_is_lowered_and_then_kept_makes_no_alert(tmp_path: pathlib
         f"{240 * BUDGET_OF_AN_HOUR}+0x{2 * hour - 1} {24 * BUDGET_OF_AN_HOUR}+0x{5 * hour}",
         NEARLY_NOTHING_LEFT + " " + NEARLY_NOTHING_LEFT,
         f"0+{before}x{2 * hour} {before * 2 * hour}+{then}x{4 * hour}",
+    )
+    checks = quiet_for("TierdWriteBudgetExceeded", 6 * 60)
+    promtool_test(tmp_path, [{"interval": f"{INTERVAL}s", "input_series": series, "promql_expr_test": checks}])
+
+
+def bucket(burst_scrapes: Callable[[int], bool], scrapes: int, burst_hours: float) -> tuple[str, str]:
+    """What the budget has left, and what was written, where in such scrapes writes of so many hours' budget begin that
+    do not wait: as the daemon's bucket counts it."""
+    left, written_, lefts, writtens = BUDGET_OF_AN_HOUR, 0, [], []
+    for scrape in range(scrapes):
+        left = min(left + BUDGET * INTERVAL, BUDGET_OF_AN_HOUR)
+        if burst_scrapes(scrape):
+            written_ += round(burst_hours * BUDGET_OF_AN_HOUR)
+            left = max(left - round(burst_hours * BUDGET_OF_AN_HOUR), -BUDGET_OF_AN_HOUR)
+        lefts.append(left)
+        writtens.append(written_)
+    return " ".join(map(str, lefts)), " ".join(map(str, writtens))
+
+
+EXCEEDED = {"alertname": "TierdWriteBudgetExceeded", "alertstate": "firing", "instance": "n", "severity": "warning"}
+
+
+@pytest.mark.parametrize(("hours_each", "every"), [(10, 45), (10, 55), (1.5, 45)])
+def test_bursts_that_exceed_the_budget_again_and_again_are_told_of(
+    tmp_path: pathlib.Path, hours_each: float, every: int
+) -> None:
+    """Half an hour after each the debt is small: what an hour brings is all that is ever owed."""
+    first, last, length = 60, 360, 480  # Minutes.
+    at = [minute * 60 // INTERVAL for minute in range(first, last, every)]
+    left, written_ = bucket(lambda scrape: scrape in at, length * 60 // INTERVAL, hours_each)
+    series = budget(f"{24 * BUDGET_OF_AN_HOUR}+0x{length * 60 // INTERVAL}", left, written_)
+    ended = at[-1] * INTERVAL // 60
+    begun = first if hours_each > 2 else first + every  # What was saved up pays for half of a small one.
+    checks = [
+        *(firing("TierdWriteBudgetExceeded", when, None) for when in range(5, begun + 120, 5)),
+        *(firing("TierdWriteBudgetExceeded", when, EXCEEDED) for when in range(begun + 125, ended + 50, 5)),
+        *(firing("TierdWriteBudgetExceeded", when, None) for when in range(ended + 65, length, 5)),
+    ]
+    promtool_test(tmp_path, [{"interval": f"{INTERVAL}s", "input_series": series, "promql_expr_test": checks}])
+
+
+def test_a_burst_after_which_the_budget_is_kept_makes_no_alert(tmp_path: pathlib.Path) -> None:
+    """A device is drained for half an hour: half of what the budget brings in a day."""
+    scrapes, first, count = 8 * HOUR // INTERVAL, 2 * HOUR // INTERVAL, HOUR // 2 // INTERVAL
+    left, written_ = bucket(lambda scrape: first <= scrape < first + count, scrapes, 12 / count)
+    series = budget(f"{24 * BUDGET_OF_AN_HOUR}+0x{scrapes}", left, written_)
+    checks = quiet_for("TierdWriteBudgetExceeded", 7 * 60)
+    promtool_test(tmp_path, [{"interval": f"{INTERVAL}s", "input_series": series, "promql_expr_test": checks}])
+
+
+def test_a_budget_that_is_lowered_while_much_is_owed_makes_no_alert(tmp_path: pathlib.Path) -> None:
+    """The debt of the larger budget, up to an hour of the smaller one, is paid back; then the smaller one is kept."""
+    half = HOUR // 2 // INTERVAL
+    before, then = 10 * BUDGET * INTERVAL, AT_THE_BUDGET * INTERVAL
+    series = budget(
+        f"{240 * BUDGET_OF_AN_HOUR}+0x{4 * half - 1} {24 * BUDGET_OF_AN_HOUR}+0x{10 * half}",
+        f"-{BUDGET_OF_AN_HOUR * 4}+0x{4 * half - 1} -{BUDGET_OF_AN_HOUR}+{BUDGET * INTERVAL}x{2 * half - 1} "
+        + NEARLY_NOTHING_LEFT,
+        f"0+{before}x{4 * half} {before * 4 * half}+0x{2 * half - 1} {before * 4 * half}+{then}x{8 * half}",
     )
     checks = quiet_for("TierdWriteBudgetExceeded", 6 * 60)
     promtool_test(tmp_path, [{"interval": f"{INTERVAL}s", "input_series": series, "promql_expr_test": checks}])
