@@ -23,7 +23,7 @@
 namespace tier::control {
 
 inline constexpr uint32_t kOwnerSocketMode = 0666;  // Any uid: to have the folder is to be the owner.
-inline constexpr size_t kIdentitiesMax = 256;       // Distinct uids with a server; the one idle longest makes room.
+inline constexpr size_t kIdentitiesMax = 256;       // Uids with a server, and administrators with one.
 
 struct GrpcServerOptions {
   std::string control_socket;  // For every user: the kernel's uid and the job's token decide.

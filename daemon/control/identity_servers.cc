@@ -62,8 +62,8 @@ Result<IdentityServers::Entry*> IdentityServers::Find(const Identity& identity) 
     return &servers_.front();
   }
   if (auto threads = CheckThreads(); !threads) return std::unexpected(std::move(threads.error()));
-  if (servers_.size() >= max_) {
-    if (Status evicted = Evict(); !evicted) return std::unexpected(std::move(evicted.error()));
+  if (CountOf(identity.admin) >= max_) {
+    if (Status evicted = Evict(identity.admin); !evicted) return std::unexpected(std::move(evicted.error()));
   }
   Entry entry{.identity = identity,
               .connections = {},
@@ -79,7 +79,12 @@ Result<IdentityServers::Entry*> IdentityServers::Find(const Identity& identity) 
   return &servers_.front();
 }
 
-Status IdentityServers::Evict() {
+size_t IdentityServers::CountOf(bool admin) const {
+  const auto is_such = [admin](const Entry& e) { return e.identity.admin == admin; };
+  return static_cast<size_t>(std::ranges::count_if(servers_, is_such));
+}
+
+Status IdentityServers::Evict(bool admin) {
   if (evicted_.size() + ending_.size() >= kEvictedMax) {
     return Fail(Code::kNoMemory, std::to_string(kEvictedMax) + " servers of other users have not ended yet: try again");
   }
@@ -88,9 +93,11 @@ Status IdentityServers::Evict() {
     if (!started) return std::unexpected(std::move(started.error()));
     ending_threads_ = std::move(*started);
   }
-  TIER_CHECK(!servers_.empty(), "none of {} servers can make room", max_);
-  servers_.back().end_by = std::chrono::system_clock::now() + kStopGrace;
-  evicted_.splice(evicted_.end(), servers_, std::prev(servers_.end()));
+  const auto is_such = [admin](const Entry& e) { return e.identity.admin == admin; };
+  const auto last = std::find_if(servers_.rbegin(), servers_.rend(), is_such);
+  TIER_CHECK(last != servers_.rend(), "none of {} servers can make room", max_);
+  last->end_by = std::chrono::system_clock::now() + kStopGrace;
+  evicted_.splice(evicted_.end(), servers_, std::prev(last.base()));
   const bool posted = ending_threads_->TryPost([this] { EndOneEvicted(); });
   TIER_CHECK(posted, "{} servers are to be ended", evicted_.size());
   return {};

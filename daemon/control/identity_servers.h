@@ -1,6 +1,7 @@
 // IdentityServers: one gRPC server for each identity, made when its first connection comes, with limits of its own on
 // connections, streams, threads and bytes: an identity can exhaust only its own server. Where there are too many, the
 // one that was used least recently makes room: threads that no one waits for end it, as its calls may last.
+// Administrators make room for administrators alone and are counted by themselves, so that others cannot keep them out.
 // Thread-safe. A call that is served may call this too, so what waits for calls holds no lock.
 #pragma once
 
@@ -37,6 +38,7 @@ inline constexpr unsigned kEndingThreads = 8;                   // Started when 
 
 class IdentityServers {
  public:
+  // `max`: servers of administrators, and as many of others.
   IdentityServers(session::ControlApi& api, size_t max) : api_(api), max_(max) {}
   ~IdentityServers() { Stop(); }
   // Gives a connected socket to the server of its identity, through a relay if its client can send descriptors.
@@ -68,9 +70,10 @@ class IdentityServers {
     std::chrono::system_clock::time_point end_by;  // Of one that made room: then its calls are cancelled.
   };
   Result<Entry*> Find(const Identity& identity) TIER_REQUIRES(mutex_);
-  Status Evict() TIER_REQUIRES(mutex_);          // The one used least recently.
-  void EndOneEvicted() TIER_EXCLUDES(mutex_);    // By an ending thread.
-  static void Shutdown(std::list<Entry> ended);  // REQUIRES: as End.
+  size_t CountOf(bool admin) const TIER_REQUIRES(mutex_);
+  Status Evict(bool admin) TIER_REQUIRES(mutex_);  // Of administrators or others, the one used least recently.
+  void EndOneEvicted() TIER_EXCLUDES(mutex_);      // By an ending thread.
+  static void Shutdown(std::list<Entry> ended);    // REQUIRES: as End.
   static void TellHealth(const Entry& entry, bool serving);
   static std::unique_ptr<grpc::Server> MakeServer(Entry* entry);
   static bool HasRoom(Entry* entry);
