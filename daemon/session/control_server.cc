@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <future>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -18,6 +19,16 @@ namespace {
 constexpr const char* kDrainedRefusal =
     "this node is being drained (tierctl drain): it takes no new job or process until an administrator runs tierctl "
     "undrain; jobs that run go on";
+
+// Of a sentence that says that a job is not reserved.
+std::string_view EndingOf(GivenUp given_up, bool was_reserved_before) {
+  switch (given_up) {
+    case GivenUp::kTakenBack: return was_reserved_before ? " with these terms, and stays so with those before" : "";
+    case GivenUp::kFirstRunCame: return " any more, as its first run has come already";
+    case GivenUp::kClosed: return " any more, as it was closed meanwhile";
+  }
+  return "";
+}
 
 }  // namespace
 
@@ -247,12 +258,16 @@ Status ControlServer::KeepReservations() {
 // Who reserves is promised that it outlives the daemon: without that there is no reservation, or the one before.
 Result<JobDescription> ControlServer::GiveUpReservation(const JobDescription& job,
                                                         const std::optional<Reservation>& before, const Error& why) {
-  (void)calls_.Ask<void>([this, id = static_cast<tiering::JobId>(job.id), before]() -> Status {
-    parts_.jobs.GiveUpReservation(id, before, parts_.clock.Now());
-    return {};
-  });
+  const UnstoredReservation unstored{
+      .job = static_cast<tiering::JobId>(job.id), .uid = job.uid, .name = job.name, .before = before};
+  const auto given_up = calls_.Ask<GivenUp>(
+      [=, this]() -> Result<GivenUp> { return parts_.jobs.GiveUpReservation(unstored, parts_.clock.Now()); });
+  if (!given_up) {
+    return Fail(why.code, fmt::format("whether job '{}' is reserved is not known (tierctl job list): {}; then {}",
+                                      job.name, why.message, given_up.error().message));
+  }
   return Fail(why.code, fmt::format("job '{}' is not reserved{}: {}", job.name,
-                                    before ? " with these terms, and stays so with those before" : "", why.message));
+                                    EndingOf(*given_up, before.has_value()), why.message));
 }
 
 Result<SettingsReport> ControlServer::ListOptions(const Caller& caller) {

@@ -306,14 +306,20 @@ void JobService::OpenReservationsAgain(base::TimePoint now) {
   }
 }
 
-void JobService::GiveUpReservation(tiering::JobId id, const std::optional<Reservation>& before, base::TimePoint now) {
-  const Job* const job = registry_.Find(id);
-  if (job == nullptr || !job->reserved) return;
-  TIER_CHECK(!before || (before->uid == job->uid && before->name == job->name), "job '{}' was reserved as '{}'",
-             job->name, before->name);
-  Close(id, "its reservation could not be stored", false);
+GivenUp JobService::GiveUpReservation(const UnstoredReservation& unstored, base::TimePoint now) {
+  const auto& [id, uid, name, before] = unstored;
+  TIER_CHECK(!before || (before->uid == uid && before->name == name), "job '{}' was reserved as '{}'", name,
+             before->name);
+  const Job* const open = registry_.FindOwned(uid, name);
+  if (open != nullptr && !open->reserved) return GivenUp::kFirstRunCame;  // Under another id where it resumes.
+  if (open != nullptr && open->id != id) return GivenUp::kClosed;         // That one was reserved later.
+  // A first run that resumes has closed the job, and could not open its own yet.
+  if (open == nullptr && unopened_.Find(uid, name) == nullptr) return GivenUp::kClosed;
+  if (open != nullptr) Close(id, "its reservation could not be stored", false);
+  (void)unopened_.Remove(uid, name);
   // The engine closes the other one first.
   if (before) unopened_.Add(*before, now + kReservationRetry, "it was reserved again, and that could not be stored");
+  return GivenUp::kTakenBack;
 }
 
 std::optional<base::TimePoint> JobService::NextExpiry() const {

@@ -26,6 +26,20 @@ struct LeavingSession {
   bool announced = true;  // Events have told of it.
 };
 
+// A reservation that an administrator asked for, and that could not be stored.
+struct UnstoredReservation {
+  tiering::JobId job{};
+  uint32_t uid = 0;
+  std::string name;
+  std::optional<Reservation> before;  // What was reserved, and not open, when it was made.
+};
+
+enum class GivenUp {
+  kTakenBack,     // It is no more, and what was reserved before is again.
+  kFirstRunCame,  // There is nothing to take back: the job runs.
+  kClosed,        // It was closed meanwhile, by its first run or by request; nothing else was changed.
+};
+
 class JobService {
  public:
   // `quotas`: what users may have; null: the defaults of the registry and the engine. `owners`: of sockets; null: there
@@ -88,9 +102,8 @@ class JobService {
   Status Restore(const Reservation& reservation, base::TimePoint now);
   // What is reserved and not open is no more. False: there is no such reservation.
   bool DropReservation(uint32_t uid, const std::string& name) { return unopened_.Remove(uid, name); }
-  // Takes back a reservation that could not be stored, unless its first run has come. `before`: what was reserved, and
-  // not open, when it was made: that is reserved again.
-  void GiveUpReservation(tiering::JobId job, const std::optional<Reservation>& before, base::TimePoint now);
+  // Takes back a reservation, unless its first run has come or it is closed; says which.
+  GivenUp GiveUpReservation(const UnstoredReservation& unstored, base::TimePoint now);
   const UnopenedReservations& unopened() const { return unopened_; }
 
   // For those who serve control calls on the engine thread.

@@ -1,6 +1,10 @@
 // Quotas by a live engine thread: who may set them, what open jobs and new ones get of them, and who waits for what.
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <future>
 #include <thread>
 
@@ -230,17 +234,67 @@ TEST_F(QuotaServer, AReservationThatCannotBeStoredLeavesTheOneBefore) {
   EXPECT_THAT(reserved(), ElementsAre(Reservation{1001, "step", false, {.guarantee_bytes = 8192}}));
 }
 
-// Its first run has come meanwhile: there is nothing to take back, and nothing is reserved any more.
-TEST_F(QuotaServer, AReservationThatIsUsedAlreadyIsNotTakenBack) {
-  const Reservation kept{.uid = 1001, .name = "step", .named = true, .terms = {.guarantee_bytes = 4096}};
-  ASSERT_TRUE(control_.OpenJob(kAdmin, {.name = "step", .owner = 1001}));
-  world_.OnEngine([&] {
-    const auto first = world_.jobs().Open(1001, {.name = "step"}, tiering::SessionId{900}, clock_.Now());
-    ASSERT_TRUE(first);
-    world_.jobs().GiveUpReservation((*first)->id, kept, clock_.Now());
-    EXPECT_EQ(world_.jobs().registry().CountOf(1001), 1U);
-    EXPECT_TRUE(world_.jobs().Reservations().reservations.empty());
+// A disk that hangs until the test has done something, and then fails. (The new file is a FIFO: it is opened once there
+// is a reader, and cannot be made durable.)
+class SlowReservation : public ::testing::Test {
+ protected:
+  // What the administrator is told whose reservation cannot be stored, where this happens `meanwhile`.
+  std::string Refusal(const std::function<void()>& meanwhile) {
+    EXPECT_EQ(::mkfifo(new_file_.c_str(), 0600), 0);
+    world_.OnEngine([&] {
+      world_.engine.open_job_answer = Fail(Code::kNoMemory, "4 KiB are not left");
+      EXPECT_FALSE(world_.jobs().Restore(kept_, clock_.Now()));
+    });
+    auto asked = std::async(std::launch::async, [&] {
+      return world_.control().OpenJob(kAdmin, {.name = "step", .guarantee_bytes = 8192, .owner = 1001});
+    });
+    while (world_.OnEngine([&] { return world_.jobs().registry().CountOf(1001); }) == 0) std::this_thread::yield();
+    meanwhile();
+    const proto::FileDescriptor reader(::open(new_file_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    EXPECT_TRUE(reader);
+    const auto refused = asked.get();
+    return refused ? "it is reserved" : refused.error().message;
+  }
+  std::vector<Reservation> Reserved() {
+    return world_.OnEngine([&] { return world_.jobs().Reservations().reservations; });
+  }
+
+  const Reservation kept_{.uid = 1001, .name = "step", .named = true, .terms = {.guarantee_bytes = 4096}};
+  testing::TemporaryDirectory directory_;
+  const std::string new_file_ = directory_.path() + "/reservations.new";
+  base::SteadyClock clock_;
+  ReservationFile file_{directory_.path() + "/reservations", std::nullopt};
+  SessionWorld world_{{.reservations = &file_}};
+};
+
+TEST_F(SlowReservation, ThatNothingTouchesMeanwhileIsTheOneBefore) {
+  EXPECT_THAT(Refusal([] {}), HasSubstr("job 'step' is not reserved with these terms, and stays so with those before"));
+  EXPECT_THAT(Reserved(), ElementsAre(kept_));
+}
+
+// There is nothing to take back, and nothing is reserved any more.
+TEST_F(SlowReservation, ThatIsUsedMeanwhileIsNotTakenBack) {
+  const std::string refusal = Refusal([&] {
+    world_.OnEngine([&] {
+      ASSERT_TRUE(world_.jobs().Open(1001, {.name = "step"}, tiering::SessionId{900}, clock_.Now()));
+    });
   });
+  EXPECT_THAT(refusal, HasSubstr("job 'step' is not reserved any more, as its first run has come already: "));
+  EXPECT_EQ(world_.control().ListJobs(kAdmin).size(), 1U);
+  EXPECT_THAT(Reserved(), ElementsAre());
+}
+
+TEST_F(SlowReservation, ThatIsRemovedMeanwhileStaysSo) {
+  const std::string refusal = Refusal([&] { EXPECT_TRUE(world_.control().CloseJob(kAdmin, "1001/step", false)); });
+  EXPECT_THAT(refusal, HasSubstr("job 'step' is not reserved any more, as it was closed meanwhile: "));
+  EXPECT_THAT(Reserved(), ElementsAre()) << "not what was reserved before either";
+}
+
+TEST_F(SlowReservation, ThatTheEngineDoesNotAnswerForMayBeReserved) {
+  std::shared_ptr<void> blocked;
+  const std::string refusal = Refusal([&] { blocked = world_.BlockEngine(); });
+  EXPECT_THAT(refusal, HasSubstr("whether job 'step' is reserved is not known (tierctl job list): "));
+  EXPECT_THAT(refusal, HasSubstr("; then the engine "));
 }
 
 TEST_F(QuotaServer, ReservationsThatAreNotOpenAreListedWithTheirReasons) {

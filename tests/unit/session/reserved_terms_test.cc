@@ -202,6 +202,25 @@ TEST_F(ReservedTerms, AreGivenToNoNumberOfAnOwnerThatIsNone) {
   EXPECT_THAT(refused.error().message, HasSubstr("no owner has it any more"));
 }
 
+// It came before the reservation could be stored, closed it, and is to try again: it is not open yet.
+TEST_F(ReservedTerms, ThatAreGivenUpWhileAFirstRunTriesToResumeAreThoseBefore) {
+  const Reservation before{.uid = kUser, .name = "train", .named = true, .terms = {.limit_bytes = kGiB}};
+  engine_.persisted = {"1000/train"};
+  for (const bool was_reserved : {true, false}) {
+    Reserve(true);
+    const UnstoredReservation unstored{.job = registry_.jobs().begin()->first,
+                                       .uid = kUser,
+                                       .name = "train",
+                                       .before = was_reserved ? std::optional(before) : std::nullopt};
+    EXPECT_EQ(Open(OpenMode::kResume).error().code, Code::kTimeout) << "the engine closes it first";
+    ASSERT_EQ(job_service_.Reservations().reservations.size(), 1U);
+    EXPECT_EQ(job_service_.GiveUpReservation(unstored, clock_.now), GivenUp::kTakenBack);
+    const auto left = job_service_.Reservations().reservations;
+    EXPECT_EQ(left, was_reserved ? std::vector{before} : std::vector<Reservation>());
+    loop_.RunOnce();
+  }
+}
+
 // What is written follows the version: whatever changes the list changes it too. Operations in many orders.
 TEST_F(ReservedTerms, AreTheSameWhereTheirVersionIs) {
   uint32_t random = 1;
@@ -224,7 +243,9 @@ TEST_F(ReservedTerms, AreTheSameWhereTheirVersionIs) {
         if (job != nullptr) (void)job_service_.SetJob(job->id, {.limit_bytes = pick(3) + 1});
         break;
       case 4:
-        if (job != nullptr) job_service_.GiveUpReservation(job->id, wanted, clock_.now);
+        (void)job_service_.GiveUpReservation(
+            {.job = job == nullptr ? tiering::JobId{} : job->id, .uid = kUser, .name = name, .before = wanted},
+            clock_.now);
         break;
       case 5: (void)job_service_.DropReservation(kUser, name); break;
       case 6: clock_.now = clock_.now + kReservationRetry; break;
