@@ -148,7 +148,7 @@ TEST(BudgetTurnsProperty, JobsThatAlwaysWaitWriteTheSameWhateverTheirWritesAre) 
         }
       }
       const JobIndex first = turns.first();
-      Writer& writer = writers[Value(first)];
+      Writer& writer = writers.at(Value(first));
       if (turns.Allows(first, writer.next)) {
         turns.Spend(first, writer.next);
         writer.written += writer.next;
