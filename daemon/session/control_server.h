@@ -32,7 +32,7 @@
 namespace tier::session {
 
 // Longer, a thread that took figures was kept from its processor.
-inline constexpr base::Duration kSnapshotLongest = std::chrono::milliseconds(20);
+inline constexpr base::Duration kSnapshotLongest = std::chrono::milliseconds(100);
 // Of figures of the engine (SnapshotRate), and of views of its pool.
 inline constexpr uint32_t kSnapshotsPerTickMax = 4;
 inline constexpr int kSnapshotTimeShare = 10;

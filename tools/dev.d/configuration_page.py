@@ -34,7 +34,9 @@ TAIL = """## quota
 
 What all jobs of one user may have together. A quota stands in a section of its own: `[quota.default]` for every user,
 `[quota.user."NAME"]` for one, `[quota.group."NAME"]` for the members of a group; a number in place of the name is the
-uid or gid, and NAME may be the owner of a socket (`tierctl socket open`). Each key is decided by itself: by the
+uid or gid, and NAME may be the owner of a socket (`tierctl socket open`). An owner is written by its name: uids from
+4026531840 to 4294967293, which stand for owners, are refused here, and by `tierctl quota set` where no owner has the
+number. Each key is decided by itself: by the
 quota of the user, else by the most generous one of its groups, else by the default, else by `jobs.max_ssd_per_uid`
 and `jobs.max_jobs_per_uid`. Sizes are written as above; `0` is nothing: who may have nothing of RAM or SSD is refused
 each tensor with the code below. `"unlimited"` is no bound. (Of a job's own limit, `tierctl job set --limit`, `0` is no
