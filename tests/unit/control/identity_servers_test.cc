@@ -29,7 +29,7 @@ class IdentityServersTest : public ::testing::Test {
   IdentityServers servers_{api_, 2};
 };
 
-// Whoever has many identities, as owners have, must not keep an administrator from the daemon.
+// A client with many identities, as owners have, must not keep an administrator from the daemon.
 TEST_F(IdentityServersTest, AnAdministratorMakesNoRoomForOthers) {
   ASSERT_TRUE(Connect(0, true));
   for (uint32_t uid = 1000; uid < 1005; ++uid) ASSERT_TRUE(Connect(uid, false)) << uid;

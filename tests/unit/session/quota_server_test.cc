@@ -1,7 +1,10 @@
 // Quotas by a live engine thread: who may set them, what open jobs and new ones get of them, and who waits for what.
 #include <fcntl.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <functional>
@@ -234,13 +237,18 @@ TEST_F(QuotaServer, AReservationThatCannotBeStoredLeavesTheOneBefore) {
   EXPECT_THAT(reserved(), ElementsAre(Reservation{1001, "step", false, {.guarantee_bytes = 8192}}));
 }
 
-// A disk that hangs until the test has done something, and then fails. (The new file is a FIFO: it is opened once there
-// is a reader, and cannot be made durable.)
+// A disk that hangs until the test has done something, and then fails: the new file is a FIFO, which is full and cannot
+// be made durable.
 class SlowReservation : public ::testing::Test {
  protected:
   // What the administrator is told whose reservation cannot be stored, where this happens `meanwhile`.
   std::string Refusal(const std::function<void()>& meanwhile) {
     EXPECT_EQ(::mkfifo(new_file_.c_str(), 0600), 0);
+    const proto::FileDescriptor fifo(::open(new_file_.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+    std::array<char, 4096> page{};
+    while (::write(fifo.get(), page.data(), page.size()) > 0) continue;
+    const proto::FileDescriptor opened(::inotify_init1(IN_CLOEXEC));
+    EXPECT_GE(::inotify_add_watch(opened.get(), new_file_.c_str(), IN_OPEN), 0);
     world_.OnEngine([&] {
       world_.engine.open_job_answer = Fail(Code::kNoMemory, "4 KiB are not left");
       EXPECT_FALSE(world_.jobs().Restore(kept_, clock_.Now()));
@@ -248,10 +256,9 @@ class SlowReservation : public ::testing::Test {
     auto asked = std::async(std::launch::async, [&] {
       return world_.control().OpenJob(kAdmin, {.name = "step", .guarantee_bytes = 8192, .owner = 1001});
     });
-    while (world_.OnEngine([&] { return world_.jobs().registry().CountOf(1001); }) == 0) std::this_thread::yield();
+    EXPECT_GT(::read(opened.get(), page.data(), page.size()), 0) << "it is being written";
     meanwhile();
-    const proto::FileDescriptor reader(::open(new_file_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-    EXPECT_TRUE(reader);
+    while (::read(fifo.get(), page.data(), page.size()) > 0) continue;
     const auto refused = asked.get();
     return refused ? "it is reserved" : refused.error().message;
   }
