@@ -50,13 +50,11 @@ class BackwardUpdate(PendingUpdate):
         self._lock = threading.Lock()  # Taken by the thread that carries it out; behind the store's.
         self._stopped = False
 
-    def run(self) -> None:
-        with self.stored.store.lock:
-            self.require_not_within()
-            with self._lock:
-                if self.is_due():
-                    self._carry_out()
-                    self.drop_gradient()
+    def _run(self) -> None:
+        with self._lock:
+            if self.is_due():
+                self._carry_out()
+                self.drop_gradient()
 
     def run_beside(self) -> None:
         """For a thread that has nothing of the model under way. Waits for RAM for ``PATIENCE``."""

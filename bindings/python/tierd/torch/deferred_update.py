@@ -26,11 +26,10 @@ class DeferredUpdate(PendingUpdate):
     __slots__ = ()
     gradient: StoredGradient
 
-    def run(self) -> None:
-        with self.stored.store.lock:
-            self._carry_out()
-            if self.stored.gradient is not self.gradient:
-                self.gradient.drop()
+    def _run(self) -> None:
+        self._carry_out()
+        if self.stored.gradient is not self.gradient:
+            self.gradient.drop()
 
     def notes_of_end(self, state: ParameterState) -> list[Callable[[], object]]:
         return [*state.step_ended()]

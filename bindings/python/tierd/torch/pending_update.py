@@ -53,6 +53,12 @@ class PendingUpdate:
 
     def run(self) -> None:
         """Any error of tierd, or an interrupt, may leave it half done; then call it again."""
+        with self.stored.store.lock:
+            self.require_not_within()
+            self._run()
+
+    def _run(self) -> None:
+        """The same, under the store's lock."""
         raise NotImplementedError
 
     def notes_of_end(self, state: ParameterState) -> list[Callable[[], object]]:
@@ -84,7 +90,6 @@ class PendingUpdate:
 
     def _carry_out(self) -> None:
         """For a thread that has the store's lock."""
-        self.require_not_within()
         with outside_of_the_model():
             try:
                 self._within = threading.get_ident()
