@@ -32,13 +32,13 @@ std::unexpected<Error> Corrupt(size_t line, std::string_view what) {
   return Fail(Code::kCorrupt, fmt::format("line {} {}; the next run of tierd-smart writes it again", line, what));
 }
 
-// Takes the next line off the text, without its end. None: there is no whole one.
-std::optional<std::string_view> TakeLine(std::string_view* text) {
-  const size_t end = text->find('\n');
+// Takes what stands before the next `mark` off the text, and the mark. None: there is no mark.
+std::optional<std::string_view> TakeUntil(char mark, std::string_view* text) {
+  const size_t end = text->find(mark);
   if (end == std::string_view::npos) return std::nullopt;
-  const std::string_view line = text->substr(0, end);
+  const std::string_view taken = text->substr(0, end);
   text->remove_prefix(end + 1);
-  return line;
+  return taken;
 }
 
 // "PREFIX" before it, or nothing is taken.
@@ -56,15 +56,6 @@ std::optional<uint64_t> NumberOf(std::string_view text, uint64_t most) {
   return number;
 }
 
-// Takes what stands before the next space. None: there is no space.
-std::optional<std::string_view> TakeField(std::string_view* line) {
-  const size_t end = line->find(' ');
-  if (end == std::string_view::npos) return std::nullopt;
-  const std::string_view field = line->substr(0, end);
-  line->remove_prefix(end + 1);
-  return field;
-}
-
 std::optional<SmartDevice> DeviceOf(std::string_view line) {
   std::array<uint64_t, kFields> fields{};
   constexpr uint64_t kAny = std::numeric_limits<uint64_t>::max();
@@ -72,13 +63,13 @@ std::optional<SmartDevice> DeviceOf(std::string_view line) {
   constexpr std::array<uint64_t, kFields> kMost = {kTime,     UINT8_MAX, UINT16_MAX, UINT8_MAX,
                                                    UINT8_MAX, UINT8_MAX, kAny,       kAny};
   for (size_t i = 0; i < kFields; ++i) {
-    const auto field = TakeField(&line);
+    const auto field = TakeUntil(' ', &line);
     const auto number = field ? NumberOf(*field, kMost[i]) : std::nullopt;
     if (!number) return std::nullopt;
     fields[i] = *number;
   }
-  const auto name = TakeField(&line);
-  const auto serial = TakeField(&line);
+  const auto name = TakeUntil(' ', &line);
+  const auto serial = TakeUntil(' ', &line);
   if (!name || !serial || !IsSmartWord(*name) || !IsSmartWord(*serial)) return std::nullopt;
   SmartDevice device{.path = std::string(line),
                      .name = std::string(*name),
@@ -167,7 +158,7 @@ std::string FormatSmartReport(const SmartReport& report) {
 }
 
 Result<SmartReport> ParseSmartReport(std::string_view text) {
-  auto line = TakeLine(&text);
+  auto line = TakeUntil('\n', &text);
   if (!line || !TakePrefix(kProgram, &*line)) return Corrupt(1, "is not \"tierd-smart 2\"");
   if (*line != kVersion) {
     if (!NumberOf(*line, UINT32_MAX)) return Corrupt(1, "is not \"tierd-smart 2\"");
@@ -177,13 +168,13 @@ Result<SmartReport> ParseSmartReport(std::string_view text) {
                             *line, kVersion));
   }
   SmartReport report;
-  line = TakeLine(&text);
+  line = TakeUntil('\n', &text);
   const bool timed = line && TakePrefix("time ", &*line);
   const auto time = timed ? NumberOf(*line, static_cast<uint64_t>(kSmartTimeMax)) : std::nullopt;
   if (!time) return Corrupt(2, "has no time");
   report.time = static_cast<int64_t>(*time);
   for (size_t number = 3;; ++number) {
-    line = TakeLine(&text);
+    line = TakeUntil('\n', &text);
     if (!line) return Corrupt(number, "is missing or cut short");
     if (TakePrefix("end ", &*line)) {
       if (NumberOf(*line, kSmartDevicesMax) != report.devices.size()) return Corrupt(number, "counts other devices");
