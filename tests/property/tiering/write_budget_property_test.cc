@@ -5,6 +5,7 @@
 #include <array>
 #include <iterator>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -222,21 +223,29 @@ class Crowd {
   std::vector<uint64_t> before_;  // Of each job, in bytes.
 };
 
+// One job may be busy meanwhile. Returns the least and the most that any job has written by then.
+template <typename WrittenBy>
+std::pair<uint64_t, uint64_t> LetTimePass(Crowd& crowd, std::mt19937_64& random, const WrittenBy& written) {
+  const size_t busy = random() % (Crowd::kJobs + 1);
+  if (busy < Crowd::kJobs) crowd.BeBusy(busy);
+  crowd.Wait(std::chrono::minutes(10 + random() % 90));
+  uint64_t least = UINT64_MAX;
+  uint64_t most = 0;
+  for (size_t job = 0; job < Crowd::kJobs; ++job) {
+    least = std::min(least, written(job));
+    most = std::max(most, written(job));
+  }
+  return {least, most};
+}
+
 TEST(WriteBudgetProperty, JobsThatWaitHaveATurnEachWhateverTheyDo) {
   for (uint64_t seed = 1; seed <= 10; ++seed) {
     std::mt19937_64 random(seed);
     Crowd crowd;
     uint64_t least = 0;
     for (int step = 0; step < 100 && least < Crowd::kWanted; ++step) {
-      const size_t busy = random() % (Crowd::kJobs + 1);
-      if (busy < Crowd::kJobs) crowd.BeBusy(busy);
-      crowd.Wait(std::chrono::minutes(10 + random() % 90));
-      uint64_t most = 0;
-      least = UINT64_MAX;
-      for (size_t job = 0; job < Crowd::kJobs; ++job) {
-        least = std::min(least, crowd.Written(job));
-        most = std::max(most, crowd.Written(job));
-      }
+      const auto [fewest, most] = LetTimePass(crowd, random, [&](size_t job) { return crowd.Written(job); });
+      least = fewest;
       ASSERT_LE(most, least + 1) << "seed " << seed << ", step " << step;
       if (step == 0) {
         ASSERT_LE(most, 1u) << "the budget is used up";
@@ -257,15 +266,8 @@ TEST(WriteBudgetProperty, JobsOfUnlikePiecesAtASmallPortWriteTheSame) {
     Crowd crowd(shape);
     uint64_t least = 0;
     for (int step = 0; step < 100 && least < Crowd::kWanted * kBlockSize; ++step) {
-      const size_t busy = random() % (Crowd::kJobs + 1);
-      if (busy < Crowd::kJobs) crowd.BeBusy(busy);
-      crowd.Wait(std::chrono::minutes(10 + random() % 90));
-      uint64_t most = 0;
-      least = UINT64_MAX;
-      for (size_t job = 0; job < Crowd::kJobs; ++job) {
-        least = std::min(least, crowd.WrittenBytes(job));
-        most = std::max(most, crowd.WrittenBytes(job));
-      }
+      const auto [fewest, most] = LetTimePass(crowd, random, [&](size_t job) { return crowd.WrittenBytes(job); });
+      least = fewest;
       ASSERT_LT(most, least + 2 * BudgetTurns::kTurnBytes) << "seed " << seed << ", step " << step;
     }
     EXPECT_GE(least, Crowd::kWanted * kBlockSize) << "seed " << seed;
