@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import pathlib
 import statistics
 from collections.abc import Iterable, Sequence
@@ -137,10 +138,18 @@ def add_rows(report: Report, model: str, arms: Sequence[Arm]) -> None:
         most = {"plain": None, "tierd backward": IN_BACKWARD_BYTES}.get(arm.name, STORED_BYTES)
         add_bytes(report, what, figures, most if arm.plan.arm == "tierd" else None)
         if whole and arm is not plain:
-            same = sum(ours == theirs for ours, theirs in zip(figures.bits, plain.figures.bits, strict=True))
-            count = len(figures.bits)
-            promised = count if arm.name.startswith("tierd") else None
-            report.add(f"{what}: losses with plain torch's bits", same, f"of {count}", at_least=promised)
+            add_losses(report, what, figures.bits, plain.figures.bits, promised=arm.name.startswith("tierd"))
+
+
+def add_losses(report: Report, what: str, ours: Sequence[str], theirs: Sequence[str], promised: bool = True) -> None:
+    """How many have plain torch's bits, and how far from its losses the others are."""
+    same = sum(one == other for one, other in zip(ours, theirs, strict=True))
+    apart = [abs(float.fromhex(one) / float.fromhex(other) - 1) for one, other in zip(ours, theirs, strict=True)]
+    most = max(apart, key=lambda each: (math.isnan(each), each))
+    report.add(
+        f"{what}: losses with plain torch's bits", same, f"of {len(ours)}", at_least=len(ours) if promised else None,
+        ceiling="" if same == len(ours) else f"the first differs by {apart[0]:.1e}, the most by {most:.1e}",
+    )  # fmt: skip
 
 
 def arm_title(model: str, arm: Arm) -> str:

@@ -182,8 +182,9 @@ class DeepSpeed(Plain):
         torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
         self.config = configuration(arguments.config, arguments.folder, Model.decoded(arguments.model).largest)
         self.versions = {"deepspeed": deepspeed.__version__}
-        with deepspeed.zero.Init(config_dict_or_path=self.config):
-            model = make()
+        # Made whole: of a model that is made within zero.Init, what fills its parameters later finds them empty.
+        model = make()
+        deepspeed.zero.Init(module=model, config_dict_or_path=self.config)
         optimizer = DeepSpeedCPUAdam(model.parameters(), lr=LEARNING_RATE, weight_decay=1e-2)
         self.model, _, _, _ = deepspeed.initialize(model=model, optimizer=optimizer, config=self.config)
 

@@ -8,11 +8,11 @@ import dataclasses
 import statistics
 from collections.abc import Sequence
 
-from models import MODELS, Model, gpt
+from models import ARENA, MODELS, Model, gpt
 from node import GIB
 from report import Report, interval
-from train import PLAIN_BYTES, add_bytes
-from trainer import ARENA, Arm, Plan, started, take_turns, tier_bytes
+from train import PLAIN_BYTES, add_bytes, add_losses
+from trainer import Arm, Plan, started, take_turns, tier_bytes
 
 BF16_BYTES, OPTIMIZER_BYTES = 14.3, 16.2  # Of SSD for a parameter and step, read and written.
 DEPTHS = (12, 24, 48)
@@ -35,7 +35,7 @@ def all_bf16(report: Report, quick: bool) -> None:
         ours = arms[1].figures
         report.add("121M, all bf16: memory", ours.peak / 1e6, "MB", ceiling=f"{_peak_ratio(arms):.3f} of plain torch")
         add_bytes(report, "121M, all bf16, update in backward", ours, BF16_BYTES)
-        _add_losses(report, "121M, all bf16", arms)
+        add_losses(report, "121M, all bf16", arms[1].figures.bits, arms[0].figures.bits)
 
 
 def optimizer_alone(report: Report, quick: bool) -> None:
@@ -51,7 +51,7 @@ def optimizer_alone(report: Report, quick: bool) -> None:
         take_turns(arms, 5 if quick else 15, report)
         add_bytes(report, "121M, the optimizer alone", arms[1].figures, OPTIMIZER_BYTES)
         report.add("121M, the optimizer alone: memory", _peak_ratio(arms), "of plain torch")
-        _add_losses(report, "121M, the optimizer alone", arms)
+        add_losses(report, "121M, the optimizer alone", arms[1].figures.bits, arms[0].figures.bits)
 
 
 def flat_in_depth(report: Report, quick: bool) -> None:
@@ -102,15 +102,8 @@ def activation_offload(report: Report, quick: bool) -> None:
             f"{what}: step", statistics.median(ratios), "of without", at_most=ACTIVATIONS_STEP,
             ceiling=f"{kept.step:.2f} s without; {moved:,.0f} MB go out and come back; {interval(ratios)}",
         )  # fmt: skip
-        _add_losses(report, what, arms)
+        add_losses(report, what, offloaded.bits, kept.bits)
 
 
 def _peak_ratio(arms: Sequence[Arm]) -> float:
     return arms[1].figures.peak / arms[0].figures.peak
-
-
-def _add_losses(report: Report, what: str, arms: Sequence[Arm]) -> None:
-    """Of the second arm beside the first, which is plain torch."""
-    theirs, ours = (arm.figures.bits for arm in arms)
-    same = sum(one == other for one, other in zip(ours, theirs, strict=True))
-    report.add(f"{what}: losses with plain torch's bits", same, f"of {len(ours)}", at_least=len(ours))
