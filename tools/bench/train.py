@@ -15,11 +15,13 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 import phase_bound
-from models import MODELS, UPDATES, Model
+from models import ARENA, MODELS, UPDATES, Model
 from phase_bound import Disk, Phase
 from plots import write_plots
 from report import Report, interval, paired, quartiles
 from trainer import Arm, Figures, Plan, available_memory, started, take_turns, tier_bytes
+
+from tierd.quantity import format_bytes
 
 STEP_OF_BOUND, STEP_OF_PEER = 1.2, 0.55
 # Of SSD for a parameter and step, without activations: updated in backward, and with stored gradients.
@@ -38,11 +40,11 @@ PLAIN_PART = 4
 SECONDS_A_DAY = 86400
 
 
-def plans(name: str, with_peers: bool, chosen: Sequence[str], memory: int) -> list[Plan]:
+def plans(name: str, with_peers: bool, chosen: Sequence[str], memory: int, arena: int = ARENA) -> list[Plan]:
     """Plain torch and the ``chosen`` arms for a model, or all of them. Where it is too large for plain torch beside the
-    others, and a part of its layers fits, it trains that. ``memory``: bytes that there are."""
+    others, and a part of its layers fits, it trains that. ``memory``: bytes that there are. ``arena``: tierd's."""
     model = MODELS[name]
-    others = [plan for plan in beside_plain(model, with_peers) if not chosen or plan.name in chosen]
+    others = [plan for plan in beside_plain(model, with_peers, arena) if not chosen or plan.name in chosen]
     part = dataclasses.replace(model, layers=model.layers // PLAIN_PART)
     left = memory - sum(plan.memory for plan in others)
     makes_room = PLAIN_BYTES * part.parameters <= left < PLAIN_BYTES * model.parameters
@@ -50,11 +52,11 @@ def plans(name: str, with_peers: bool, chosen: Sequence[str], memory: int) -> li
     return [Plan("plain", "plain", plain, memory=PLAIN_BYTES * plain.parameters), *others]
 
 
-def beside_plain(model: Model, with_peers: bool) -> list[Plan]:
+def beside_plain(model: Model, with_peers: bool, arena: int) -> list[Plan]:
     found = []
     for update in UPDATES:
         tier = tier_bytes(model.parameters, update, model.item)
-        found.append(Plan(f"tierd {update}", "tierd", model, (f"--update={update}",), tier=tier))
+        found.append(Plan(f"tierd {update}", "tierd", model, (f"--update={update}",), arena=arena, tier=tier))
     for config, (fixed, each) in PEER_MEMORY.items() if with_peers else ():
         found.append(
             Plan(
@@ -106,10 +108,11 @@ def two_phases(moved: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def fine_tuning(
-    report: Report, quick: bool, with_peers: bool = False, model: str = "121M", chosen: Iterable[str] = ()
-) -> None:
-    """``chosen``: the arms to measure beside plain torch; all of them if there are none."""
-    wanted = plans(model, with_peers, tuple(chosen), available_memory())
+    report: Report, quick: bool, with_peers: bool = False, model: str = "121M", chosen: Iterable[str] = (),
+    arena: int = ARENA,
+) -> None:  # fmt: skip
+    """``chosen``: the arms to measure beside plain torch; all of them if there are none. ``arena``: tierd's."""
+    wanted = plans(model, with_peers, tuple(chosen), available_memory(), arena)
     with contextlib.ExitStack() as stack:
         disk = stack.enter_context(phase_bound.disk(quick))
         arms = stack.enter_context(started(wanted, report))
@@ -132,8 +135,9 @@ def add_rows(report: Report, model: str, arms: Sequence[Arm]) -> None:
         print(f"  {model}: plain torch trains a part of the layers: no losses are compared", flush=True)
     for arm in arms:
         figures, what = arm.figures, f"{arm_title(model, arm)}"
-        beside = f"{figures.peak / plain.figures.peak:.3f} of plain torch" if whole else ""
-        report.add(f"{what}: memory", figures.peak / 1e6, "MB", ceiling=beside)
+        beside = [f"{figures.peak / plain.figures.peak:.3f} of plain torch"] if whole else []
+        beside += [f"arena {format_bytes(arm.plan.arena)}"] if arm.plan.tier else []
+        report.add(f"{what}: memory", figures.peak / 1e6, "MB", ceiling="; ".join(beside))
         add_step(report, what, figures, plain.figures if whole else None)
         most = {"plain": None, "tierd backward": IN_BACKWARD_BYTES}.get(arm.name, STORED_BYTES)
         add_bytes(report, what, figures, most if arm.plan.arm == "tierd" else None)
