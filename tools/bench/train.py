@@ -12,7 +12,7 @@ import json
 import math
 import pathlib
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import phase_bound
 from models import ARENA, MODELS, UPDATES, Model
@@ -33,8 +33,10 @@ MEMORY_OF_PEER = {
     "1.0B": {"DeepSpeed tuned": 0.15},
 }
 PLAIN_BYTES = 20  # Of memory for each parameter.
-# Of memory: GB, and bytes for each parameter. Measured with 121 M, 353 M and 1.0 B parameters, and rounded up.
-PEER_MEMORY = {"default": (3.5, 39), "tuned": (3.0, 6.5), "pipelined": (3.3, 15)}
+# Of memory: GB, and bytes for each parameter. Measured with 121 M, 353 M and 1.0 B parameters ("CPU": 3 M and 121 M),
+# and rounded up. What is in memory comes last: where there is not enough, the others are compared.
+PEER_MEMORY = {"default": (3.5, 39), "tuned": (3.0, 6.5), "pipelined": (3.3, 15), "CPU": (0.5, 43)}
+IN_MEMORY = "DeepSpeed CPU"  # The arm without NVMe.
 PLAIN_PARAMETERS_MAX = 500_000_000  # Plain torch trains no more: of larger models, a part of the blocks.
 PLAIN_PART = 4
 SECONDS_A_DAY = 86400
@@ -58,10 +60,12 @@ def beside_plain(model: Model, with_peers: bool, arena: int) -> list[Plan]:
         tier = tier_bytes(model.parameters, update, model.item)
         found.append(Plan(f"tierd {update}", "tierd", model, (f"--update={update}",), arena=arena, tier=tier))
     for config, (fixed, each) in PEER_MEMORY.items() if with_peers else ():
+        name = f"DeepSpeed {config}"
         found.append(
             Plan(
-                f"DeepSpeed {config}", "deepspeed", model, (f"--config={config}",),
-                memory=int(fixed * 1e9 + each * model.parameters), disk=17 * model.parameters,
+                name, "deepspeed", model, (f"--config={config}",),
+                memory=int(fixed * 1e9 + each * model.parameters),
+                disk=0 if name == IN_MEMORY else 17 * model.parameters,
             )
         )  # fmt: skip
     return found
@@ -223,22 +227,38 @@ def add_peers(report: Report, model: str, arms: Sequence[Arm]) -> None:
         if name != "plain":  # What a day of such steps writes.
             wear = statistics.median(figures.written) * MODELS[model].parameters / figures.step * SECONDS_A_DAY
             report.add(f"{model}, {name}: SSD wear", wear / 1e12, "TB a day", ceiling=f"{figures.step:.2f} s a step")
-    peers = {name: figures for name, figures in by_name.items() if name.startswith("DeepSpeed")}
-    if not peers:
-        return
-    fastest = min(peers, key=lambda name: peers[name].step)
-    for name, figures in by_name.items():
-        if not name.startswith("tierd"):
-            continue
+    for name in (name for name in by_name if name.startswith("tierd")):
         for peer, bound in MEMORY_OF_PEER.get(model, {}).items():
-            if peer in peers:
-                ratio = figures.peak / peers[peer].peak
-                report.add(f"{model}, {name}: memory", ratio, f"of {peer}", at_most=bound)
-        ratios = [ours / theirs for ours, theirs in zip(figures.seconds, peers[fastest].seconds, strict=True)]
-        report.add(
-            f"{model}, {name}: step", statistics.median(ratios), "of DeepSpeed's fastest on NVMe",
-            at_most=STEP_OF_PEER, ceiling=f"{fastest}, {peers[fastest].step:.2f} s; {interval(ratios)}",
-        )  # fmt: skip
+            add_memory_ratio(report, model, by_name, name, peer, bound)
+        add_step_ratio(report, model, by_name, name)
+        if IN_MEMORY in by_name:
+            add_memory_ratio(report, model, by_name, name, IN_MEMORY, None)
+            ratios = paired(by_name[name].seconds, by_name[IN_MEMORY].seconds)
+            report.add(
+                f"{model}, {name}: step", ratios["median"], f"of {IN_MEMORY}",
+                ceiling=f"{by_name[IN_MEMORY].step:.2f} s; {quartiles(ratios)}",
+            )  # fmt: skip
+
+
+def add_memory_ratio(
+    report: Report, model: str, by_name: Mapping[str, Figures], name: str, peer: str, at_most: float | None
+) -> None:
+    if peer in by_name:
+        ratio = by_name[name].peak / by_name[peer].peak
+        report.add(f"{model}, {name}: memory", ratio, f"of {peer}", at_most=at_most)
+
+
+def add_step_ratio(report: Report, model: str, by_name: Mapping[str, Figures], name: str) -> None:
+    """Of the fastest peer with its state on NVMe, as tierd's is on SSD."""
+    on_nvme = [peer for peer in by_name if peer.startswith("DeepSpeed") and peer != IN_MEMORY]
+    if not on_nvme:
+        return
+    fastest = min(on_nvme, key=lambda peer: by_name[peer].step)
+    ratios = [ours / theirs for ours, theirs in zip(by_name[name].seconds, by_name[fastest].seconds, strict=True)]
+    report.add(
+        f"{model}, {name}: step", statistics.median(ratios), "of DeepSpeed's fastest on NVMe",
+        at_most=STEP_OF_PEER, ceiling=f"{fastest}, {by_name[fastest].step:.2f} s; {interval(ratios)}",
+    )  # fmt: skip
 
 
 def plot(report: Report, model: str, arms: Sequence[Arm], wanted: Sequence[str]) -> None:
