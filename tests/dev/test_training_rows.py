@@ -23,6 +23,7 @@ import train  # noqa: E402
 import train_arm  # noqa: E402
 import train_parts  # noqa: E402
 from models import ARENA, MODELS  # noqa: E402
+from phase_bound import Phase  # noqa: E402
 from report import Report  # noqa: E402
 from trainer import Figures, Plan  # noqa: E402
 
@@ -159,6 +160,26 @@ def test_tierds_step_is_compared_with_the_fastest_peer_on_nvme_and_with_the_one_
     alone = Report(None)
     train.add_peers(alone, "121M", [arm for arm in arms if arm.name in ("tierd backward", "DeepSpeed CPU")])
     assert (f"{what}: step", "of DeepSpeed's fastest on NVMe") not in rows(alone)
+
+
+@pytest.mark.parametrize(("bound", "promised"), [(1.0, "≤ 0.8 of the update in step()"), (1.7, "")])
+def test_the_deferred_update_is_compared_with_the_one_in_step_where_the_bound_allows_it(
+    bound: float, promised: str
+) -> None:
+    plans = {plan.name: plan for plan in train.plans("121M", False, (), 64 * GB)}
+    arms: list[Any] = [
+        FakeArm(plans["tierd deferred"], GB, 1.5),
+        FakeArm(plans["tierd step"], GB, 2.0, bits=("0x1p0", "0x1p2")),
+    ]
+    phase = [Phase(compute=bound, read=0, written=0, rate=0.0)]
+    bounds: Any = type("Bound", (), {"phases": {"tierd deferred": [phase] * 2}, "spread": lambda self: 1.0})()
+    report = Report(None)
+    train.add_deferred(report, "121M", arms, bounds)
+    (row,) = report.rows
+    assert (row["value"], row["bound"], row["held"]) == (0.75, promised, True if promised else None)
+    assert f"the bound allows {bound / 2:.2f}" in row["ceiling"] and "1 of 2 losses" in row["ceiling"]
+    train.add_deferred(report, "121M", arms[:1], bounds)
+    assert len(report.rows) == 1
 
 
 def test_losses_that_differ_say_by_how_much() -> None:

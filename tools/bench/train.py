@@ -24,6 +24,7 @@ from trainer import Arm, Figures, Plan, available_memory, started, take_turns, t
 from tierd.quantity import format_bytes
 
 STEP_OF_BOUND, STEP_OF_PEER = 1.2, 0.55
+DEFERRED_STEP = 0.8  # Of the step with updates in step(), where the phase bound allows it.
 # Of SSD for a parameter and step, without activations: updated in backward, and with stored gradients.
 IN_BACKWARD_BYTES, STORED_BYTES = 28.5, 40.8
 # By model and arm: at most so much of that arm's memory.
@@ -127,6 +128,7 @@ def fine_tuning(
         report.note("fio", {"file": "beside the daemons'", "shapes": disk.shapes(), "seconds": disk.seconds})
         add_rows(report, model, arms)
         add_bounds(report, model, arms, bound)
+        add_deferred(report, model, arms, bound)
         add_peers(report, model, arms)
         plot(report, model, arms, [plan.name for plan in wanted])
 
@@ -208,6 +210,25 @@ def add_bounds(report: Report, model: str, arms: Sequence[Arm], bound: Bound) ->
             detail={"ratios": ratios, "seconds": arm.figures.seconds, "bounds": least,
                     "phases": [[dataclasses.asdict(phase) for phase in step] for step in steps]},
         )  # fmt: skip
+
+
+def add_deferred(report: Report, model: str, arms: Sequence[Arm], bound: Bound) -> None:
+    """The step with the deferred update beside the one that updates in ``step()``. The least that the ratio can be is
+    the phase bound of the former over the time of the latter: where that is more, nothing is promised."""
+    by_name = {arm.name: arm.figures for arm in arms}
+    if not {"tierd deferred", "tierd step"} <= by_name.keys():
+        return
+    deferred, plain = (by_name[name] for name in ("tierd deferred", "tierd step"))
+    bounds = [sum(phase.bound for phase in step) for step in bound.phases["tierd deferred"]]
+    least = statistics.median(each / other for each, other in zip(bounds, plain.seconds, strict=True))
+    ratios = [each / other for each, other in zip(deferred.seconds, plain.seconds, strict=True)]
+    same = sum(one == other for one, other in zip(deferred.bits, plain.bits, strict=True))
+    report.add(
+        f"{model}, deferred update: step", statistics.median(ratios), "of the update in step()",
+        at_most=DEFERRED_STEP if least <= DEFERRED_STEP else None, quotable=bound.spread() <= phase_bound.SPREAD_MAX,
+        ceiling=f"{deferred.step:.2f} beside {plain.step:.2f} s; the bound allows {least:.2f}; {interval(ratios)}; "
+        f"{same} of {len(plain.bits)} losses with the same bits",
+    )  # fmt: skip
 
 
 def in_words(steps: Sequence[Sequence[Phase]]) -> str:
