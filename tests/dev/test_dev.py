@@ -92,6 +92,23 @@ def test_options_are_checked_before_anything_is_set_up(verb: str, option: str, s
 
 
 @pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("train --model 121M --ram 256MiB --help", "usage: tools/dev bench "),
+        ("train --model 121M --ram 1", "--ram: 1 is less than 16 MiB"),
+        ("trains", "'trains' is none of ram, "),
+    ],
+)
+def test_a_part_of_the_bench_is_named_without_an_option(words: str, says: str) -> None:
+    script = f"source {ROOT}/tools/dev.d/bench.sh; dev_build() {{ echo builds; exit 9; }}; "
+    answer = parts(f"{script} source {ROOT}/tools/dev.d/demo.sh; PATH=/usr/bin:/bin; dev_bench {words}")
+    assert answer.returncode == (0 if "--help" in words else 2), answer.stderr
+    assert says in answer.stdout + answer.stderr and "builds" not in answer.stdout
+    literal = parts(f"{script} check_options() {{ :; }}; dev_bench train --model 121M")
+    assert literal.stdout == "builds\n" and literal.returncode == 9
+
+
+@pytest.mark.parametrize(
     "options",
     [
         "--steps 0",
