@@ -30,7 +30,8 @@ constexpr auto kOptions = std::to_array<Option>({
      "Where the SSD tier's file and the index lie.\n"
      "Empty: /var/lib/tierd for root, else $XDG_STATE_HOME/tierd (~/.local/state/tierd). A private daemon then keeps\n"
      "nothing: its file has no name, and is in $XDG_STATE_HOME/tierd for root too. Where neither XDG_STATE_HOME nor\n"
-     "HOME is set no daemon keeps anything: the file has no name, and is in /var/tmp."},
+     "HOME is set no daemon keeps anything: the file has no name, and is in /var/tmp. So is that of a private daemon\n"
+     "without XDG_STATE_HOME whose user may not write to HOME."},
     {"daemon.admin_group", Kind::kText, Change::kAtRestart, TIER_FIELD(daemon.admin_group), "\"tierd\"",
      "Members of this group may use admin.sock; root and the daemon's own user always may."},
     {"daemon.private", Kind::kBool, Change::kAtRestart, TIER_FIELD(daemon.is_private), "false",

@@ -30,6 +30,7 @@ _ARGUMENTS = {
     "arena.maximum": "ram=",
     "daemon.data_directory": "data_directory=",
 }
+_PLACE = "; else $XDG_STATE_HOME/tierd is the place of its SSD file, and ssd=0 makes none"
 _FURTHER_MAX = 15  # Private daemons of a user beside the first.
 # Kept alive: their destructors would warn of a child that is still running, as it should be.
 _started: list[Daemon] = []
@@ -106,7 +107,15 @@ def private_data_directory() -> pathlib.Path:
         return pathlib.Path(state) / "tierd"
     if os.geteuid() == 0:
         return pathlib.Path("/var/lib/tierd")
-    return pathlib.Path(home) / ".local/state/tierd" if home else pathlib.Path("/var/tmp")
+    if home and _may_write(pathlib.Path(home) / ".local/state/tierd"):
+        return pathlib.Path(home) / ".local/state/tierd"
+    return pathlib.Path("/var/tmp")
+
+
+def _may_write(directory: pathlib.Path) -> bool:
+    """In it, and in what is above where it is missing: the nearest directory that is there decides."""
+    there = next((place for place in [directory, *directory.parents] if os.path.exists(place)), directory)
+    return os.path.isdir(there) and os.access(there, os.W_OK | os.X_OK, effective_ids=True)
 
 
 def is_running() -> bool:
@@ -221,7 +230,8 @@ def _start(directory: pathlib.Path, resources: Resources) -> Daemon:
             raise
         # The daemon's sentence names options of a file that is written again at each start.
         arguments = " and ".join(f"{_ARGUMENTS[option]} for {option}" for option in named)
-        raise Disconnected(f"{error}; for a private daemon, tierd.connect takes {arguments}") from None
+        place = _PLACE if "daemon.data_directory" in named else ""
+        raise Disconnected(f"{error}; for a private daemon, tierd.connect takes {arguments}{place}") from None
 
 
 def _lack(daemon: Daemon) -> str:
