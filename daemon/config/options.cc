@@ -163,7 +163,9 @@ constexpr auto kOptions = std::to_array<Option>({
     {"metrics.listen", Kind::kAddress, Change::kAtRestart, TIER_FIELD(metrics.listen), "\"auto\"",
      "Where Prometheus scrapes /metrics, ADDRESS:PORT; port 0 takes a free one (it is written to metrics.port in\n"
      "the socket directory); empty: nowhere. auto: 127.0.0.1:9464 for the daemon of /run/tierd, a free port of\n"
-     "127.0.0.1 for others. A private daemon never listens."},
+     "127.0.0.1 for others. A private daemon never listens. Every client that reaches the address, and so each\n"
+     "user of this machine, reads the names and uids of all jobs: empty, or a firewall rule on the port, keeps them\n"
+     "private."},
     {"log.level", Kind::kChoice, Change::kAtRunTime, TIER_FIELD(log.level), "\"info\"",
      "What is logged to standard error.", 0, UINT64_MAX, "debug|info|warning|error"},
     {"log.format", Kind::kChoice, Change::kAtRunTime, TIER_FIELD(log.format), "\"auto\"",
