@@ -44,7 +44,8 @@ def connect(
     nothing.
 
     The job: ``job`` is its name; without it, the ranks of one torchrun launch or Slurm step get a common job, and any
-    other program a job of its own. ``mode`` says how to open it:
+    other program a job of its own, called ``job-`` and eight random hexadecimal digits. ``mode`` says how
+    to open it:
 
     - ``attach`` creates the job, or joins a live one;
     - ``create`` makes a new job: :class:`tierd.AlreadyExists` where it is live;
