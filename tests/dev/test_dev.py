@@ -187,6 +187,16 @@ def test_the_demo_wants_the_disk_that_its_torch_takes(tmp_path: pathlib.Path, st
         assert answer.returncode == 9 and f"12000 MiB free here, {needed} needed" in answer.stdout, answer.stderr
 
 
+@pytest.mark.parametrize("status", [0, 1])
+def test_a_demo_that_succeeds_says_what_to_read_next(status: int) -> None:
+    stubs = "".join(f"{name}() {{ true; }}; " for name in ("check_options", "preflight", "ensure_setup", "dev_build"))
+    answer = parts(f"source {ROOT}/tools/dev.d/demo.sh; {stubs}with_build_tree() {{ return {status}; }}; dev_demo")
+    assert answer.returncode == status, answer.stderr
+    last = answer.stderr.splitlines()[-1]
+    pages = [word.strip(",") for word in last.split() if word.startswith("docs/")]
+    assert len(pages) == (2 if status == 0 else 0) and all((ROOT / page).is_file() for page in pages), last
+
+
 def test_set_up_installs_no_package_that_carries_a_service() -> None:
     answer = parts('printf "%s\\n" "${BASE_PACKAGES[@]}" "${FULL_PACKAGES[@]}" "${FIO_LIBRARIES[@]}"')
     if shutil.which("dpkg") is None:
