@@ -1,5 +1,6 @@
 #include "daemon/daemon_paths.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,8 +29,21 @@ std::optional<std::string> DataDirectory(bool is_private, const DaemonEnvironmen
   if (environment.uid == 0 && !is_private) return std::string("/var/lib/tierd");
   if (const auto state = environment.variable("XDG_STATE_HOME")) return *state + "/tierd";
   if (environment.uid == 0) return std::string("/var/lib/tierd");
-  if (const auto home = environment.variable("HOME")) return *home + "/.local/state/tierd";
-  return std::nullopt;
+  const auto home = environment.variable("HOME");
+  if (!home) return std::nullopt;
+  std::string state = *home + "/.local/state/tierd";
+  // The home of many a system user belongs to root. A private daemon keeps nothing there, so any place serves it.
+  if (is_private && !environment.may_write(state)) return std::nullopt;
+  return state;
+}
+
+// The nearest directory that is there decides.
+bool MayWrite(const std::string& directory) {
+  std::error_code error;
+  std::filesystem::path place = directory;
+  while (!std::filesystem::exists(place, error) && place.has_relative_path()) place = place.parent_path();
+  return std::filesystem::is_directory(place, error) &&
+         ::faccessat(AT_FDCWD, place.c_str(), W_OK | X_OK, AT_EACCESS) == 0;
 }
 
 }  // namespace
@@ -45,7 +59,8 @@ DaemonEnvironment DaemonEnvironment::OfProcess() {
               [](const char* directory) {
                 struct stat about{};
                 return ::lstat(directory, &about) == 0 && S_ISDIR(about.st_mode) && about.st_uid == ::geteuid();
-              }};
+              },
+          .may_write = MayWrite};
 }
 
 Result<DaemonPaths> ChoosePaths(const config::DaemonConfig& config, const DaemonEnvironment& environment) {

@@ -16,6 +16,7 @@ struct DaemonEnvironment {
   uint32_t uid = 0;
   std::function<std::optional<std::string>(const char*)> variable;  // Absent and empty are the same.
   std::function<bool(const char*)> owns;                            // This user has that directory.
+  std::function<bool(const std::string&)> may_write;                // In it, and in what is above where it is missing.
   static DaemonEnvironment OfProcess();
 };
 

@@ -30,7 +30,8 @@ constexpr auto kOptions = std::to_array<Option>({
      "Where the SSD tier's file and the index lie.\n"
      "Empty: /var/lib/tierd for root, else $XDG_STATE_HOME/tierd (~/.local/state/tierd). A private daemon then keeps\n"
      "nothing: its file has no name, and is in $XDG_STATE_HOME/tierd for root too. Where neither XDG_STATE_HOME nor\n"
-     "HOME is set no daemon keeps anything: the file has no name, and is in /var/tmp."},
+     "HOME is set no daemon keeps anything: the file has no name, and is in /var/tmp. So is that of a private daemon\n"
+     "without XDG_STATE_HOME whose user may not write to HOME."},
     {"daemon.admin_group", Kind::kText, Change::kAtRestart, TIER_FIELD(daemon.admin_group), "\"tierd\"",
      "Members of this group may use admin.sock; root and the daemon's own user always may."},
     {"daemon.private", Kind::kBool, Change::kAtRestart, TIER_FIELD(daemon.is_private), "false",
@@ -162,7 +163,9 @@ constexpr auto kOptions = std::to_array<Option>({
     {"metrics.listen", Kind::kAddress, Change::kAtRestart, TIER_FIELD(metrics.listen), "\"auto\"",
      "Where Prometheus scrapes /metrics, ADDRESS:PORT; port 0 takes a free one (it is written to metrics.port in\n"
      "the socket directory); empty: nowhere. auto: 127.0.0.1:9464 for the daemon of /run/tierd, a free port of\n"
-     "127.0.0.1 for others. A private daemon never listens."},
+     "127.0.0.1 for others. A private daemon never listens. Every client that reaches the address, and so each\n"
+     "user of this machine, reads the names and uids of all jobs: empty, or a firewall rule on the port, keeps them\n"
+     "private."},
     {"log.level", Kind::kChoice, Change::kAtRunTime, TIER_FIELD(log.level), "\"info\"",
      "What is logged to standard error.", 0, UINT64_MAX, "debug|info|warning|error"},
     {"log.format", Kind::kChoice, Change::kAtRunTime, TIER_FIELD(log.format), "\"auto\"",

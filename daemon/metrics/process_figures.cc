@@ -1,6 +1,9 @@
 #include "daemon/metrics/process_figures.h"
 
+#include <linux/magic.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <array>
@@ -41,7 +44,14 @@ double BootTime(const std::string& path) {
   return static_cast<double>(memory::Field(memory::ReadText(path).value_or(""), "btime").value_or(0));
 }
 
-uint64_t CountEntries(const std::string& folder) {
+// Linux 6.2 and later tell the number as the folder's size. Of thousands, counting takes milliseconds.
+uint64_t CountOpenFiles(const std::string& folder) {
+  struct statfs system {};
+  struct stat status {};
+  const bool of_kernel = ::statfs(folder.c_str(), &system) == 0 && system.f_type == PROC_SUPER_MAGIC;
+  if (of_kernel && ::stat(folder.c_str(), &status) == 0 && status.st_size > 0) {
+    return static_cast<uint64_t>(status.st_size);
+  }
   std::error_code error;
   uint64_t count = 0;
   for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
@@ -62,7 +72,7 @@ ProcessFigures ReadProcessFigures(const std::string& root) {
     figures.resident_bytes = fields[kResidentPages] * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
     figures.threads = fields[kThreads];
   }
-  figures.open_fds = CountEntries(root + "/proc/self/fd");
+  figures.open_fds = CountOpenFiles(root + "/proc/self/fd");
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) == 0) figures.max_fds = files.rlim_cur;
   return figures;

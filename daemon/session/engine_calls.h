@@ -45,7 +45,12 @@ class EngineCalls {
       if (rest_->TryLook([&] { seen = look(); })) return *std::move(seen);
       std::this_thread::sleep_for(kBetweenTries);
     }
-    return Ask<T>(std::move(look));
+    if (rest_ == nullptr) return Ask<T>(std::move(look));
+    return Ask<T>([rest = rest_, look = std::move(look)]() -> Result<T> {
+      std::optional<Result<T>> asked;
+      rest->TakesTime([&] { asked = look(); });
+      return *std::move(asked);
+    });
   }
 
   // As Ask, for a call that may be answered in a later turn.

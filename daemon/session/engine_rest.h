@@ -9,9 +9,11 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 
 #include "daemon/base/check.h"
+#include "daemon/base/clock.h"
 
 namespace tier::session {
 
@@ -23,10 +25,20 @@ class EngineRest {
     State seen = State::kAsleep;
     while (!state_.compare_exchange_weak(seen, State::kAwake, std::memory_order_acquire, std::memory_order_relaxed)) {
       TIER_CHECK(seen != State::kAwake, "a sleep ended twice");
-      if (seen == State::kWatched) state_.wait(State::kWatched, std::memory_order_relaxed);
+      if (seen == State::kWatched) TakesTime([this] { state_.wait(State::kWatched, std::memory_order_relaxed); });
       seen = State::kAsleep;
     }
   }
+
+  // Engine thread: runs what looks take of it.
+  void TakesTime(const std::function<void()>& run) {
+    const base::TimePoint begin = base::SteadyClock().Now();
+    run();
+    const base::Duration spent = base::SteadyClock().Now() - begin;
+    TIER_CHECK(spent.count() >= 0, "a time of {} ns", spent.count());
+    spent_.fetch_add(spent.count(), std::memory_order_relaxed);
+  }
+  base::Duration spent() const { return base::Duration(spent_.load(std::memory_order_relaxed)); }  // Any thread.
 
   // Any other thread: runs `look`, if the engine thread sleeps and no other thread looks. Else it has not run.
   bool TryLook(const std::function<void()>& look) {
@@ -57,6 +69,7 @@ class EngineRest {
   }
 
   std::atomic<State> state_{State::kAwake};
+  std::atomic<int64_t> spent_{0};  // Nanoseconds.
 };
 
 }  // namespace tier::session

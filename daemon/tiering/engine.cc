@@ -366,7 +366,6 @@ void Engine::WindowReturned(SessionId id, WindowIndex window) {
 void Engine::TakenWindowReturned(SessionId id) {
   SessionState* session = state_->tables.sessions.Find(id);
   if (session == nullptr) return;
-  session->windows.SetSilent(false);
   session->windows.AnswerTaken();
 }
 

@@ -92,6 +92,23 @@ def test_options_are_checked_before_anything_is_set_up(verb: str, option: str, s
 
 
 @pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("train --model 121M --ram 256MiB --help", "usage: tools/dev bench "),
+        ("train --model 121M --ram 1", "--ram: 1 is less than 16 MiB"),
+        ("trains", "'trains' is none of ram, "),
+    ],
+)
+def test_a_part_of_the_bench_is_named_without_an_option(words: str, says: str) -> None:
+    script = f"source {ROOT}/tools/dev.d/bench.sh; dev_build() {{ echo builds; exit 9; }}; "
+    answer = parts(f"{script} source {ROOT}/tools/dev.d/demo.sh; PATH=/usr/bin:/bin; dev_bench {words}")
+    assert answer.returncode == (0 if "--help" in words else 2), answer.stderr
+    assert says in answer.stdout + answer.stderr and "builds" not in answer.stdout
+    literal = parts(f"{script} check_options() {{ :; }}; dev_bench train --model 121M")
+    assert literal.stdout == "builds\n" and literal.returncode == 9
+
+
+@pytest.mark.parametrize(
     "options",
     [
         "--steps 0",
@@ -168,6 +185,16 @@ def test_the_demo_wants_the_disk_that_its_torch_takes(tmp_path: pathlib.Path, st
         assert "12000" in answer.stderr and "PIP_FIND_LINKS" in answer.stderr
     else:
         assert answer.returncode == 9 and f"12000 MiB free here, {needed} needed" in answer.stdout, answer.stderr
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_a_demo_that_succeeds_says_what_to_read_next(status: int) -> None:
+    stubs = "".join(f"{name}() {{ true; }}; " for name in ("check_options", "preflight", "ensure_setup", "dev_build"))
+    answer = parts(f"source {ROOT}/tools/dev.d/demo.sh; {stubs}with_build_tree() {{ return {status}; }}; dev_demo")
+    assert answer.returncode == status, answer.stderr
+    last = answer.stderr.splitlines()[-1]
+    pages = [word.strip(",") for word in last.split() if word.startswith("docs/")]
+    assert len(pages) == (2 if status == 0 else 0) and all((ROOT / page).is_file() for page in pages), last
 
 
 def test_set_up_installs_no_package_that_carries_a_service() -> None:

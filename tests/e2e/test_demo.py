@@ -7,12 +7,14 @@ import pathlib
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import launcher
 import pytest
 
-SMALL = ["--steps", "4", "--layers", "4", "--width", "256", "--heads", "4", "--context", "64", "--arena", "8MiB"]
+MEMORY_OF_PLAIN = 0.35  # At most so much of what plain torch takes, at the demo's defaults.
+SMALL = ["--steps", "4", "--layers", "4", "--width", "256", "--heads", "4", "--context", "64"]
+SMALL += ["--arena", "8MiB", "--ssd", "256MiB"]
 
 
 @pytest.fixture
@@ -23,9 +25,9 @@ def disk() -> Iterator[pathlib.Path]:
         yield folder
 
 
-def demo(disk: pathlib.Path, *options: str) -> subprocess.Popen[str]:
+def demo(disk: pathlib.Path, *options: str, model: Sequence[str] = SMALL) -> subprocess.Popen[str]:
     script = launcher.ROOT / "bindings/python/demo/train_gpt.py"
-    command = [sys.executable, script, *SMALL, "--ssd", "256MiB", "--directory", disk, *options]
+    command = [sys.executable, script, *model, "--directory", disk, *options]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, env=launcher.environment(), stdout=pipe, stderr=pipe, text=True)
 
@@ -42,6 +44,18 @@ def test_both_runs_agree_and_every_state_was_on_ssd(disk: pathlib.Path, tmp_path
     assert tiered["losses"] == figures["plain"]["losses"] and tiered["digest"] == figures["plain"]["digest"]
     assert 0 < tiered["peak_memfd"] < 32 << 20 and tiered["swap_in_bytes"] > 0
     assert list(disk.iterdir()) == []
+
+
+def test_the_model_of_the_demo_takes_a_third_of_plain_torchs_memory(disk: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Few steps suffice: the second finds everything that a step holds."""
+    report = tmp_path / "demo.jsonl"
+    running = demo(disk, "--steps", "4", "--json", str(report), model=())
+    out, err = running.communicate(timeout=240)
+    assert running.returncode == 0, err
+    figures = json.loads(report.read_text())
+    ratio = figures["tierd"]["memory"] / figures["plain"]["memory"]
+    assert 0 < ratio <= MEMORY_OF_PLAIN, out
+    assert f"({ratio:.2f} of plain)" in out
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
+import select
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -45,9 +48,9 @@ def own() -> Iterator[None]:
         shutil.rmtree(OWN, ignore_errors=True)
 
 
-def run_as_user(*command: str) -> subprocess.CompletedProcess[str]:
+def run_as_user(*command: str, **extra: str) -> subprocess.CompletedProcess[str]:
     known = launcher.environment()
-    environment = {name: known[name] for name in ("PATH", "PYTHONPATH", "TIERD_BUILD")}
+    environment = {**{name: known[name] for name in ("PATH", "PYTHONPATH", "TIERD_BUILD")}, **extra}
     return subprocess.run(
         command, env=environment, cwd="/", user=UID, group=UID, extra_groups=[], capture_output=True, text=True,
         timeout=60,
@@ -63,6 +66,32 @@ def test_all_clients_find_the_daemon(own: None) -> None:
     assert any(line.split() == ["sockets", str(OWN)] for line in lines), found.stdout
     assert f"serving at {OWN}/tierd.sock" in lines[-1] and "metrics at 127.0.0.1:" in lines[-1]
     assert ":9464" not in found.stdout  # The system's daemon's.
+
+
+PRIVATE = """
+import tierd
+
+with tierd.connect(ram="32MiB", ssd="64MiB") as client:
+    client.put("key", bytes(1 << 20))
+    client.flush()
+    print(client.tensor("key").ssd_bytes >> 20, "MiB on SSD")
+"""
+
+
+def test_a_home_of_root_does_not_keep_a_user_from_a_private_daemon(own: None) -> None:
+    """Such as that of `games`. The SSD file has no name, so any place serves."""
+    named = run_as_user(sys.executable, "-c", PRIVATE, HOME="/usr/games", XDG_STATE_HOME="/usr")
+    assert named.returncode == 1 and "cannot make the data directory /usr/tierd" in named.stderr
+    assert "$XDG_STATE_HOME/tierd is the place of its SSD file, and ssd=0 makes none" in named.stderr
+    served = run_as_user(sys.executable, "-c", PRIVATE, HOME="/usr/games")
+    assert served.stdout == "1 MiB on SSD\n", served.stderr
+    (pid,) = re.findall(r"started a private one \(pid (\d+)", served.stderr)
+    end = os.pidfd_open(int(pid))
+    try:
+        signal.pidfd_send_signal(end, signal.SIGTERM)
+        assert select.select([end], [], [], 30)[0], "the private daemon did not stop"
+    finally:
+        os.close(end)
 
 
 def test_no_client_trusts_the_directory_of_another_user(own: None) -> None:

@@ -8,6 +8,8 @@ import re
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
+from typing import Any
 
 import launcher
 import pytest
@@ -100,32 +102,82 @@ def test_the_report_agrees_with_the_daemon(socket_folder: pathlib.Path) -> None:
 
 
 PROGRAM = """
-    import sys, torch, tierd, tierd.torch
-    held = []
-    for width in (64, 2048):
-        held.append(tierd.torch.offload(torch.nn.Linear(width, width), tierd.torch.AdamW))
-    print(held[0][1].memory_report().arena_max >> 20)
+    import torch, tierd, tierd.torch
+
+    def offload(width, **sizes):
+        model, optimizer = tierd.torch.offload(torch.nn.Linear(width, width), tierd.torch.AdamW, **sizes)
+        model(torch.ones(1, width)).sum().backward()
+        optimizer.step()
+        print(optimizer.memory_report().arena_max >> 20, flush=True)
+        return model, optimizer
+
+    held = [offload(64, ram="32MiB", ssd="128MiB"), offload(1024)]  # The second has no size of its own.
+"""
+PIPES: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+LARGER = """
+    held += [offload(4096, update="backward"), offload(1024)]
     try:
-        tierd.torch.offload(torch.nn.Linear(8192, 8192), tierd.torch.AdamW, activations="device")
+        offload(8192, ram="64MiB")
     except tierd.NoMemory as error:
         print(error)
+    assert held[2][0].state_dict()["weight"].shape == (4096, 4096)
+"""
+RANKS = """
+    import torch, tierd, tierd.torch
+    torch.distributed.init_process_group("gloo")
+    model, optimizer = tierd.torch.offload(torch.nn.Linear(2048, 2048), tierd.torch.AdamW, process_group=True)
+    model(torch.ones(1, 2048)).sum().backward()
+    optimizer.step()
+    state = optimizer._client.session
+    told = [None, None]
+    torch.distributed.all_gather_object(told, (model.state_dict()["weight"].sum().item(), state.socket, state.token))
+    assert told[0] == told[1] and "/tierd/2/" in state.socket, told
+    torch.distributed.destroy_process_group()
 """
 
 
-def test_models_of_one_program_share_the_private_daemon_without_a_word(socket_folder: pathlib.Path) -> None:
-    """The second one needs another size than that with which the daemon runs, but its caller has set none."""
+@pytest.fixture
+def without_daemon(socket_folder: pathlib.Path) -> Iterator[dict[str, str]]:
+    """The environment of a user whose program starts the first daemon."""
     launcher.need_build()
     with launcher.disk_folder() as disk:
         places = {"XDG_RUNTIME_DIR": str(socket_folder), "XDG_STATE_HOME": str(disk)}
-        environment = {**launcher.environment(**places), "TIERD_SOCKET": ""}
-        ran = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(PROGRAM)],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        yield {**launcher.environment(**places), "TIERD_SOCKET": ""}
+
+
+def run(environment: dict[str, str], *command: str) -> subprocess.CompletedProcess[str]:
+    ran = subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True, timeout=180)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran
+
+
+def test_models_of_one_program_share_the_private_daemon_without_a_word(without_daemon: dict[str, str]) -> None:
+    """The second one needs another size than that with which the daemon runs, but its caller has set none."""
+    ran = run(without_daemon, "-c", textwrap.dedent(PROGRAM))
+    assert ran.stdout.split() == ["32", "32"]
+    assert ran.stderr.count("started a private one") == 1 and "started another" not in ran.stderr
+    assert "was started with another" not in ran.stderr
+
+
+def test_a_model_for_which_the_private_daemon_is_too_small_gets_another_one(
+    without_daemon: dict[str, str], socket_folder: pathlib.Path
+) -> None:
+    """Sized for it. The models of the first stay where they are, and a further small one goes to the first."""
+    ran = run(without_daemon, "-c", textwrap.dedent(PROGRAM + LARGER))
     lines = ran.stdout.splitlines()
-    assert ran.returncode == 0 and int(lines[0]) == 192, ran.stdout + ran.stderr
-    assert "needs 256 MiB of RAM at one time" in lines[1] and "192 MiB are available" in lines[1]
-    assert ran.stderr.count("started a private one") == 1 and "was started with another" not in ran.stderr
+    assert lines[:4] == ["32", "32", "192", "32"], ran.stdout
+    assert "ram= gives 64 MiB; raise ram=" in lines[4]
+    assert ran.stderr.count("started a private one") == 1 and ran.stderr.count("started another one") == 1
+    assert f"{socket_folder}/tierd/2/tierd.sock" in ran.stderr
+
+
+def test_ranks_go_to_another_private_daemon_together(without_daemon: dict[str, str], tmp_path: pathlib.Path) -> None:
+    """Another program's, which was sized for a small model, is the one that runs."""
+    program = tmp_path / "ranks.py"
+    program.write_text(textwrap.dedent(RANKS))
+    held = textwrap.dedent(PROGRAM) + "input()"
+    with subprocess.Popen([sys.executable, "-c", held], env=without_daemon, text=True, **PIPES) as small:
+        assert small.stdout is not None and small.stdout.readline() == "32\n"
+        ran = run(without_daemon, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(program))
+        small.communicate("\n", timeout=60)
+    assert ran.stderr.count("started another one") == 1, ran.stderr

@@ -46,6 +46,16 @@ def test_every_block_that_is_not_run_says_why_and_is_of_the_shell() -> None:
     assert [str(block) for block in unrun if block.run == "partly" and not block.script] == []
 
 
+def test_no_command_in_a_sentence_is_split_over_lines() -> None:
+    """It is pasted from the page's source too, as from a terminal or an alert's runbook."""
+    split = []
+    for page in PAGES:
+        text = re.sub(r"^ *```.*?^ *```$", "", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
+        for paragraph in text.split("\n\n"):
+            split += [f"{page}: {code}" for code in re.findall(r"`([^`]+)`", paragraph) if "\n" in code]
+    assert split == []
+
+
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[launcher.Running]:
     """A daemon where clients look for one, and in it the job that runbooks call JOB."""

@@ -121,7 +121,12 @@ def test_unknown_and_taken_keys_and_no_bytes_have_their_errors(client: tierd.Cli
         client.get("nobody")
     with pytest.raises(tierd.NotFound, match="no tensor 1000 in the session's namespace"):
         client.get(1000)
+    client.put("common", b"x", shared=True)
+    with pytest.raises(tierd.NotFound, match="no tensor 'common' in .*; its job has a shared one .*pass shared=True"):
+        client.get_into("common", bytearray(1))
     client.put("key", b"x")
+    with pytest.raises(tierd.NotFound, match="no tensor 'key' in .*; the session has one of its own"):
+        client.get("key", shared=True)
     with pytest.raises(tierd.AlreadyExists):
         client.put("key", b"y")
     with pytest.raises(tierd.AlreadyExists):

@@ -16,33 +16,38 @@ from collections.abc import Iterable
 from typing import Any
 
 from counters import device_bytes
-from models import MODELS, Model
+from models import ARENA, MODELS, Model, gpt
 from node import daemon, program
 from report import Report, interval
-from trainer import ARENA, tier_bytes
+from trainer import tier_bytes
 
 MICRO_BATCHES = 8
 BYTES, STEP = 1 / 6, 0.6  # Of the plain loop's.
 KINDS = ("loop", "blocks")
 
 
-def accumulation(report: Report, quick: bool, name: str = "121M") -> None:
-    model, rounds = MODELS[name], 3 if quick else 12
+def accumulation(report: Report, quick: bool) -> None:
+    # A sixth of the arena for the smaller model, whose parameters do not fit into it either.
+    name, model, arena = ("13M", gpt(4, 512), ARENA // 6) if quick else ("121M", MODELS["121M"], ARENA)
+    rounds = 2 if quick else 10
     tier = tier_bytes(model.parameters, "deferred", model.item)
-    with daemon(arena=ARENA, tier=tier, window="2MiB") as (process, _):
+    with daemon(arena=arena, tier=tier, window="2MiB") as (process, _):
         trainer = program(__file__, str(process.directory / "tierd.sock"), model.encoded())
         times: dict[str, list[float]] = {kind: [] for kind in KINDS}
         moved: dict[str, list[int]] = {kind: [] for kind in KINDS}
         read: dict[str, list[float]] = {kind: [] for kind in KINDS}
+        last = ""
         for number in range(-1, rounds):
             for kind in KINDS if number % 2 else reversed(KINDS):
-                trainer(kind)  # The recorded order is that of the other kind: it has its own from the second step on.
+                if kind != last:
+                    trainer(kind)  # In the order that was recorded of the other kind, and with an update of its step.
+                last = kind
                 before = device_bytes(process.process.pid)[0]
                 seconds = trainer(kind)
                 if number >= 0:
                     times[kind].append(seconds)
                     moved[kind].append(device_bytes(process.process.pid)[0] - before)
-                if number < 2:
+                if number < 1:
                     read[kind].append(trainer(f"bytes of {kind}"))
         trainer.close()
     add_rows(report, name, times, read, moved)

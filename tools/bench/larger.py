@@ -23,9 +23,9 @@ PEAK, BYTES, STEP_OF_BOUND = 4.0, 14.5, 1.2  # GiB in all; SSD bytes of a parame
 ELEMENTS = 3  # Of each parameter: its value and two moments.
 
 
-def larger_than_memory(report: Report, name: str) -> None:
+def larger_than_memory(report: Report, name: str, arena: int | None = None) -> None:
     model = MODELS[name]
-    plan = plan_of(name, model)
+    plan = plan_of(name, model, arena)
     states = ELEMENTS * model.item * model.parameters
     first = model.item * model.parameters + STEPS * states
     print(
@@ -59,14 +59,14 @@ def larger_than_memory(report: Report, name: str) -> None:
         plot(report, name, arms, [plan.name])
 
 
-def plan_of(name: str, model: Model) -> Plan:
-    """An SSD file for the states and a sixth as much, in whole GiB; an arena for the largest parameter and what is
-    updated beside it."""
+def plan_of(name: str, model: Model, arena: int | None = None) -> Plan:
+    """An SSD file for the states and a sixth as much, in whole GiB; without a word of its own, an ``arena`` for the
+    largest parameter and what is updated beside it."""
     largest = model.largest * model.item
     tier = -(-7 * model.item * model.parameters // (2 * GIB)) * GIB + (GIB if model.parameters < 1e9 else 0)
     return Plan(
         f"tierd {name}", "tierd", model, ("--update=backward", "--create"),
-        arena=(largest * 5 // 4 + 64 * MIB) // MIB * MIB, tier=tier, disk=tier + 3 * GIB,
+        arena=arena or (largest * 5 // 4 + 64 * MIB) // MIB * MIB, tier=tier, disk=tier + 3 * GIB,
         memory=min(int(PEAK * GIB), 8 * model.item * model.parameters),
     )  # fmt: skip
 

@@ -6,6 +6,7 @@ import dataclasses
 import json
 
 BYTES = 256  # The vocabulary of a model of bytes.
+ARENA = 192 << 20  # Of tierd, for each of them.
 UPDATES = ("backward", "deferred", "step")  # Arms of offload(update=…).
 
 

@@ -2,7 +2,8 @@
 
 A node with 64 jobs and 1,000 sessions that hold a tensor each. A scrape stands beside /healthz, which the same server
 answers without any figure, in alternation. The engine thread's part is the processor time of the thread that runs the
-engine while scrapes come so far apart that each takes figures of its own, less that of as many seconds without.
+engine while scrapes come so far apart that each takes figures of its own, less that of as many seconds without; and
+beside jobs that keep the engine awake, what the daemon says that scrapes took of it or kept it from waking.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pty
 import resource
 import statistics
 import subprocess
+import sys
 import threading
 import time
 import urllib.request
@@ -25,15 +27,17 @@ from footprint import cpu_seconds
 from node import BUILD, GIB, daemon
 from reclaim import quartiles_of
 from report import Report
+from scrape import scrape
 
 JOBS, SESSIONS = 64, 1000
+LOADS = 2  # Jobs that ask for tensors in RAM, one after the other, as fast as they are answered.
 TENSOR = 64 * 1024
 APART = 0.06  # Seconds between scrapes: the daemon lets those share their figures that come within 50 ms.
 OPEN_FILES = 64 * 1024  # Of this process: the descriptors of so many sessions.
 MORE: dict[str, dict[str, Any]] = {
     "metrics": {"listen": "127.0.0.1:0"},
     # One user's processes take at most seven eighths.
-    "jobs": {"max_sessions": 2 * SESSIONS, "max_jobs_per_uid": JOBS, "max_attaches_per_second": 10_000},
+    "jobs": {"max_sessions": 2 * SESSIONS, "max_jobs_per_uid": JOBS + LOADS, "max_attaches_per_second": 10_000},
 }
 
 
@@ -78,10 +82,10 @@ def thread_seconds(pid: int, name: str) -> float:
 def engine_us(pid: int, port: int, seconds: float) -> float:
     """Processor time of the engine thread for one scrape."""
 
-    def used(scrape: bool) -> tuple[float, int]:
+    def used(scraped: bool) -> tuple[float, int]:
         begin, before, scrapes = time.perf_counter(), thread_seconds(pid, "tierd-engine"), 0
         while time.perf_counter() - begin < seconds:
-            if scrape:
+            if scraped:
                 fetch(port, "/metrics")
                 scrapes += 1
             time.sleep(APART)
@@ -90,6 +94,48 @@ def engine_us(pid: int, port: int, seconds: float) -> float:
     idle, _ = used(False)
     busy, scrapes = used(True)
     return (busy - idle) / scrapes * 1e6
+
+
+LOAD = """
+import sys, numpy, tierd
+with tierd.connect(job=sys.argv[1], socket=sys.argv[2]) as client:
+    out = numpy.ones(65536, "u1")
+    client.put("a", out)
+    print("ready", flush=True)
+    while True:
+        client.get_into("a", out)
+"""
+
+
+@contextlib.contextmanager
+def loaded(socket: str) -> Iterator[None]:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with contextlib.ExitStack() as ends:
+        for number in range(LOADS):
+            words = [sys.executable, "-c", LOAD, f"load-{number}", socket]
+            load = ends.enter_context(subprocess.Popen(words, stdout=subprocess.PIPE, env=environment))
+            ends.callback(load.kill)
+            assert load.stdout is not None
+            if load.stdout.readline() != b"ready\n":
+                raise SystemExit("a job that is to keep the engine awake has ended")
+        yield
+
+
+def looks_us(pid: int, port: int, seconds: float) -> tuple[float, float]:
+    """What the engine thread spent on one scrape, or waited for, as the daemon counts it; and how busy it was."""
+    before, busy, begin, scrapes = looks_seconds(port), thread_seconds(pid, "tierd-engine"), time.perf_counter(), 1
+    while time.perf_counter() - begin < seconds:
+        time.sleep(APART)
+        fetch(port, "/metrics")
+        scrapes += 1
+    time.sleep(APART)
+    spent = looks_seconds(port) - before
+    share = (thread_seconds(pid, "tierd-engine") - busy) / (time.perf_counter() - begin)
+    return spent / scrapes * 1e6, share
+
+
+def looks_seconds(port: int) -> float:
+    return scrape(f"http://127.0.0.1:{port}/metrics")["tierd_engine_looks_seconds_total"]
 
 
 def cpu_of_top(socket: str, seconds: float) -> float:
@@ -123,7 +169,7 @@ def observing(report: Report, quick: bool) -> None:
     with crowded() as (pid, socket, port):
         fetch(port, "/metrics")
         pairs = [(fetch(port, "/metrics"), fetch(port, "/healthz")) for _ in range(rounds)]
-        times = [scrape.ms for scrape, _ in pairs]
+        times = [page.ms for page, _ in pairs]
         bare = [health.ms for _, health in pairs]
         what = f"a scrape with {JOBS} jobs and {SESSIONS:,} sessions"
         report.add(
@@ -133,7 +179,7 @@ def observing(report: Report, quick: bool) -> None:
             at_most=20,
             ceiling=f"/healthz {statistics.median(bare):.2f} ms; {quartiles_of(times)} ms",
         )
-        report.add(f"{what}: size", max(scrape.bytes for scrape, _ in pairs) / 1000, "kB", at_most=200)
+        report.add(f"{what}: size", max(page.bytes for page, _ in pairs) / 1000, "kB", at_most=200)
         parts = [engine_us(pid, port, seconds) for _ in range(3 if quick else 10)]
         report.add(
             f"{what}: the engine thread",
@@ -141,6 +187,16 @@ def observing(report: Report, quick: bool) -> None:
             "µs",
             at_most=50,
             ceiling=f"{quartiles_of(parts)} µs",
+        )
+        with loaded(socket):
+            looks = [looks_us(pid, port, seconds) for _ in range(3 if quick else 10)]
+        times = [spent for spent, _ in looks]
+        report.add(
+            f"{what}, beside {LOADS} jobs: the engine thread",
+            statistics.median(times),
+            "µs",
+            at_most=50,
+            ceiling=f"{quartiles_of(times)} µs; it works {statistics.median(share for _, share in looks):.0%} of the time",
         )
         shares = [100 * cpu_of_top(socket, seconds) for _ in range(2 if quick else 6)]
         report.add(

@@ -38,7 +38,7 @@ from larger import larger_than_memory
 from look_ahead import look_ahead
 from lora import lora_by_ranks
 from memory_group import Unavailable
-from models import MODELS
+from models import ARENA, MODELS
 from neighbour import neighbour
 from node import GIB, MIB, Shell, bench, command, daemon, scratch
 from observing import observing
@@ -232,9 +232,10 @@ def demo_spin(report: Report, quick: bool) -> None:
 
 def train(report: Report, options: argparse.Namespace) -> None:
     if MODELS[options.model].kind == "qwen":
-        larger_than_memory(report, options.model)
+        larger_than_memory(report, options.model, options.ram)
     else:
-        fine_tuning(report, options.quick, options.peers, options.model, options.arm or ())
+        arena = options.ram or ARENA
+        fine_tuning(report, options.quick, options.peers, options.model, options.arm or (), arena)
 
 
 PARTS: dict[str, Callable[[Report, bool], None]] = dict(

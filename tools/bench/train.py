@@ -9,18 +9,22 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import pathlib
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import phase_bound
-from models import MODELS, UPDATES, Model
+from models import ARENA, MODELS, UPDATES, Model
 from phase_bound import Disk, Phase
 from plots import write_plots
 from report import Report, interval, paired, quartiles
 from trainer import Arm, Figures, Plan, available_memory, started, take_turns, tier_bytes
 
+from tierd.quantity import format_bytes
+
 STEP_OF_BOUND, STEP_OF_PEER = 1.2, 0.55
+DEFERRED_STEP = 0.8  # Of the step with updates in step(), where the phase bound allows it.
 # Of SSD for a parameter and step, without activations: updated in backward, and with stored gradients.
 IN_BACKWARD_BYTES, STORED_BYTES = 28.5, 40.8
 # By model and arm: at most so much of that arm's memory.
@@ -30,18 +34,20 @@ MEMORY_OF_PEER = {
     "1.0B": {"DeepSpeed tuned": 0.15},
 }
 PLAIN_BYTES = 20  # Of memory for each parameter.
-# Of memory: GB, and bytes for each parameter. Measured with 121 M, 353 M and 1.0 B parameters, and rounded up.
-PEER_MEMORY = {"default": (3.5, 39), "tuned": (3.0, 6.5), "pipelined": (3.3, 15)}
+# Of memory: GB, and bytes for each parameter. Measured with 121 M, 353 M and 1.0 B parameters ("CPU": 3 M and 121 M),
+# and rounded up. What is in memory comes last: where there is not enough, the others are compared.
+PEER_MEMORY = {"default": (3.5, 39), "tuned": (3.0, 6.5), "pipelined": (3.3, 15), "CPU": (0.5, 43)}
+IN_MEMORY = "DeepSpeed CPU"  # The arm without NVMe.
 PLAIN_PARAMETERS_MAX = 500_000_000  # Plain torch trains no more: of larger models, a part of the blocks.
 PLAIN_PART = 4
 SECONDS_A_DAY = 86400
 
 
-def plans(name: str, with_peers: bool, chosen: Sequence[str], memory: int) -> list[Plan]:
+def plans(name: str, with_peers: bool, chosen: Sequence[str], memory: int, arena: int = ARENA) -> list[Plan]:
     """Plain torch and the ``chosen`` arms for a model, or all of them. Where it is too large for plain torch beside the
-    others, and a part of its layers fits, it trains that. ``memory``: bytes that there are."""
+    others, and a part of its layers fits, it trains that. ``memory``: bytes that there are. ``arena``: tierd's."""
     model = MODELS[name]
-    others = [plan for plan in beside_plain(model, with_peers) if not chosen or plan.name in chosen]
+    others = [plan for plan in beside_plain(model, with_peers, arena) if not chosen or plan.name in chosen]
     part = dataclasses.replace(model, layers=model.layers // PLAIN_PART)
     left = memory - sum(plan.memory for plan in others)
     makes_room = PLAIN_BYTES * part.parameters <= left < PLAIN_BYTES * model.parameters
@@ -49,16 +55,18 @@ def plans(name: str, with_peers: bool, chosen: Sequence[str], memory: int) -> li
     return [Plan("plain", "plain", plain, memory=PLAIN_BYTES * plain.parameters), *others]
 
 
-def beside_plain(model: Model, with_peers: bool) -> list[Plan]:
+def beside_plain(model: Model, with_peers: bool, arena: int) -> list[Plan]:
     found = []
     for update in UPDATES:
         tier = tier_bytes(model.parameters, update, model.item)
-        found.append(Plan(f"tierd {update}", "tierd", model, (f"--update={update}",), tier=tier))
+        found.append(Plan(f"tierd {update}", "tierd", model, (f"--update={update}",), arena=arena, tier=tier))
     for config, (fixed, each) in PEER_MEMORY.items() if with_peers else ():
+        name = f"DeepSpeed {config}"
         found.append(
             Plan(
-                f"DeepSpeed {config}", "deepspeed", model, (f"--config={config}",),
-                memory=int(fixed * 1e9 + each * model.parameters), disk=17 * model.parameters,
+                name, "deepspeed", model, (f"--config={config}",),
+                memory=int(fixed * 1e9 + each * model.parameters),
+                disk=0 if name == IN_MEMORY else 17 * model.parameters,
             )
         )  # fmt: skip
     return found
@@ -105,10 +113,11 @@ def two_phases(moved: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def fine_tuning(
-    report: Report, quick: bool, with_peers: bool = False, model: str = "121M", chosen: Iterable[str] = ()
-) -> None:
-    """``chosen``: the arms to measure beside plain torch; all of them if there are none."""
-    wanted = plans(model, with_peers, tuple(chosen), available_memory())
+    report: Report, quick: bool, with_peers: bool = False, model: str = "121M", chosen: Iterable[str] = (),
+    arena: int = ARENA,
+) -> None:  # fmt: skip
+    """``chosen``: the arms to measure beside plain torch; all of them if there are none. ``arena``: tierd's."""
+    wanted = plans(model, with_peers, tuple(chosen), available_memory(), arena)
     with contextlib.ExitStack() as stack:
         disk = stack.enter_context(phase_bound.disk(quick))
         arms = stack.enter_context(started(wanted, report))
@@ -119,6 +128,7 @@ def fine_tuning(
         report.note("fio", {"file": "beside the daemons'", "shapes": disk.shapes(), "seconds": disk.seconds})
         add_rows(report, model, arms)
         add_bounds(report, model, arms, bound)
+        add_deferred(report, model, arms, bound)
         add_peers(report, model, arms)
         plot(report, model, arms, [plan.name for plan in wanted])
 
@@ -131,16 +141,25 @@ def add_rows(report: Report, model: str, arms: Sequence[Arm]) -> None:
         print(f"  {model}: plain torch trains a part of the layers: no losses are compared", flush=True)
     for arm in arms:
         figures, what = arm.figures, f"{arm_title(model, arm)}"
-        beside = f"{figures.peak / plain.figures.peak:.3f} of plain torch" if whole else ""
-        report.add(f"{what}: memory", figures.peak / 1e6, "MB", ceiling=beside)
+        beside = [f"{figures.peak / plain.figures.peak:.3f} of plain torch"] if whole else []
+        beside += [f"arena {format_bytes(arm.plan.arena)}"] if arm.plan.tier else []
+        report.add(f"{what}: memory", figures.peak / 1e6, "MB", ceiling="; ".join(beside))
         add_step(report, what, figures, plain.figures if whole else None)
         most = {"plain": None, "tierd backward": IN_BACKWARD_BYTES}.get(arm.name, STORED_BYTES)
         add_bytes(report, what, figures, most if arm.plan.arm == "tierd" else None)
         if whole and arm is not plain:
-            same = sum(ours == theirs for ours, theirs in zip(figures.bits, plain.figures.bits, strict=True))
-            count = len(figures.bits)
-            promised = count if arm.name.startswith("tierd") else None
-            report.add(f"{what}: losses with plain torch's bits", same, f"of {count}", at_least=promised)
+            add_losses(report, what, figures.bits, plain.figures.bits, promised=arm.name.startswith("tierd"))
+
+
+def add_losses(report: Report, what: str, ours: Sequence[str], theirs: Sequence[str], promised: bool = True) -> None:
+    """How many have plain torch's bits, and how far from its losses the others are."""
+    same = sum(one == other for one, other in zip(ours, theirs, strict=True))
+    apart = [abs(float.fromhex(one) / float.fromhex(other) - 1) for one, other in zip(ours, theirs, strict=True)]
+    most = max(apart, key=lambda each: (math.isnan(each), each))
+    report.add(
+        f"{what}: losses with plain torch's bits", same, f"of {len(ours)}", at_least=len(ours) if promised else None,
+        ceiling="" if same == len(ours) else f"the first differs by {apart[0]:.1e}, the most by {most:.1e}",
+    )  # fmt: skip
 
 
 def arm_title(model: str, arm: Arm) -> str:
@@ -193,6 +212,25 @@ def add_bounds(report: Report, model: str, arms: Sequence[Arm], bound: Bound) ->
         )  # fmt: skip
 
 
+def add_deferred(report: Report, model: str, arms: Sequence[Arm], bound: Bound) -> None:
+    """The step with the deferred update beside the one that updates in ``step()``. The least that the ratio can be is
+    the phase bound of the former over the time of the latter: where that is more, nothing is promised."""
+    by_name = {arm.name: arm.figures for arm in arms}
+    if not {"tierd deferred", "tierd step"} <= by_name.keys():
+        return
+    deferred, plain = (by_name[name] for name in ("tierd deferred", "tierd step"))
+    bounds = [sum(phase.bound for phase in step) for step in bound.phases["tierd deferred"]]
+    least = statistics.median(each / other for each, other in zip(bounds, plain.seconds, strict=True))
+    ratios = [each / other for each, other in zip(deferred.seconds, plain.seconds, strict=True)]
+    same = sum(one == other for one, other in zip(deferred.bits, plain.bits, strict=True))
+    report.add(
+        f"{model}, deferred update: step", statistics.median(ratios), "of the update in step()",
+        at_most=DEFERRED_STEP if least <= DEFERRED_STEP else None, quotable=bound.spread() <= phase_bound.SPREAD_MAX,
+        ceiling=f"{deferred.step:.2f} beside {plain.step:.2f} s; the bound allows {least:.2f}; {interval(ratios)}; "
+        f"{same} of {len(plain.bits)} losses with the same bits",
+    )  # fmt: skip
+
+
 def in_words(steps: Sequence[Sequence[Phase]]) -> str:
     """The medians of each phase: computing, and transfers at fio's rate."""
     words = []
@@ -210,22 +248,38 @@ def add_peers(report: Report, model: str, arms: Sequence[Arm]) -> None:
         if name != "plain":  # What a day of such steps writes.
             wear = statistics.median(figures.written) * MODELS[model].parameters / figures.step * SECONDS_A_DAY
             report.add(f"{model}, {name}: SSD wear", wear / 1e12, "TB a day", ceiling=f"{figures.step:.2f} s a step")
-    peers = {name: figures for name, figures in by_name.items() if name.startswith("DeepSpeed")}
-    if not peers:
-        return
-    fastest = min(peers, key=lambda name: peers[name].step)
-    for name, figures in by_name.items():
-        if not name.startswith("tierd"):
-            continue
+    for name in (name for name in by_name if name.startswith("tierd")):
         for peer, bound in MEMORY_OF_PEER.get(model, {}).items():
-            if peer in peers:
-                ratio = figures.peak / peers[peer].peak
-                report.add(f"{model}, {name}: memory", ratio, f"of {peer}", at_most=bound)
-        ratios = [ours / theirs for ours, theirs in zip(figures.seconds, peers[fastest].seconds, strict=True)]
-        report.add(
-            f"{model}, {name}: step", statistics.median(ratios), "of DeepSpeed's fastest on NVMe",
-            at_most=STEP_OF_PEER, ceiling=f"{fastest}, {peers[fastest].step:.2f} s; {interval(ratios)}",
-        )  # fmt: skip
+            add_memory_ratio(report, model, by_name, name, peer, bound)
+        add_step_ratio(report, model, by_name, name)
+        if IN_MEMORY in by_name:
+            add_memory_ratio(report, model, by_name, name, IN_MEMORY, None)
+            ratios = paired(by_name[name].seconds, by_name[IN_MEMORY].seconds)
+            report.add(
+                f"{model}, {name}: step", ratios["median"], f"of {IN_MEMORY}",
+                ceiling=f"{by_name[IN_MEMORY].step:.2f} s; {quartiles(ratios)}",
+            )  # fmt: skip
+
+
+def add_memory_ratio(
+    report: Report, model: str, by_name: Mapping[str, Figures], name: str, peer: str, at_most: float | None
+) -> None:
+    if peer in by_name:
+        ratio = by_name[name].peak / by_name[peer].peak
+        report.add(f"{model}, {name}: memory", ratio, f"of {peer}", at_most=at_most)
+
+
+def add_step_ratio(report: Report, model: str, by_name: Mapping[str, Figures], name: str) -> None:
+    """Of the fastest peer with its state on NVMe, as tierd's is on SSD."""
+    on_nvme = [peer for peer in by_name if peer.startswith("DeepSpeed") and peer != IN_MEMORY]
+    if not on_nvme:
+        return
+    fastest = min(on_nvme, key=lambda peer: by_name[peer].step)
+    ratios = [ours / theirs for ours, theirs in zip(by_name[name].seconds, by_name[fastest].seconds, strict=True)]
+    report.add(
+        f"{model}, {name}: step", statistics.median(ratios), "of DeepSpeed's fastest on NVMe",
+        at_most=STEP_OF_PEER, ceiling=f"{fastest}, {by_name[fastest].step:.2f} s; {interval(ratios)}",
+    )  # fmt: skip
 
 
 def plot(report: Report, model: str, arms: Sequence[Arm], wanted: Sequence[str]) -> None:

@@ -3,9 +3,9 @@
 
 Prints JSON lines: ``idle`` with torch alone, ``ready`` with the model made, and one ``step`` for each line on stdin.
 Without a model it stays idle until stdin ends.
-Arms: plain torch; tierd with the update in ``step()`` or in backward; tierd's optimizer alone; plain torch with its
-activations in tierd; DeepSpeed ZeRO-3 with parameters and optimizer on NVMe, by its default configuration, tuned by
-hand, or tuned and pipelined.
+Arms: plain torch; tierd with the update in ``step()``, deferred or in backward; tierd's optimizer alone; plain torch
+with its activations in tierd; DeepSpeed ZeRO-3 with parameters and optimizer in the processor's memory, or on NVMe by
+its default configuration, tuned by hand, or tuned and pipelined.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class TierdActivations(Tierd):
 
 
 class DeepSpeed(Plain):
-    """ZeRO-3 with parameters and optimizer on NVMe."""
+    """ZeRO-3 with parameters and optimizer on NVMe, or in the processor's memory."""
 
     def __init__(self, arguments: argparse.Namespace, make: Any) -> None:
         os.environ |= {
@@ -182,8 +182,9 @@ class DeepSpeed(Plain):
         torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
         self.config = configuration(arguments.config, arguments.folder, Model.decoded(arguments.model).largest)
         self.versions = {"deepspeed": deepspeed.__version__}
-        with deepspeed.zero.Init(config_dict_or_path=self.config):
-            model = make()
+        # Made whole: of a model that is made within zero.Init, what fills its parameters later finds them empty.
+        model = make()
+        deepspeed.zero.Init(module=model, config_dict_or_path=self.config)
         optimizer = DeepSpeedCPUAdam(model.parameters(), lr=LEARNING_RATE, weight_decay=1e-2)
         self.model, _, _, _ = deepspeed.initialize(model=model, optimizer=optimizer, config=self.config)
 
@@ -205,11 +206,13 @@ ARMS: dict[str, type[Plain]] = {
 
 
 def configuration(name: str, folder: str, largest: int) -> dict[str, Any]:
-    """DeepSpeed's defaults, and what its users set by hand: buffers of the largest parameter, small groups."""
-    nvme = {"device": "nvme", "nvme_path": folder, "pin_memory": False}
-    zero: dict[str, Any] = {"stage": 3, "offload_param": dict(nvme), "offload_optimizer": dict(nvme)}
+    """DeepSpeed's defaults for memory ("CPU") and for NVMe, and what its users set by hand for NVMe: buffers of the
+    ``largest`` parameter, small groups."""
+    place: dict[str, Any] = {"device": "cpu"} if name == "CPU" else {"device": "nvme", "nvme_path": folder}
+    place["pin_memory"] = False
+    zero: dict[str, Any] = {"stage": 3, "offload_param": dict(place), "offload_optimizer": dict(place)}
     aio = {}
-    if name != "default":
+    if name in ("tuned", "pipelined"):
         zero |= {
             "sub_group_size": 10_000_000, "reduce_bucket_size": 20_000_000, "stage3_prefetch_bucket_size": 20_000_000,
             "stage3_max_live_parameters": 20_000_000, "stage3_max_reuse_distance": 0,

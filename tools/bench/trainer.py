@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from models import Model
+from models import ARENA, Model
 from node import GIB, MIB, daemon, scratch, stopped
 from peers import PEERS
 from process import Ended, Hung, Process
@@ -26,7 +26,6 @@ from sampling import Sampler
 
 WARM_UP = 2  # The first makes the state; the second finds it where it stays.
 PEER_SECONDS = 1800.0  # For an answer of a peer: the longest seen, the build of its operator, takes minutes.
-ARENA = 192 * MIB
 TRAINER_BYTES = 256 * MIB  # Of a process whose model is in tierd, beside the model that it makes first.
 SCRIPT = "train_arm.py"
 PHASES = ("forward", "backward", "update")

@@ -3,12 +3,17 @@
 
 help_bench() {
   cat <<'TEXT'
-usage: tools/dev bench [OPTIONS of the bench]
+usage: tools/dev bench [PART...] [OPTIONS of the bench]
 
-Builds release and measures memory, latency, SSD and step-time figures beside their ceilings. The table goes to the
-terminal, JSON lines to build/reports/bench.jsonl. Options are passed on; `tools/dev bench -- --help` lists them, and
-builds nothing.
---peers also installs DeepSpeed into .cache/peers and builds its I/O operator there, once (about five minutes).
+Builds release and measures memory, latency, SSD and step-time figures beside their ceilings: all parts, or those named.
+The table goes to the terminal, JSON lines to build/reports/bench.jsonl. Parts and options are passed on;
+`tools/dev bench -- --help` lists them, and builds nothing.
+
+  tools/dev bench train [--model MODEL] [--ram SIZE] [--peers] [--arm ARM]... [--quick]
+           fine-tuning: plain torch, tierd with an arena of SIZE, with --peers DeepSpeed (CPU; NVMe by default, tuned by
+           hand, pipelined), step by step in turn; each ARM alone if some are named
+
+--peers also installs DeepSpeed into .cache/peers and builds its operators there, once (about five minutes).
 TEXT
 }
 

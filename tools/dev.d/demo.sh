@@ -23,6 +23,7 @@ dev_demo() {
   dev_build release tierd tierctl tier tier_python_descriptors
   say "the demo; everything before took $(minutes_so_far) minutes"
   with_build_tree run .venv/bin/python bindings/python/demo/train_gpt.py "$@"
+  say "the demo succeeded; read next: docs/quick-start.md (a tensor, a service), docs/training.md (a model of your own)"
 }
 
 # check_options SCRIPT OPTION...: ends here with the help that was asked for, or with what is wrong, before minutes of

@@ -60,6 +60,14 @@ class Outcome:
         """The median; the first two steps, which make everything, aside."""
         return statistics.median(self.seconds[2:] or self.seconds)
 
+    @property
+    def memory(self) -> int:
+        """The peak, beyond a trainer with torch alone."""
+        return self.peak - self.idle
+
+    def figures(self) -> dict[str, Any]:
+        return dataclasses.asdict(self) | {"step_seconds": self.step_seconds, "memory": self.memory}
+
 
 class Failure(Exception):
     """A sentence for the person at the terminal."""
@@ -187,12 +195,12 @@ def report(arguments: argparse.Namespace, plain: Outcome | None, tiered: Outcome
         return f"{outcome.step_seconds:.3f} s"
 
     steps = len(tiered.losses)
-    beyond = format_bytes(tiered.peak - tiered.idle)
+    beyond = format_bytes(tiered.memory)
     if plain is not None:
-        beyond += f" ({(tiered.peak - tiered.idle) / (plain.peak - plain.idle):.2f} of plain)"
+        beyond += f" ({tiered.memory / plain.memory:.2f} of plain)"
     rows = [
         ("memory, peak", column(lambda o: format_bytes(o.peak), plain), format_bytes(tiered.peak)),
-        ("  beyond torch itself", column(lambda o: format_bytes(o.peak - o.idle), plain), beyond),
+        ("  beyond torch itself", column(lambda o: format_bytes(o.memory), plain), beyond),
         ("  trainer", column(lambda o: format_bytes(o.peak_trainer), plain), format_bytes(tiered.peak_trainer)),
         ("  arena and rings", "-", format_bytes(tiered.peak_memfd)),
         ("  daemon", "-", format_bytes(tiered.peak_daemon)),
@@ -233,8 +241,8 @@ def save(arguments: argparse.Namespace, plain: Outcome | None, tiered: Outcome) 
             "spin": arguments.spin,
             "arena_bytes": arena_bytes(arguments),
             "cpus": len(os.sched_getaffinity(0)),
-            "plain": dataclasses.asdict(plain) | {"step_seconds": plain.step_seconds} if plain else None,
-            "tierd": dataclasses.asdict(tiered) | {"step_seconds": tiered.step_seconds},
+            "plain": plain.figures() if plain else None,
+            "tierd": tiered.figures(),
         }
         file.write(json.dumps(figures) + "\n")
 

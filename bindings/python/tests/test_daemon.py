@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import pathlib
 import socket
@@ -11,13 +12,14 @@ import subprocess
 import sys
 import threading
 import tomllib
+from collections.abc import Iterator
 
 import pytest
 from fake_library import NOT_FOUND, FakeLibrary
 
 import tierd
 from tierd import autostart, library, places
-from tierd.connecting import connect_sized
+from tierd.connecting import connect_beside, connect_sized
 from tierd.daemon import Daemon, find_program, toml
 
 READY = """\
@@ -243,11 +245,56 @@ def test_resources_that_were_computed_are_not_reported(
     assert capfd.readouterr().err.count("was started with another ssd, ram or data_directory") == told
 
 
+@pytest.fixture
+def started(runtime: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Daemon]]:
+    """The private daemons of a test, stopped at its end. Clients of them are those of the fake library."""
+    monkeypatch.setattr(library, "load", FakeLibrary)
+    monkeypatch.delenv("TIERD_SOCKET", raising=False)
+    started: list[Daemon] = []
+    monkeypatch.setattr(autostart, "_started", started)
+    yield started
+    for daemon in started:
+        daemon.stop()
+
+
+def test_beside_a_daemon_without_room_one_is_started_and_then_found(
+    runtime: pathlib.Path, started: list[Daemon], capfd: pytest.CaptureFixture[str]
+) -> None:
+    smaller = autostart.Resources.of("1GiB", None, None)
+    autostart.connect_or_start(library.ConnectOptions(), lambda: None, smaller)
+    asked: list[tierd.Client] = []
+
+    def has_room(client: tierd.Client, answer: bool) -> bool:
+        asked.append(client)
+        return answer
+
+    larger = autostart.Resources.of("4GiB", None, None)
+    for answer, count in ((True, 2), (True, 2), (False, 3)):
+        client = connect_beside(larger, functools.partial(has_room, answer=answer))
+        assert client is not None and not client.closed and len(started) == count
+        client.close()
+    assert len(asked) == 2 and all(client.closed for client in asked)
+    assert [daemon.directory for daemon in started] == [runtime, runtime / "2", runtime / "3"]
+    assert tomllib.loads((runtime / "2/tierd.toml").read_text())["ssd"] == {"file_size": 4 << 30}
+    assert tomllib.loads((runtime / "tierd.toml").read_text())["ssd"] == {"file_size": 1 << 30}
+    assert capfd.readouterr().err.count("no room; started another one") == 2
+
+
+def test_private_daemons_of_a_user_are_bounded(
+    runtime: pathlib.Path, started: list[Daemon], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(autostart, "_FURTHER_MAX", 1)
+    for there in (True, False):
+        assert (connect_beside(autostart.Resources(), lambda client: False) is not None) == there
+    assert len(started) == 1
+
+
 def test_a_refused_start_names_the_arguments_of_connect(runtime: pathlib.Path, program: pathlib.Path) -> None:
     words = "an SSD file of 1 TiB does not fit: lower ssd.file_size, or set daemon.data_directory"
     program.write_text(f"#!{sys.executable}\nimport sys\nsys.exit({words!r})\n")
     with pytest.raises(
-        tierd.Disconnected, match="ssd= for ssd.file_size and data_directory= for daemon.data"
+        tierd.Disconnected,
+        match="ssd= for ssd.file_size and data_directory= for daemon.data.*XDG_STATE_HOME.*ssd=0 makes none",
     ) as refused:
         autostart.connect_or_start(library.ConnectOptions(), lambda: None)
     assert refused.value.__suppress_context__

@@ -306,6 +306,8 @@ def test_space_is_that_of_the_disk_on_which_the_directory_will_be(tmp_path: path
         ({"XDG_STATE_HOME": "/x", "HOME": "/h"}, 0, "/x/tierd"),
         ({"HOME": "/h"}, 0, "/var/lib/tierd"),
         ({"HOME": "/h"}, 7, "/h/.local/state/tierd"),
+        ({"HOME": "/usr/games"}, 5, "/var/tmp"),
+        ({"HOME": "/usr/games", "XDG_STATE_HOME": "/x"}, 5, "/x/tierd"),
         ({}, 7, "/var/tmp"),
     ],
 )
@@ -317,4 +319,15 @@ def test_a_private_daemon_has_its_file_where_the_daemon_puts_it(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("os.geteuid", lambda: uid)
+    monkeypatch.setattr("os.access", lambda place, mode, effective_ids: not str(place).startswith("/usr"))
     assert str(autostart.private_data_directory()) == expected
+
+
+def test_a_place_below_a_file_is_not_written_to(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("STATE_DIRECTORY", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.geteuid", lambda: 7)
+    monkeypatch.setenv("HOME", str(tmp_path / "not/yet"))
+    assert autostart.private_data_directory() == tmp_path / "not/yet/.local/state/tierd"
+    (tmp_path / "not").touch()
+    assert str(autostart.private_data_directory()) == "/var/tmp"

@@ -1,11 +1,13 @@
 """Starting a private daemon when none answers: for a person trying tierd out, and for single-user machines.
 
 The ranks of a launch all come here at once: a lock on the socket directory lets one start the daemon while the others
-wait for it, then connect. The daemon ends by itself some seconds after its last client.
+wait for it, then connect. The daemon ends by itself some seconds after its last client. Where it has no room for a
+further model, another one runs beside it, in a directory below its own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fcntl
 import os
@@ -13,7 +15,7 @@ import pathlib
 import socket
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import library, places
@@ -28,6 +30,8 @@ _ARGUMENTS = {
     "arena.maximum": "ram=",
     "daemon.data_directory": "data_directory=",
 }
+_PLACE = "; else $XDG_STATE_HOME/tierd is the place of its SSD file, and ssd=0 makes none"
+_FURTHER_MAX = 15  # Private daemons of a user beside the first.
 # Kept alive: their destructors would warn of a child that is still running, as it should be.
 _started: list[Daemon] = []
 
@@ -103,7 +107,15 @@ def private_data_directory() -> pathlib.Path:
         return pathlib.Path(state) / "tierd"
     if os.geteuid() == 0:
         return pathlib.Path("/var/lib/tierd")
-    return pathlib.Path(home) / ".local/state/tierd" if home else pathlib.Path("/var/tmp")
+    if home and _may_write(pathlib.Path(home) / ".local/state/tierd"):
+        return pathlib.Path(home) / ".local/state/tierd"
+    return pathlib.Path("/var/tmp")
+
+
+def _may_write(directory: pathlib.Path) -> bool:
+    """In it, and in what is above where it is missing: the nearest directory that is there decides."""
+    there = next((place for place in [directory, *directory.parents] if os.path.exists(place)), directory)
+    return os.path.isdir(there) and os.access(there, os.W_OK | os.X_OK, effective_ids=True)
 
 
 def is_running() -> bool:
@@ -154,24 +166,42 @@ def connect_or_start(
             if any(answers(place) for place in default_sockets()):
                 raise
     directory = socket_directory()
-    _make_own(directory)
     path = directory / "tierd.sock"
     options.socket = os.fsencode(path)
-    with open(directory / "autostart.lock", "a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with starting():
         if not answers(path):
-            _started[:] = [earlier for earlier in _started if earlier.process.poll() is None]  # Leaves no zombies.
-            daemon = _start(directory, resources)
-            _started.append(daemon)
-            print(
-                f"tierd: no daemon was running; started a private one (pid {daemon.process.pid}, {path}, "
-                f"log {daemon.log}); it ends after its last client{_lack(daemon)}",
-                file=sys.stderr,
-                flush=True,
-            )
+            start(directory, resources, "no daemon was running; started a private one")
         else:
             _report_other_resources(directory, resources)
         attempt()
+
+
+@contextlib.contextmanager
+def starting() -> Iterator[None]:
+    """One process of the user at a time is in this context: it alone starts private daemons."""
+    directory = socket_directory()
+    _make_own(directory)
+    with open(directory / "autostart.lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def further_directories() -> list[pathlib.Path]:
+    """Where private daemons have their sockets that are started beside the first. No client looks there unasked."""
+    return [socket_directory() / str(number) for number in range(2, 2 + _FURTHER_MAX)]
+
+
+def start(directory: pathlib.Path, resources: Resources, told: str) -> None:
+    """Starts a private daemon in ``directory``, and says ``told`` about it on stderr. Call it in :func:`starting`."""
+    _started[:] = [earlier for earlier in _started if earlier.process.poll() is None]  # Leaves no zombies.
+    daemon = _start(directory, resources)
+    _started.append(daemon)
+    print(
+        f"tierd: {told} (pid {daemon.process.pid}, {directory / 'tierd.sock'}, log {daemon.log}); it ends after its "
+        f"last client{_lack(daemon)}",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def _report_other_resources(directory: pathlib.Path, resources: Resources) -> None:
@@ -200,7 +230,8 @@ def _start(directory: pathlib.Path, resources: Resources) -> Daemon:
             raise
         # The daemon's sentence names options of a file that is written again at each start.
         arguments = " and ".join(f"{_ARGUMENTS[option]} for {option}" for option in named)
-        raise Disconnected(f"{error}; for a private daemon, tierd.connect takes {arguments}") from None
+        place = _PLACE if "daemon.data_directory" in named else ""
+        raise Disconnected(f"{error}; for a private daemon, tierd.connect takes {arguments}{place}") from None
 
 
 def _lack(daemon: Daemon) -> str:

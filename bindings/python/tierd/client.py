@@ -2,9 +2,9 @@
 
 A key is an integer of 64 bits, which is the tensor's id, or a string, to which the daemon gives an id: the same id in
 every session of the job. A tensor belongs to its session, so that the keys of ranks cannot collide; with
-``shared=True`` it belongs to the job, and every rank sees it. All methods may be called from any thread, and let other
-threads run while they wait. ``timeout`` is the time in seconds that a call may wait for other leases, for room in RAM
-or for a device (none: 60; 0: it does not wait). Then it raises :class:`tierd.Timeout`, or
+``shared=True`` it belongs to the job, and every rank sees it by calls with ``shared=True``. All methods may be called
+from any thread, and let other threads run while they wait. ``timeout`` is the time in seconds that a call may wait for
+other leases, for room in RAM or for a device (none: 60; 0: it does not wait). Then it raises :class:`tierd.Timeout`, or
 :class:`tierd.WouldDeadlock` where only leases of this client block it. A call that copies a large tensor range by range
 may wait that long for each range.
 """

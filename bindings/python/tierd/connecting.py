@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import os
+import pathlib
+from collections.abc import Callable
 
 from . import autostart as autostarts
 from . import library
 from .arguments import choice, count, encoded
 from .client import Client
-from .errors import Invalid
+from .errors import Disconnected, Invalid, NotFound
 from .quantity import byte_count
 from .session import Session
 
@@ -42,7 +44,8 @@ def connect(
     nothing.
 
     The job: ``job`` is its name; without it, the ranks of one torchrun launch or Slurm step get a common job, and any
-    other program a job of its own. ``mode`` says how to open it:
+    other program a job of its own, called ``job-`` and eight random hexadecimal digits. ``mode`` says how
+    to open it:
 
     - ``attach`` creates the job, or joins a live one;
     - ``create`` makes a new job: :class:`tierd.AlreadyExists` where it is live;
@@ -99,6 +102,37 @@ def connect_sized(resources: autostarts.Resources) -> Client:
         spin=library.SPINS["auto"],
     )
     return _opened(options, resources, not os.environ.get("TIERD_SOCKET"))
+
+
+def connect_beside(resources: autostarts.Resources, has_room: Callable[[Client], bool]) -> Client | None:
+    """:func:`connect` to another private daemon of this user than the first, which has no room: to one that runs and
+    has room, else to a new one with ``resources``. ``None``: as many run as may."""
+    with autostarts.starting():
+        idle = []
+        for directory in autostarts.further_directories():
+            if not autostarts.answers(directory / "tierd.sock"):
+                idle.append(directory)
+            elif (client := _with_room(directory / "tierd.sock", has_room)) is not None:
+                return client
+        if not idle:
+            return None
+        autostarts.start(idle[0], resources, "the private daemon that runs has no room; started another one")
+        return connect(socket=idle[0] / "tierd.sock")
+
+
+def _with_room(socket: pathlib.Path, has_room: Callable[[Client], bool]) -> Client | None:
+    try:
+        client = connect(socket=socket)
+    except (NotFound, Disconnected):
+        return None  # It has ended meanwhile.
+    try:
+        if has_room(client):
+            return client
+    except BaseException:
+        client.close()
+        raise
+    client.close()
+    return None
 
 
 def _opened(options: library.ConnectOptions, resources: autostarts.Resources, may_start: bool) -> Client:

@@ -48,17 +48,22 @@ void Return(Tables& tables, WindowIndex window, LeftBy how) {
   ReturnWindow(tables, window);
 }
 
-// Empty windows, the smallest first: one that reaches below the promise goes only where no other is there.
-void ReturnEmpty(Tables& tables, const JobState& job, const WindowSet& overdue, Pages pages, Taking* taking) {
+// Empty windows, the smallest first: one that reaches below the promise goes only where no other is there. False: the
+// turn has no work left for more of them, each of which is asked of all sessions of the job.
+bool ReturnEmpty(Tables& tables, const JobState& job, const WindowSet& overdue, Pages pages, Taking* taking) {
   const uint32_t end = WindowOrder::kFirstUsed;
+  bool over = false;
   tables.windows.order().ForEach(job.index, 0, end, [&](WindowIndex window) {
     if (taking->done()) return false;
+    over = taking->taken() != 0 && tables.work.left() < 1 + job.sessions.size();
+    if (over) return false;
     tables.work.Charge(1);
     if (overdue.Contains(window) || !IsWanted(tables, window, pages)) return true;
     if (!taking->TryTake(tables.windows.SizeOf(window))) return true;
     Return(tables, window, LeftBy::kItself);
     return true;
   });
+  return !over;
 }
 
 // Windows of one job that are looked at, whatever work the turn has left.
@@ -197,8 +202,8 @@ struct Search {
 uint64_t TakeFrom(Tables& tables, JobState& holder, uint64_t wanted, const Search& search) {
   Taking taking(tables, holder, wanted);
   const WindowSet overdue = WindowsOfOverdueSessions(holder);
-  if (search.empty) ReturnEmpty(tables, holder, overdue, search.pages, &taking);
-  if (!taking.done() && search.others) Choice(tables, holder, overdue, search.pages, &taking).Choose();
+  const bool seen = !search.empty || ReturnEmpty(tables, holder, overdue, search.pages, &taking);
+  if (seen && !taking.done() && search.others) Choice(tables, holder, overdue, search.pages, &taking).Choose();
   return taking.taken();
 }
 

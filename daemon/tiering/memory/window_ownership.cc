@@ -233,11 +233,11 @@ WindowSet WindowsOfOverdueSessions(const JobState& job) {
 }
 
 void OnWindowReturned(Tables& tables, SessionState& session, WindowIndex window) {
-  session.windows.SetSilent(false);
-  // A client may name any window: that is no error of the daemon.
+  // A client may name any window: that is no error of the daemon, and no answer either.
   if (!tables.windows.Contains(window) || !session.windows.maps(window)) return;
   WindowEntry& entry = tables.windows.Edit(window);
   if (entry.condition != WindowCondition::kReturning || entry.job != session.record.job) return;
+  session.windows.SetSilent(false);
   session.windows.Return(window, entry.overdue);
   TIER_CHECK(entry.unreturned != 0, "window {}", tier::Value(window));
   if (--entry.unreturned != 0) return;

@@ -1,6 +1,8 @@
 // See resolve.h.
 #include "daemon/tiering/requests/resolve.h"
 
+#include <string_view>
+
 #include <fmt/format.h>
 
 #include "daemon/tiering/pieces/catalog.h"
@@ -26,6 +28,18 @@ Refusal OtherSize(const RequestItem& asked, uint64_t size) {
           {.tensor = asked.tensor, .requested = asked.value, .limit = size}};
 }
 
+// The caller may have meant the other of the two namespaces that it sees, where it has the same id.
+Refusal Absent(const Tables& tables, const SessionState& session, uint64_t id, bool shared) {
+  const bool elsewhere = FindTensor(tables, session, id, !shared) != kNoTensor;
+  const std::string_view of_job = "; its job has a shared one of this key: pass shared=True (in C: TIER_SHARED)";
+  const std::string_view of_session =
+      "; the session has one of its own of this key: leave out shared=True (TIER_SHARED)";
+  return {Code::kNotFound,
+          fmt::format("no tensor {:#x} in the {} namespace{}", id, shared ? "shared" : "session's",
+                      !elsewhere ? "" : (shared ? of_session : of_job)),
+          {.tensor = id}};
+}
+
 }  // namespace
 
 bool ResolveItems(Tables& tables, SessionState& session, const Request& request, bool ranges) {
@@ -35,10 +49,7 @@ bool ResolveItems(Tables& tables, SessionState& session, const Request& request,
     const RequestItem& asked = request.items[i];
     const TensorIndex index = FindTensor(tables, session, asked.tensor, shared);
     if (index == kNoTensor) {
-      Refuse(tables, session, request, i,
-             {Code::kNotFound,
-              fmt::format("no tensor {:#x} in the {} namespace", asked.tensor, shared ? "shared" : "session's"),
-              {.tensor = asked.tensor}});
+      Refuse(tables, session, request, i, Absent(tables, session, asked.tensor, shared));
       return false;
     }
     const Tensor& tensor = tables.tensors[index];

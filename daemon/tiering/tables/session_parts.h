@@ -58,7 +58,11 @@ class SessionWindows {
   // Windows that were taken without its answer, which has not come since.
   uint32_t taken() const { return taken_; }
   void NoteTaken() { ++taken_; }
-  void AnswerTaken() { taken_ -= taken_ == 0 ? 0 : 1; }
+  void AnswerTaken() {
+    if (taken_ == 0) return;  // A client may answer what it was not asked.
+    --taken_;
+    silent_ = false;
+  }
 
   void Announce(WindowIndex window) {
     TIER_CHECK(!maps(window), "window {} is announced twice", tier::Value(window));

@@ -107,7 +107,7 @@ TEST(NoSsd, PrivateOneServesFromRamWhereItsPlaceCannotHoldAFile) {
   EXPECT_EQ(RunTierd(scratch, placed).status, EX_CONFIG) << "a place that was named is not given up";
 }
 
-TEST(NoSsd, PrivateOneNeedsNoHome) {
+TEST(NoSsd, PrivateOneNeedsNoHomeThatItMayWrite) {
   ScratchDirectory scratch;
   std::optional<uid_t> user;
   std::filesystem::create_directory(scratch / "own");
@@ -115,13 +115,17 @@ TEST(NoSsd, PrivateOneNeedsNoHome) {
     user = 12345;
     ASSERT_EQ(::chown((scratch / "own").c_str(), *user, *user), 0);
   }
-  DaemonProcess daemon(
-      scratch, {.arguments = {"--private", "--set", "daemon.data_directory=", "--set",
-                              "daemon.socket_directory=" + scratch / "own/run", "--set", "ssd.any_file_system=true"},
-                .environment = {{"XDG_STATE_HOME", ""}, {"HOME", ""}, {"STATE_DIRECTORY", ""}},
-                .uid = user,
-                .inherited = {}});
-  EXPECT_TRUE(daemon.WaitReady()) << daemon.Output();
+  for (const char* home : {"", "/usr/games"}) {
+    DaemonProcess daemon(
+        scratch, {.arguments = {"--private", "--set", "daemon.data_directory=", "--set",
+                                "daemon.socket_directory=" + scratch / "own/run", "--set", "ssd.any_file_system=true",
+                                "--set", "ssd.file_size=64MiB"},  // Refused where no file can be made.
+                  .environment = {{"XDG_STATE_HOME", ""}, {"HOME", home}, {"STATE_DIRECTORY", ""}},
+                  .uid = user,
+                  .inherited = {}});
+    EXPECT_TRUE(daemon.WaitReady()) << home << ": " << daemon.Output();
+    EXPECT_EQ(daemon.Stop(), 0) << daemon.Output();
+  }
 }
 
 }  // namespace

@@ -35,6 +35,9 @@ class RecordingSink final : public ReplySink {
   void OnReply(SessionId session, const Reply& reply) override;
   void OnWindow(SessionId session, const memory::WindowShape& window) override;
   void OnWindowReturn(SessionId session, WindowIndex window) override;
+  void OnWindowTaken(SessionId session, WindowIndex window) override {
+    taken.emplace(static_cast<uint64_t>(session), Value(window));
+  }
   void OnSessionEnded(SessionId session, Code code, const std::string& reason) override;
   void OnJobOpened(JobId job, const Status& status) override;
   void OnForcedReturn(JobId, const std::string& what) override { forced.push_back(what); }
@@ -46,6 +49,7 @@ class RecordingSink final : public ReplySink {
   std::map<uint64_t, std::set<uint32_t>> windows;           // Announced, by session.
   std::map<uint32_t, memory::WindowShape> shapes;           // Of windows, as announced last.
   std::vector<std::pair<uint64_t, uint32_t>> returns;       // Asked back: session, window.
+  std::multiset<std::pair<uint64_t, uint32_t>> taken;       // Without an answer: session, window.
   std::map<uint64_t, std::pair<Code, std::string>> ended;
   std::vector<std::string> forced;    // OnForcedReturn.
   std::vector<uint64_t> killed;       // OnProcessEnd.

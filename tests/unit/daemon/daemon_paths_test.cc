@@ -1,24 +1,30 @@
 // Where a daemon puts its sockets and its data, by configuration and environment.
 #include "daemon/daemon_paths.h"
 
+#include <unistd.h>
+
+#include <fstream>
 #include <map>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "tests/support/storage/scratch.h"
 
 namespace tier {
 namespace {
 
 using ::testing::HasSubstr;
 
-DaemonEnvironment Environment(uint32_t uid, std::map<std::string, std::string> variables,
-                              const std::string& owned = {}) {
+DaemonEnvironment Environment(uint32_t uid, std::map<std::string, std::string> variables, const std::string& owned = {},
+                              bool writable = true) {
   return {.uid = uid,
           .variable = [variables = std::move(variables)](const char* name) -> std::optional<std::string> {
             const auto found = variables.find(name);
             return found == variables.end() ? std::nullopt : std::optional(found->second);
           },
-          .owns = [owned](const char* directory) { return directory == owned; }};
+          .owns = [owned](const char* directory) { return directory == owned; },
+          .may_write = [writable](const std::string&) { return writable; }};
 }
 
 config::DaemonConfig Shared() { return config::DefaultConfig().daemon; }
@@ -57,6 +63,28 @@ TEST(DaemonPaths, WithoutAHomeADaemonKeepsNothing) {
   }
   EXPECT_TRUE(ChoosePaths(Shared(), Environment(7, {{"HOME", "/h"}}))->persistent);
   EXPECT_TRUE(ChoosePaths(Shared(), Environment(0, {}))->persistent) << "root has /var/lib/tierd";
+}
+
+TEST(DaemonPaths, APrivateDaemonNeedsNoHomeThatItMayWrite) {
+  const DaemonEnvironment games = Environment(5, {{"HOME", "/usr/games"}}, "", false);
+  EXPECT_EQ(DataDirectory(Private(), games), "/var/tmp");
+  EXPECT_EQ(DataDirectory(Shared(), games), "/usr/games/.local/state/tierd") << "what it keeps must stay";
+  EXPECT_EQ(DataDirectory(Private(), Environment(5, {{"HOME", "/h"}, {"XDG_STATE_HOME", "/x"}}, "", false)), "/x/tierd")
+      << "a place that was named is used or refused";
+}
+
+TEST(DaemonPaths, WhatMayBeWrittenIsDecidedByTheNearestDirectoryThatIsThere) {
+  const DaemonEnvironment process = DaemonEnvironment::OfProcess();
+  const storage::testing::ScratchDirectory scratch;
+  EXPECT_TRUE(process.may_write(scratch.File("not/yet")));
+  std::ofstream(scratch.File("file")) << "x";
+  EXPECT_FALSE(process.may_write(scratch.File("file/below")));
+  EXPECT_FALSE(process.may_write("relative"));
+  const uid_t user = ::geteuid();
+  ASSERT_EQ(::seteuid(user == 0 ? 12345 : user), 0);  // Root may write everywhere.
+  const bool allowed = process.may_write("/usr/games/.local/state/tierd");
+  ASSERT_EQ(::seteuid(user), 0);
+  EXPECT_FALSE(allowed);
 }
 
 std::string SocketDirectory(const DaemonEnvironment& environment) {

@@ -1,6 +1,7 @@
 #include "daemon/metrics/families.h"
 
 #include <algorithm>
+#include <fstream>
 #include <map>
 #include <set>
 #include <string>
@@ -229,6 +230,7 @@ TEST(Families, FiguresLandUnderTheirNames) {
   daemon.spin_mode = "auto";
   daemon.ssd_mode = "reduced";
   daemon.spin_pauses = 6;
+  daemon.looks_seconds = 0.5;
   daemon.version = "1.2.3";
   daemon.engine.arena_bytes = 77;
   daemon.prefault = {.done_bytes = 8, .target_bytes = 9};
@@ -246,6 +248,7 @@ TEST(Families, FiguresLandUnderTheirNames) {
   EXPECT_DOUBLE_EQ(Find(families, "tierd_device_corrupt_pieces_total")->metric.at(1).counter.value, 3);
   EXPECT_DOUBLE_EQ(Find(families, "tierd_device_window_faults_total")->metric.at(1).counter.value, 4);
   EXPECT_DOUBLE_EQ(Find(families, "tierd_engine_spin_pauses_total")->metric.at(0).counter.value, 6);
+  EXPECT_DOUBLE_EQ(Find(families, "tierd_engine_looks_seconds_total")->metric.at(0).counter.value, 0.5);
   EXPECT_EQ(LabelOf(Find(families, "tierd_build_info")->metric.at(0), "version"), "1.2.3");
 }
 
@@ -318,6 +321,9 @@ TEST(ProcessFigures, AreThoseOfThisProcess) {
   EXPECT_GT(figures.resident_bytes, uint64_t{1} << 20);
   EXPECT_GT(figures.virtual_bytes, figures.resident_bytes);
   EXPECT_GE(figures.open_fds, 3u);
+  const std::ifstream one("/dev/null");
+  const std::ifstream two("/dev/null");
+  EXPECT_EQ(ReadProcessFigures().open_fds, figures.open_fds + 2);
   EXPECT_GT(figures.max_fds, figures.open_fds);
   EXPECT_GE(figures.threads, 1u);
   EXPECT_GE(figures.cpu_seconds, 0);

@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "daemon/base/mailbox.h"
+#include "daemon/session/engine_calls.h"
 #include "daemon/session/engine_rest.h"
 #include "tests/support/session/session_world.h"
 
@@ -69,6 +71,46 @@ TEST(EngineRest, ALookSeesWhatASleepLeftAndEndsBeforeTheNextWork) {
   ended.store(true, std::memory_order_relaxed);
   looking.join();
   EXPECT_GT(looks, 0u);
+}
+
+TEST(EngineRest, ALookThatKeepsTheEngineThreadFromWakingCounts) {
+  EngineRest rest;
+  for (int tries = 0; tries < 1'000 && rest.spent().count() == 0; ++tries) {  // In each, it may come just too late.
+    rest.Begin();
+    std::atomic<bool> looking{false};
+    std::atomic<bool> waking{false};
+    std::thread other([&] {
+      rest.TryLook([&] {
+        looking.store(true);
+        while (!waking.load()) std::this_thread::yield();
+        for (int i = 0; i < 100; ++i) std::this_thread::yield();
+      });
+    });
+    while (!looking.load()) std::this_thread::yield();
+    waking.store(true);
+    rest.End();
+    other.join();
+  }
+  EXPECT_GT(rest.spent().count(), 0);
+}
+
+TEST(EngineRest, AnEngineThreadThatIsAskedCountsWhatItTook) {
+  base::Mailbox mailbox(4);
+  EngineRest rest;  // Awake, and so it stays.
+  EngineCalls calls(mailbox, &rest);
+  std::atomic<bool> asked{false};
+  std::thread engine([&] {
+    while (!asked.load()) {
+      mailbox.Drain();
+      std::this_thread::yield();
+    }
+  });
+  const auto seen = calls.Look<int>([&]() -> Result<int> { return 7; });
+  asked.store(true);
+  engine.join();
+  ASSERT_TRUE(seen);
+  EXPECT_EQ(*seen, 7);
+  EXPECT_GT(rest.spent().count(), 0);
 }
 
 TEST(EngineRest, AScrapeDoesNotWakeAnEngineThatSleeps) {

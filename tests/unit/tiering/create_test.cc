@@ -1,4 +1,5 @@
 // Creating tensors: whole, by ranges, in batches; what is refused before anything happens.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "daemon/tiering/tables/tensor.h"
@@ -8,6 +9,7 @@ namespace tier::tiering::testing {
 namespace {
 
 using proto::Op;
+using ::testing::HasSubstr;
 
 TEST(Create, ATensorOfZeroBytesIsInvalid) {
   World world;
@@ -98,6 +100,24 @@ TEST(Create, SessionsHaveNamespacesOfTheirOwn) {
   world.Put(b, 1, 6000, 20);
   EXPECT_EQ(world.Check(a, 1, 10), Code::kOk);
   EXPECT_EQ(world.Check(b, 1, 20), Code::kOk);
+}
+
+TEST(Create, WhoAsksInTheWrongNamespaceIsToldOfTheOtherOne) {
+  World world(WithArena());
+  const JobId job = world.OpenJob();
+  const SessionId first = world.OpenSession(job);
+  const SessionId second = world.OpenSession(job);
+  const SessionId stranger = world.Open();
+  world.Put(first, 1, kBlockSize, 1, proto::kFlagShared);
+  world.Put(first, 2, kBlockSize, 2);
+  EXPECT_THAT(world.Acquire(first, 1).detail, HasSubstr("0x1 in the session's namespace; its job has a shared one"));
+  EXPECT_THAT(world.Acquire(second, 1).detail, HasSubstr("pass shared=True"));
+  EXPECT_THAT(world.Acquire(first, 2, proto::kFlagShared).detail,
+              HasSubstr("0x2 in the shared namespace; the session has one of its own"));
+  for (const Answer& other : {world.Acquire(second, 2, proto::kFlagShared), world.Acquire(stranger, 1)}) {
+    EXPECT_EQ(other.code, Code::kNotFound);
+    EXPECT_TRUE(other.detail.ends_with("namespace")) << other.detail << ": others' tensors are not told of";
+  }
 }
 
 TEST(Create, JobsCannotSeeEachOther) {

@@ -187,7 +187,15 @@ class StoppedClient : public ForcedReturn {
   }
   // Its process goes on, and answers what it was asked meanwhile.
   void Continue() {
-    for (const WindowIndex window : std::exchange(unanswered_, {})) world_.engine->WindowReturned(stopped_, window);
+    for (const WindowIndex window : std::exchange(unanswered_, {})) {  // As the table of sessions tells them apart.
+      const auto taken = world_.sink.taken.find({static_cast<uint64_t>(stopped_), Value(window)});
+      if (taken == world_.sink.taken.end()) {
+        world_.engine->WindowReturned(stopped_, window);
+      } else {
+        world_.sink.taken.erase(taken);
+        world_.engine->TakenWindowReturned(stopped_);
+      }
+    }
   }
   uint64_t ForcedWindows() const {
     return world_.engine->Snapshot().forced_returns[static_cast<size_t>(ForcedReturnKind::kWindow)];
@@ -232,6 +240,20 @@ TEST_F(StoppedClient, IsNotWaitedForAgainUntilItAnswers) {
   RunStopped(kReclaimDeadline - milliseconds(300), late, third);
   EXPECT_FALSE(world_.Answered(late, third).has_value()) << "it has answered, so it has all of the time again";
   EXPECT_EQ(ForcedWindows(), 5u);
+}
+
+TEST_F(StoppedClient, AnswersThatItWasNotAskedForAreNone) {
+  const JobId late_job = world_.OpenJob({.key = "2/late", .uid = 2, .guarantee_bytes = 22 * kMiB});
+  const SessionId late = world_.OpenSession(late_job);
+  RunStopped(kReclaimDeadline + milliseconds(300), late, Ask(late, 4 * kMiB));
+  // It returns windows that are not its own, that are and that nobody asks for, and more taken ones than were taken.
+  for (uint32_t window = 0; window < 40; ++window) world_.engine->WindowReturned(stopped_, WindowIndex{window});
+  const uint64_t again = world_.Send(late, Op::kCreate, {{2, 0, 0, 8 * kMiB}});
+  RunStopped(milliseconds(300), late, again);
+  EXPECT_TRUE(world_.Answered(late, again).has_value()) << "it is known to be stopped";
+  const SessionId other = world_.Open({.key = "3/other", .uid = 3});
+  world_.engine->TakenWindowReturned(other);  // Nothing was taken from it.
+  EXPECT_FALSE(Ended(other));
 }
 
 // What it says of a window that has another owner by now counts for nothing.

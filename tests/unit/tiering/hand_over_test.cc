@@ -2,6 +2,7 @@
 // first, and what may come meanwhile.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -308,6 +309,40 @@ TEST_F(HandOverWithSsd, WhatFindsNoRoomIsEvicted) {
   EXPECT_GE(Returned(LeftBy::kEviction), 8U);
   EXPECT_EQ(Snapshot().hand_over.evicted_bytes, world.Job(job_a).evicted_bytes);
   CheckSparse();
+}
+
+// Each window is asked back of every session that maps it: a turn asks for as many as its work allows, and for no
+// others instead.
+TEST(HandOverOfEmptyWindows, ATurnAsksManySessionsForFew) {
+  constexpr size_t kSessions = 40;
+  World world({.windows = {.window_size = kBlock, .arena_max_bytes = 32 * kBlock},
+               .engine = {.deadline_default = std::chrono::seconds(300), .work = {.move = 3 * kSessions}}});
+  const JobId job = world.OpenJob({.key = "1/a", .uid = 1});
+  std::vector<SessionId> sessions;
+  for (size_t i = 0; i < kSessions; ++i) sessions.push_back(world.OpenSession(job));
+  world.Put(sessions[0], 1, 28 * kBlock, 1, proto::kFlagShared);
+  for (const SessionId session : sessions) {
+    EXPECT_EQ(world.Check(session, 1, 1, proto::kFlagShared), Code::kOk);
+  }
+  EXPECT_EQ(world.Ask(sessions[0], Op::kFree, {{1, 0, 0, 0}}, proto::kFlagShared).code, Code::kOk);
+  const SessionId late = world.Open({.key = "2/b", .uid = 2, .guarantee_bytes = 15 * kBlock});
+  const uint64_t asked = world.Send(late, Op::kCreate, {{1, 0, 0, 14 * kBlock}});
+  size_t most = 0;
+  size_t all = 0;
+  for (int turns = 0; turns < 1'000 && !world.Answered(late, asked); ++turns) {
+    world.sink.returns.clear();
+    world.Turn();
+    most = std::max(most, world.sink.returns.size());
+    all += world.sink.returns.size();
+    for (const auto& [session, window] : world.sink.returns) {
+      world.engine->WindowReturned(SessionId{session}, WindowIndex{window});
+    }
+    world.Advance(milliseconds(2));
+  }
+  ASSERT_TRUE(world.Answered(late, asked).has_value());
+  EXPECT_EQ(world.Answered(late, asked)->code, Code::kOk);
+  EXPECT_GE(all, 10 * kSessions);
+  EXPECT_LE(most, 4 * kSessions);
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 """need: how much RAM and SSD a model takes in tierd, and whether that is there, before a byte is moved.
 
-A private daemon is sized for the model, where the machine has the memory and the disk has the space for that. Of a
-daemon that runs, two things are asked: ``tierctl`` tells what RAM the job may have, and a tensor that is created with
+A private daemon is sized for the model, where the machine has the memory and the disk has the space for that. One that
+was sized for an earlier model and has no room left stays, and another one is started beside it. Of a daemon that runs,
+two things are asked: ``tierctl`` tells what RAM the job may have, and a tensor that is created with
 the size of all the model's tensors, and given up at once, tells whether the daemon would take them in: it uses the same
 table to admit that one (docs/decisions/0020). A refusal leaves model and daemon as they were.
 
@@ -22,9 +23,9 @@ import torch
 from .. import autostart
 from ..autostart import Resources
 from ..client import Client
-from ..connecting import connect_sized
+from ..connecting import connect_beside, connect_sized
 from ..errors import Disconnected, Invalid, NoMemory, NoSpace, NotFound
-from ..inspection import available_memory, job_figures
+from ..inspection import available_memory, daemon_status, job_figures
 from ..quantity import format_bytes
 from ..states import Part
 from .offloaded_optimizer import OffloadableOptimizer
@@ -133,15 +134,56 @@ def connected(run: Run, ram: int | str | None, ssd: int | str | None) -> Client:
     given = Resources.of(ssd, ram, None)
     need = required(run, ssd=given.ssd != 0)
     if not os.environ.get("TIERD_SOCKET") and not autostart.is_running():
-        _check_machine(need, given, moved=sum(parameter.nbytes for _, parameter in run.chosen))
+        _check_machine(need, given, moved=_moved(run))
+    return connect_sized(_resources(need, given))
+
+
+def connected_beside(
+    client: Client, run: Run, at_once: Run, key: str, ram: int | str | None, ssd: int | str | None
+) -> Client | None:
+    """Where ``client`` is of a private daemon without room for ``run``: a client of another private daemon that has
+    it. A new one is sized for ``at_once``, as by :func:`connected`. ``None``: ``client`` stays, as its daemon has room,
+    or others decide on that daemon. ``key`` as for :func:`check`."""
+    if os.environ.get("TIERD_SOCKET") or _has_room(client, run, key) or not _is_private(client):
+        return None
+    given = Resources.of(ssd, ram, None)
+    need = required(at_once, ssd=given.ssd != 0)
+    _check_machine(need, given, moved=_moved(run))
+    return connect_beside(_resources(need, given), lambda other: _has_room(other, run, key))
+
+
+def _resources(need: Need, given: Resources) -> Resources:
+    """Of a private daemon: what was given, and else what is needed."""
     computed = frozenset(name for name in ("ram", "ssd") if getattr(given, name) is None)
-    return connect_sized(
-        Resources(
-            ssd=need.ssd if given.ssd is None else given.ssd,
-            ram=need.ram if given.ram is None else given.ram,
-            computed=computed,
-        )
+    return Resources(
+        ssd=need.ssd if given.ssd is None else given.ssd,
+        ram=need.ram if given.ram is None else given.ram,
+        computed=computed,
     )
+
+
+def _moved(run: Run) -> int:
+    """Bytes that leave the process."""
+    return sum(parameter.nbytes for _, parameter in run.chosen)
+
+
+def _is_private(client: Client) -> bool:
+    try:
+        return bool(daemon_status(client)["private_daemon"])
+    except (NotFound, Disconnected):
+        return False
+
+
+def _has_room(client: Client, run: Run, key: str) -> bool:
+    """Whether the client's job can have what the run needs now. True also where that is not known: ``check`` says."""
+    need = required(run)
+    try:
+        _check_share(client, need)
+    except NoMemory:
+        return False
+    except (NotFound, Disconnected):
+        return True
+    return not need.tensors or _fits(client, key, need.tensors) is None
 
 
 def check(client: Client, run: Run, made: OffloadableOptimizer, key: str, resume: bool) -> None:

@@ -73,7 +73,8 @@ def offload(
     ``parameters``, ``gradients``, ``optimizer_state`` and ``activations`` are each in tierd (``"auto"``, ``"ssd"``, or
     ``"ram"``, see below) or stay in the process (``"device"``; not the state). Parameters below ``min_bytes`` stay too.
     Without ``client``, the call connects, with a private daemon of ``ram`` and ``ssd`` bytes if none runs (default:
-    what this model needs). Before anything moves, ``NoMemory`` or ``NoSpace`` says what is needed, what is available
+    what this model needs). Where a private daemon runs and has no room, as it was started for a smaller model, another
+    one is started beside it. Before anything moves, ``NoMemory`` or ``NoSpace`` says what is needed, what is available
     and what to set, where the daemon or the machine has too little; activations are not counted, and neither is what a
     :func:`persist` keeps beside later steps: parameters and state once more.
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from ..client import Client
+from ..connecting import connect
 from ..errors import AlreadyExists, Invalid
 from ..progress import shown, wanted
 from . import need, parameter_state
@@ -141,7 +142,7 @@ class Offloading:
         return [*self._chosen, *((path, stored.parameter) for path, stored in self._created)]
 
     def _connect(self, run: need.Run, ram: int | str | None, ssd: int | str | None) -> need.Run:
-        ranks = self._ranks
+        ranks, at_once = self._ranks, None
         if self._client is None:
             at_once = dataclasses.replace(run, ranks=1 if ranks is None else ranks.on_this_machine())
             with together(ranks, _WHAT):
@@ -150,11 +151,39 @@ class Offloading:
         if ranks is not None:
             ranks.find_jobs(client)
             run = dataclasses.replace(run, ranks=ranks.in_job)
+        if at_once is not None and not self._resume:
+            client = self._with_room(client, run, at_once, ram, ssd)
         with together(ranks, _WHAT):
             self._record = read_record(client, self._name, self._optimizer) if self._resume else None
         if ranks is not None:
             ranks.require_one_run(None if self._record is None else self._record["extra"]["persisted"])
         return run
+
+    def _with_room(
+        self, client: Client, run: need.Run, at_once: need.Run, ram: int | str | None, ssd: int | str | None
+    ) -> Client:
+        """``client``; or where it is of a private daemon that has no room, as it was sized for an earlier model, a
+        client of another one. The ranks of a job go there together."""
+        ranks, socket = self._ranks, None
+        with together(ranks, _WHAT):
+            if ranks is None or ranks.leads_job:
+                present = self._weights.present(self._weights.shared_of(self._in_tierd()), client, self._prefix)
+                missing = dataclasses.replace(run, present=_ids(present))
+                other = need.connected_beside(client, missing, at_once, f"{self._name}/needed", ram, ssd)
+                if other is not None:
+                    self._client, socket = other, other.session.socket
+        if ranks is not None:
+            socket = ranks.chosen_by_leader(socket, _WHAT)
+        if socket is None:
+            return client
+        with together(ranks, _WHAT):
+            if self._client is client:
+                self._client = connect(socket=socket)
+            client.close()
+        assert self._client is not None
+        if ranks is not None:
+            ranks.find_jobs(self._client)
+        return self._client
 
     def _make(
         self, run: need.Run, groups: Callable[[torch.nn.Module], Iterable[Any]] | None, options: dict[str, Any]

@@ -45,6 +45,7 @@ class Ranks:
         self.count = distributed.get_world_size(group)
         self.in_job = 1  # Ranks that share this one's job.
         self.leads_job = True  # The first of the ranks that share this one's job.
+        self._leader = self.number  # That first one.
         self._first = distributed.get_global_rank(group, 0) if group is not None else 0
 
     @classmethod
@@ -85,6 +86,10 @@ class Ranks:
     def chosen_by_first(self, value: Any, what: str) -> Any:
         """The first rank's ``value``."""
         return self.gather(value if self.number == 0 else None, what)[0]
+
+    def chosen_by_leader(self, value: Any, what: str) -> Any:
+        """The ``value`` of the first of the ranks that share this one's job."""
+        return self.gather(value, what)[self._leader]
 
     def broadcast(self, value: torch.Tensor, what: str) -> None:
         """Replaces ``value`` by the first rank's. It is contiguous, of any type."""
@@ -154,7 +159,8 @@ class Ranks:
         state = client.session
         job = hashlib.blake2b(f"{state.epoch} {state.job} {state.token}".encode(), digest_size=16).hexdigest()
         jobs = self.gather(job, "offload()")
-        self.leads_job = jobs.index(job) == self.number
+        self._leader = jobs.index(job)
+        self.leads_job = self._leader == self.number
         self.in_job = jobs.count(job)
 
     def require_same_model(self, model: torch.nn.Module, options: Sequence[object]) -> None:
