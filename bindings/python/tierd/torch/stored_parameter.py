@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from .. import finalizers
 from ..client import Client
 from ..errors import AlreadyExists, Error, Invalid, NotFound
 from ..states import Key, Part
@@ -258,7 +259,7 @@ class ParameterStore:
         self.saving = 0  # Calls of state_dict() under way.
         keys: dict[str, int] = {}
         self._keys = keys
-        weakref.finalize(self, free_all, client, keys).atexit = False
+        finalizers.attach(self, functools.partial(free_all, client, keys))
 
     @property
     def look_ahead(self) -> LookAhead:

@@ -14,12 +14,12 @@ import dataclasses
 import functools
 import itertools
 import traceback
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
+from .. import finalizers
 from ..client import Client
 from ..errors import Invalid
 from ..quantity import byte_count
@@ -85,7 +85,7 @@ class TieredOptimizer(OffloadableOptimizer):
         self._tiered: dict[torch.Tensor, ParameterState] = {}
         self._keys: dict[str, int] = {}  # Every tensor of this optimizer that may exist in tierd, and its id.
         self._updates = SliceUpdate(client, self._keys, byte_count(slice_bytes, "slice_bytes"))
-        weakref.finalize(self, free_all, client, self._keys).atexit = False
+        finalizers.attach(self, functools.partial(free_all, client, self._keys))
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As torch's. ``Invalid``, and it is not added, where its parameters cannot be updated by these options."""
