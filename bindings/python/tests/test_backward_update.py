@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import concurrent.futures
+import functools
 import gc
 import threading
 from collections.abc import Callable
@@ -17,6 +17,8 @@ from test_offload_oddities import rows
 from torch import nn
 
 import tierd
+from tierd.torch import other_thread
+from tierd.torch.other_thread import Work
 from tierd.torch.stored_parameter import stored_in
 
 
@@ -165,11 +167,18 @@ class Later:
     """In place of the other thread: keeps what it is given, and does it when it is told to."""
 
     def __init__(self) -> None:
-        self.given: list[Callable[[], None]] = []
+        self.given: list[Callable[[], object]] = []
 
-    def submit(self, call: Callable[[Any], None], update: Any) -> Any:
-        self.given.append(lambda: call(update))
-        return concurrent.futures.Future()
+    def begin(self, call: Callable[[], object]) -> Work:
+        self.given.append(call)
+        return Work(call)
+
+
+class Nobody:
+    """In place of the other thread where there can be none."""
+
+    def begin(self, call: Callable[[], object]) -> Work:
+        raise RuntimeError("can't start new thread")
 
 
 class Broken(Exception):
@@ -241,7 +250,7 @@ def test_zero_grad_leaves_nothing_of_a_backward_that_failed() -> None:
 
 def test_where_no_thread_can_be_started_backward_goes_on_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     ((ours, optimizer), (theirs, plain)), _ = arms(layers, update="backward")
-    updates_of(ours)._beside.shutdown()
+    updates_of(ours)._beside = Nobody()
     asked = Asked(optimizer, monkeypatch)
     for model, o in ((ours, optimizer), (theirs, plain)):
         step_of(model, o, 0)
@@ -256,7 +265,7 @@ def test_a_signals_handler_in_the_middle_of_an_update_is_refused_and_no_slice_is
     update: str, look: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ((ours, optimizer), (theirs, plain)), _ = arms(layers, update=update)
-    updates_of(ours)._beside.shutdown()  # This thread carries it out.
+    updates_of(ours)._beside = Nobody()  # This thread carries it out.
     for model, o in ((ours, optimizer), (theirs, plain)):
         step_of(model, o, 0)
     refusals: list[str] = []
@@ -309,9 +318,21 @@ def test_a_process_that_was_forked_has_no_other_thread(monkeypatch: pytest.Monke
 def test_a_model_that_is_gone_leaves_no_thread() -> None:
     ((ours, optimizer), _), _ = arms(layers, update="backward")
     step_of(ours, optimizer, 0)
-    (beside,) = updates_of(ours)._beside._threads
-    assert beside.is_alive()
+    (ended,) = [other_thread._running[updates_of(ours)._beside._queue]]
+    assert not ended.acquire(blocking=False)
     del ours, optimizer, _
     gc.collect()
-    beside.join(30)
-    assert not beside.is_alive()
+    assert ended.acquire(timeout=30)
+
+
+def test_the_other_thread_does_its_work_in_order_and_starts_again_where_it_has_ended() -> None:
+    other = other_thread.OtherThread("other")
+    done: list[int] = []
+    for round_ in range(2):
+        works = [other.begin(functools.partial(done.append, 3 * round_ + number)) for number in range(3)]
+        for work in works:
+            work.wait()
+        assert other.is_running
+        other_thread._end_all()
+        assert not other.is_running
+    assert done == list(range(6))
