@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import Invalid
+from .autograd_guard import autograd_guard, stop_recording
 
 if TYPE_CHECKING:
     from .stored_gradient import StoredGradient
@@ -26,7 +27,8 @@ class OffloadedGradient(torch.Tensor):
 
     @staticmethod
     def of(gradient: StoredGradient, shape: torch.Size, dtype: torch.dtype) -> OffloadedGradient:
-        with torch.inference_mode(False), torch.no_grad():
+        with autograd_guard():
+            stop_recording()
             handle = torch.full((), float("nan"), dtype=dtype).expand(shape).as_subclass(OffloadedGradient)
         handle._tierd_gradient = gradient
         return handle
