@@ -1,7 +1,8 @@
 """Grant: one lease of libtier's, from before it is granted until it has ended: once, whatever signal comes when.
 
-The lease ends with the grant: whoever needs the leased bytes keeps it. How it is to end is in its ``ending``, which the
-session has until then. A write lease is given back untouched until somebody may have written; nothing is lost then.
+The lease ends with the grant: what needs the leased bytes keeps it. How it is to end is in its ``ending``, which the
+session has until then. A write lease under which no byte can have been written is given back untouched; nothing is lost
+then.
 """
 
 from __future__ import annotations

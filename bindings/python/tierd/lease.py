@@ -1,9 +1,9 @@
 """Lease: the right to touch a tensor's bytes in the daemon's memory, and arrays over them that never outlive it.
 
-The rule: every array is made over one buffer object, and *that buffer* has the grant, with which libtier's lease ends. So
-the lease ends after the last array, storage or memoryview over it is gone, never in a hook or in ``__exit__``. Leaving a
-``with`` block while an array is alive raises :class:`tierd.LiveViews`, or only warns while another exception passes.
-Either way the memory stays valid until the last array is gone.
+The rule: every array is made over one buffer object, and *that buffer* has the grant, with which libtier's lease ends.
+So the lease ends after the last array, storage or memoryview over it is gone, never in a hook or in ``__exit__``.
+Leaving a ``with`` block while an array is alive raises :class:`tierd.LiveViews`, or only warns while another exception
+passes. Either way the memory stays valid until the last array is gone.
 
 A write lease over which no array was made has changed nothing: unless it is released, it ends as if it had never been
 granted. So an interrupt on the way to the first array costs no content.
@@ -74,7 +74,7 @@ class Lease:
         """Ends the lease. :class:`tierd.LiveViews` while arrays over it are alive: the lease then ends with the last of
         them. May be called again. Raises :class:`tierd.Error` where the written bytes could not be made final, because
         the daemon or the session has ended."""
-        self._ending.touched = True  # What nobody wrote is final too, such as a new tensor's bytes.
+        self._ending.touched = True  # What was not written is final too, such as a new tensor's bytes.
         if self._close():
             raise LiveViews(self._complaint())
         self._ending.end()
