@@ -62,7 +62,7 @@ def test_all_updates_are_done_beside_backward_and_when_it_returns(monkeypatch: p
         for model in (ours, theirs):
             model(rows(step)).pow(2).sum().backward()
         assert all(asked.taken()) and waiting(ours) == 0 and fake.leases == {}
-        assert all(parameter.grad is None for parameter in ours.parameters())
+        assert all("has updated" in str(parameter.grad) for parameter in ours.parameters())
         for o in (optimizer, plain):
             o.step()
             o.zero_grad()
@@ -136,6 +136,7 @@ def test_the_next_forward_goes_on_with_it_too() -> None:
     ((ours, optimizer), (theirs, plain)), _ = arms(layers, update="backward")
     step_of(ours, optimizer, 0)
     step_of(theirs, plain, 0)
+    optimizer.zero_grad()
     with Full(optimizer, 2):
         with pytest.raises(tierd.NoSpace):
             ours(rows(1)).pow(2).sum().backward()
@@ -151,6 +152,7 @@ def test_a_step_of_which_nothing_was_done_is_dropped_as_if_it_had_not_been() -> 
     for model, o in ((ours, optimizer), (theirs, plain)):
         step_of(model, o, 0)
     before = theirs.state_dict(), plain.state_dict()["state"]
+    optimizer.zero_grad()
     with Full(optimizer, 0):
         with pytest.raises(tierd.NoSpace):
             ours(rows(1)).pow(2).sum().backward()
@@ -194,6 +196,7 @@ def fail_in_backward(model: Any, seed: int) -> None:
     def watch(_: nn.Module, given: object, output: torch.Tensor) -> None:
         output.register_hook(fail)
 
+    model.zero_grad()
     watching = model[0].register_forward_hook(watch)
     try:
         with pytest.raises(Broken):
@@ -236,14 +239,16 @@ def test_an_update_that_was_stopped_is_done_by_no_other_thread_and_by_this_one()
     assert stored.deferred is None
 
 
-def test_zero_grad_leaves_nothing_of_a_backward_that_failed() -> None:
+def test_a_backward_that_failed_is_ended_by_discard_update_and_not_by_zero_grad() -> None:
     ((ours, optimizer), _), _ = arms(layers, update="backward")
     step_of(ours, optimizer, 0)
     beside, updates_of(ours)._beside = updates_of(ours)._beside, Later()
     fail_in_backward(ours, 1)
     updates_of(ours)._begun.clear()
     updates_of(ours)._beside = beside
-    optimizer.zero_grad()
+    with pytest.raises(tierd.Invalid, match="would drop a gradient"):
+        optimizer.zero_grad()
+    optimizer.discard_update()
     assert waiting(ours) == 0
     step_of(ours, optimizer, 2)  # No second gradient.
 

@@ -37,7 +37,7 @@ class OffloadedGradient(torch.Tensor):
     def __torch_function__(
         cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func in _METADATA:
+        if func in METADATA:
             return undispatched(func, *args, **(kwargs or {}))
         special = _SPECIAL.get(func)
         if special is None:
@@ -138,7 +138,7 @@ def methods(*names: str) -> list[Any]:
     return [getattr(torch.Tensor, name) for name in names if hasattr(torch.Tensor, name)]
 
 
-_METADATA: set[Any] = {
+METADATA: set[Any] = {
     *getters(
         "shape", "dtype", "device", "layout", "requires_grad", "is_leaf", "grad_fn", "ndim", "is_sparse",
         "is_sparse_csr", "is_cuda", "is_cpu", "is_meta", "is_quantized", "is_mkldnn", "is_nested", "grad",
@@ -148,6 +148,9 @@ _METADATA: set[Any] = {
     ),
     torch.is_floating_point, torch.is_complex, torch.numel,
 }  # fmt: skip
+
+# They give back what they are called with.
+UNCHANGED = {_Tensor.detach, _Tensor.requires_grad_}
 
 _SPECIAL: dict[Any, Callable[..., Any]] = {
     torch.linalg.vector_norm: _norm,
@@ -160,8 +163,7 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
     _Tensor.div_: _divide,
     _Tensor.norm: _method_norm,
     torch.norm: _method_norm,
-    _Tensor.detach: _unchanged,
-    _Tensor.requires_grad_: _unchanged,
+    **dict.fromkeys(UNCHANGED, _unchanged),
     _Tensor.zero_: _zero,
     _Tensor.to: _to,
 }

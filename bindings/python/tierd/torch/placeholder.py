@@ -232,7 +232,8 @@ def _get_gradient(func: Any, placeholder: Placeholder | Gathered) -> torch.Tenso
             raise Invalid(f"{stored.name!r} has a gradient in tierd and another one that is being added to it")
         gradient: torch.Tensor = stored.gradient.handle
         return gradient
-    return raw_gradient(placeholder)
+    raw = raw_gradient(placeholder)
+    return raw if raw is not None or stored.applied is None else stored.applied.handle
 
 
 def _set_gradient(func: Any, placeholder: Placeholder | Gathered, gradient: torch.Tensor | None) -> None:
@@ -241,6 +242,11 @@ def _set_gradient(func: Any, placeholder: Placeholder | Gathered, gradient: torc
         if stored.gradient is None or stored.gradient.handle is not gradient:
             raise Invalid(f"the gradient of another parameter for {stored.name!r}")
         return
+    if stored.applied is not None:
+        if gradient is stored.applied.handle:
+            return
+        stored.applied.require_stepped("grad = None")
+        stored.applied = None
     if stored.gradient is not None:
         stored.gradient.drop()
     with _no_dispatch():

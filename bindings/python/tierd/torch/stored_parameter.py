@@ -39,6 +39,7 @@ from .storage_identity import StorageIdentity
 from .uninterrupted import completed, uninterrupted
 
 if TYPE_CHECKING:
+    from .applied_gradient import AppliedGradient
     from .pending_update import PendingUpdate
 
 
@@ -46,8 +47,8 @@ class StoredParameter:
     """One parameter in tierd. Its elements lie there in the order that they had in memory."""
 
     __slots__ = (
-        "__weakref__", "_entered_version", "_identity", "_unswapped", "deferred", "dtype", "gradient", "key", "name",
-        "numel", "parameter", "shape", "shared", "store", "strides", "uses", "version",
+        "__weakref__", "_entered_version", "_identity", "_unswapped", "applied", "deferred", "dtype", "gradient", "key",
+        "name", "numel", "parameter", "shape", "shared", "store", "strides", "uses", "version",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +64,7 @@ class StoredParameter:
         self.version = 0
         self.uses = 0
         self.gradient: StoredGradient | None = None
+        self.applied: AppliedGradient | None = None  # By which backward has updated it.
         self.deferred: PendingUpdate | None = None  # To be carried out before the values are read.
         self._identity: StorageIdentity | None = None
         self._entered_version = 0  # The parameter's, when it got its values.

@@ -25,6 +25,7 @@ from ..errors import Invalid
 from ..quantity import byte_count
 from ..states import Part
 from . import parameter_state
+from .applied_gradient import AppliedGradient, require_stepped
 from .arithmetic import Arithmetic
 from .autograd_guard import autograd_guard, stop_recording
 from .backward_update import BackwardUpdate
@@ -118,7 +119,8 @@ class TieredOptimizer(OffloadableOptimizer):
 
     def _step(self) -> None:
         self.settle()
-        stepped = [parameter for parameter in self._parameters() if parameter.grad is not None]
+        gone = {stored.parameter for stored in stored_in(self._parameters()) if stored.applied is not None}
+        stepped = [each for each in self._parameters() if each.grad is not None and each not in gone]
         self.agreement.before_step(stepped, self)
         for stored in stored_in(stepped):
             stored.require_changeable()  # All, before the first has another version.
@@ -147,6 +149,7 @@ class TieredOptimizer(OffloadableOptimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As torch's. ``Invalid`` where the last step() has failed half-way: it needs the gradients to go on."""
         self._require_whole("zero_grad()")
+        require_stepped(stored_in(self._parameters()), "zero_grad()")
         if not self._deferred:  # A backward that failed has left some.
             self.settle()
         self._end_step()
@@ -219,18 +222,15 @@ class TieredOptimizer(OffloadableOptimizer):
         groups = [each for each in self.param_groups if any(p is stored.parameter for p in each["params"])]
         if not groups:
             raise NotTrained
-        known = self._tiered.get(stored.parameter)
-        if stored.deferred is not None or (known is not None and known.finished):
-            raise Invalid(
-                f"a second gradient of parameter {stored.name!r} in one step, which has updated it: call "
-                "optimizer.step() after each backward, or offload with update='step'"
-            )
+        if stored.applied is not None:
+            stored.applied.require_dropped()
         require_updatable(stored.parameter, True, gradient)
         flat = parameter_state.flat_like(gradient, model_of(stored.parameter))
         update = BackwardUpdate(self, stored, options_of(groups[0], self.defaults), flat)
         stored.changed()
-        self._state_of(stored.parameter, groups[0])
-        stored.deferred = update
+        applied = AppliedGradient(stored, self._state_of(stored.parameter, groups[0]))
+        noted = {"deferred": update, "applied": applied}
+        uninterrupted([functools.partial(setattr, stored, name, value) for name, value in noted.items()])
         return update
 
     def _slices_of(
@@ -445,6 +445,7 @@ class TieredOptimizer(OffloadableOptimizer):
 
     def _drop_state(self) -> None:
         for tiered in self._tiered.values():
+            tiered.finished = False
             free_state(self._client, self._keys, tiered)
         self._tiered.clear()
 
