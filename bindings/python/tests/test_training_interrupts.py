@@ -24,7 +24,7 @@ from torch.utils.checkpoint import checkpoint
 
 pytestmark = pytest.mark.usefixtures("reported")
 
-POINTS = 16  # Of some thousand: all of them would take an hour.
+POINTS = 8  # Of some thousand: all of them would take an hour.
 
 
 def layers() -> nn.Module:
@@ -52,6 +52,18 @@ class Checkpointed(nn.Module):
         return checkpoint(self.last, checkpoint(self.first, given, use_reentrant=False), use_reentrant=False)
 
 
+class Cast(nn.Module):
+    """Under autocast, with a weight that is used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = layers()
+
+    def forward(self, given: torch.Tensor) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.layers(self.layers(given)).float()
+
+
 def forward_and_backward(model: nn.Module, seed: int) -> None:
     model(rows(seed)).pow(2).sum().backward()
 
@@ -62,6 +74,7 @@ def left_in_torch() -> list[str]:
         "gradients are off": not torch.is_grad_enabled(),
         "inference mode": torch.is_inference_mode_enabled(),
         "hooks for saved tensors": hooks is not None,
+        "autocast": torch.is_autocast_enabled("cpu") or not torch.is_autocast_cache_enabled(),
         "no dispatch": not torch._C._is_torch_function_enabled(),
     }
     return [name for name, found in left.items() if found]
@@ -101,8 +114,8 @@ def interrupted(
         prepare(training)
         caught: list[BaseException] = []
         gc.disable()
-        # An interrupt in torch's checkpoint leaves hooks of the checkpoint's own, as in plain torch.
-        with Interrupter(at, everywhere=make is not Checkpointed) as interrupter:
+        # An interrupt in torch's checkpoint or autocast leaves hooks or casting of its own, as in plain torch.
+        with Interrupter(at, everywhere=make in (layers, Renormed)) as interrupter:
             try:
                 call(training)
             except KeyboardInterrupt as error:
@@ -119,7 +132,8 @@ def interrupted(
 
 
 # With the traceback, torch's checkpoint keeps what it has recomputed, parameters too: their update is refused then.
-NOTEBOOK, SCRIPT = [(layers, True), (Renormed, True)], [(layers, False), (Renormed, False), (Checkpointed, False)]
+NOTEBOOK = [(layers, True), (Renormed, True), (Cast, True)]
+SCRIPT = [(layers, False), (Renormed, False), (Cast, False), (Checkpointed, False)]
 
 
 @pytest.mark.parametrize("update", ["deferred", "step"])

@@ -11,9 +11,11 @@ from typing import Any
 import torch
 
 from ..errors import Error, Invalid
+from . import cached_cast
 from .activations import Kept, offload_activations
 from .autograd_guard import autograd_guard, stop_recording
 from .backward_update import BackwardUpdates
+from .cached_cast import PackedCast
 from .dynamo import opaque, tracer
 from .frames import without_frames
 from .look_ahead import LookAhead
@@ -136,6 +138,7 @@ class Runtime:
             if give_back is not None or id(stored.parameter) in self.unloaded:
                 continue
             Placeholder.fill(stored.parameter, stored.copy())
+            stored.fill_cast(stored.parameter)
             del stored.parameter._tierd_stored  # type: ignore[attr-defined]
         model = self._model()
         if model is not None:
@@ -191,10 +194,14 @@ class Runtime:
         self._open()
         entered: list[StoredParameter] = []
         scopes.entered.setdefault(module, []).append(entered)
+        scopes.own.append(own)
+        if not torch.is_grad_enabled():
+            scopes.keep_no_casts()
         for stored in own:
             stored.settle()  # Before the first is in use: an update needs RAM of its own.
         for stored in own:
             stored.enter(entered)
+        cached_cast.watch(self.store, module, own)
 
     def _after(self, module: torch.nn.Module) -> Callable[..., None]:
         def after(_: torch.nn.Module, args: object, output: object) -> None:
@@ -214,6 +221,7 @@ class Runtime:
     @without_frames
     def _leave(self, entered: list[list[StoredParameter]]) -> None:
         _leave(entered)
+        del self.store.scopes.own[-1:]
         self._close()
 
     def _guarded(self, forward: Callable[..., Any]) -> Callable[..., Any]:
@@ -249,6 +257,7 @@ class Runtime:
         """A forward begins. One that runs in backward recomputes what checkpointing left out: there, what autograd
         saves is for the hooks of the checkpoint, if it has any."""
         if self.store.scopes.open == 0:  # An evaluation has an order of its own.
+            self.store.scopes.own.clear()
             evaluates = not torch.is_grad_enabled() and not _in_backward()
             self.store.scopes.order = self._evaluation_order if evaluates else None
         # Also where no gradients are wanted: a part of the forward may want some.
@@ -283,7 +292,7 @@ class Runtime:
 
     @without_frames
     def _pack(self, value: torch.Tensor) -> Any:
-        packed = self.store.pack(value)
+        packed = self.store.pack(value) or cached_cast.pack(reversed(self.store.scopes.own), value)
         if packed is not None:
             return packed
         if is_of_stored(value):
@@ -345,7 +354,7 @@ class _Activation:
 
 @without_frames
 def _unpack(packed: Any) -> torch.Tensor:
-    if isinstance(packed, Packed):
+    if isinstance(packed, (Packed, PackedCast)):
         return packed.unpack()
     if isinstance(packed, _Activation):
         return packed.owner.unpack(packed.packed)

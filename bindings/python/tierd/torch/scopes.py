@@ -34,9 +34,12 @@ class Scopes(threading.local):
     def __init__(self) -> None:
         self.open = 0  # Forwards of modules under way.
         self.entered: dict[torch.nn.Module, list[list[StoredParameter]]] = {}  # A list for each of these forwards.
+        self.own: list[list[StoredParameter]] = []  # The parameters of each such module, the innermost last.
         self.on_demand: list[StoredParameter] = []  # Present until the outermost forward ends.
         self.released_after = -1  # The backward at whose end they are released.
         self.order: LookAhead | None = None  # Of an evaluation under way.
+        # Autocast keeps no casts while so many scopes are open; 0: as the caller has it.
+        self._uncached_from = 0
         self._opened_in = -1  # The backward in which the first scope was opened.
 
     def begin_outermost(self, hooks: Hooks) -> None:
@@ -44,7 +47,20 @@ class Scopes(threading.local):
         self._opened_in = torch._C._current_graph_task_id()
         uninterrupted([functools.partial(_push, *hooks), functools.partial(setattr, self, "open", 1)])
 
-    def end_outermost(self) -> None:
+    def keep_no_casts(self) -> None:
+        """Autocast keeps no casts until the innermost scope ends: without a graph, none is needed twice."""
+        if not self._uncached_from and torch.is_autocast_enabled("cpu") and torch.is_autocast_cache_enabled():
+            noted = functools.partial(setattr, self, "_uncached_from", self.open)
+            uninterrupted([functools.partial(torch.set_autocast_cache_enabled, False), noted])
+
+    def end(self) -> None:
+        """Closes the innermost scope."""
+        changes: list[Callable[[], object]] = [functools.partial(setattr, self, "open", self.open - 1)]
+        if self._uncached_from == self.open:
+            changes.append(functools.partial(torch.set_autocast_cache_enabled, True))
+            changes.append(functools.partial(setattr, self, "_uncached_from", 0))
         # Torch itself takes back hooks that were opened in a backward which an interrupt has ended.
-        has_hooks = self._opened_in == torch._C._current_graph_task_id() and _top(True) is not None
-        uninterrupted([*[_pop] * has_hooks, functools.partial(setattr, self, "open", 0)])
+        in_place = self._opened_in == torch._C._current_graph_task_id() and _top(True) is not None
+        if self.open == 1 and in_place:
+            changes.append(_pop)
+        uninterrupted(changes)

@@ -40,6 +40,7 @@ from .uninterrupted import completed, uninterrupted
 
 if TYPE_CHECKING:
     from .applied_gradient import AppliedGradient
+    from .cached_cast import CachedCast
     from .pending_update import PendingUpdate
 
 
@@ -47,8 +48,8 @@ class StoredParameter:
     """One parameter in tierd. Its elements lie there in the order that they had in memory."""
 
     __slots__ = (
-        "__weakref__", "_entered_version", "_identity", "_unswapped", "applied", "deferred", "dtype", "gradient", "key",
-        "name", "numel", "parameter", "shape", "shared", "store", "strides", "uses", "version",
+        "__weakref__", "_entered_version", "_identity", "_unswapped", "applied", "cast", "deferred", "dtype",
+        "gradient", "key", "name", "numel", "parameter", "shape", "shared", "store", "strides", "uses", "version",
     )  # fmt: skip
 
     def __init__(
@@ -66,6 +67,7 @@ class StoredParameter:
         self.gradient: StoredGradient | None = None
         self.applied: AppliedGradient | None = None  # By which backward has updated it.
         self.deferred: PendingUpdate | None = None  # To be carried out before the values are read.
+        self.cast: CachedCast | None = None  # That autocast has of it.
         self._identity: StorageIdentity | None = None
         self._entered_version = 0  # The parameter's, when it got its values.
 
@@ -136,6 +138,7 @@ class StoredParameter:
                 if self.uses == 0:
                     found = self.view() if values is None else values
                     Placeholder.fill(self.parameter, found, gathered=values is not None)
+                    self.fill_cast(found)
                     self._entered_version = self.parameter._version
                 noted = [functools.partial(setattr, self, "uses", self.uses + 1), functools.partial(scope.append, self)]
                 uninterrupted(noted)
@@ -163,6 +166,13 @@ class StoredParameter:
                 if values is not None and self.uses == 0:  # Else it is to leave again.
                     self.write(values)
                 raise
+            if self.cast is not None:
+                self.cast.empty()
+
+    def fill_cast(self, values: torch.Tensor) -> None:
+        """Autocast's copy gets its bytes too."""
+        if self.cast is not None and not self.cast.fill(self, values):
+            self.cast = None
 
     def _empty(self) -> None:
         """Makes it a placeholder, where no scope uses the values."""
@@ -195,6 +205,14 @@ class StoredParameter:
             raise Invalid(
                 f"a view of parameter {self.name!r} is still alive: it cannot be changed while something reads it (a "
                 "graph that backward has not used up, a tensor that was kept, or the traceback of an interrupt)"
+            )
+
+    def require_version(self, version: int) -> None:
+        """torch's ``RuntimeError`` unless the bytes are those of ``version``."""
+        if version != self.version:
+            raise RuntimeError(
+                f"parameter {self.name!r} has been modified since forward saved it for backward: it is at "
+                f"version {self.version}; expected version {version} instead. Run forward again."
             )
 
     def is_being_changed(self) -> bool:
@@ -243,11 +261,7 @@ class Packed(NamedTuple):
     strides: tuple[int, ...]
 
     def unpack(self) -> torch.Tensor:
-        if self.version != self.stored.version:
-            raise RuntimeError(
-                f"parameter {self.stored.name!r} has been modified since forward saved it for backward: it is at "
-                f"version {self.stored.version}; expected version {self.version} instead. Run forward again."
-            )
+        self.stored.require_version(self.version)
         with autograd_guard():
             return torch.empty(0, dtype=self.dtype).set_(self.stored.storage(), self.offset, self.shape, self.strides)
 
@@ -386,12 +400,10 @@ class ParameterStore:
         """It ends. Whether it was the outermost."""
         scopes = self.scopes
         with self.lock:
-            if scopes.open > 1:
-                scopes.open -= 1
-            elif scopes.open:
-                scopes.end_outermost()
-                if torch._C._current_graph_task_id() == -1:
-                    self._release_on_demand(scopes.on_demand)
+            if scopes.open:
+                scopes.end()
+            if scopes.open == 0 and torch._C._current_graph_task_id() == -1:
+                self._release_on_demand(scopes.on_demand)
             return scopes.open == 0
 
     def demand(self, stored: StoredParameter) -> bool:
