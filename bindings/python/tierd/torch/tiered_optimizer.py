@@ -220,8 +220,7 @@ class TieredOptimizer(OffloadableOptimizer):
                 "optimizer.step() after each backward, or offload with update='step'"
             )
         require_updatable(stored.parameter, True, gradient)
-        flat = parameter_state.flat_like(gradient, model_of(stored.parameter))
-        update = BackwardUpdate(self, stored, options_of(groups[0], self.defaults), flat)
+        update = BackwardUpdate(self, stored, options_of(groups[0], self.defaults), gradient)
         stored.changed()
         self._state_of(stored.parameter, groups[0])
         stored.deferred = update
