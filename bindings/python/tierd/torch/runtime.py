@@ -19,8 +19,9 @@ from .memory_report import MemoryReport, State, measure
 from .offloaded_optimizer import NotTrained, OffloadableOptimizer
 from .placeholder import Placeholder, drop_raw_gradient, raw_gradient
 from .reduction import Reduction
+from .saved_hooks import OwnHooks, stored_behind, watch_hooks
 from .stored_gradient import GradientWindow
-from .stored_parameter import Packed, ParameterStore, StoredParameter, stored_in, stored_of
+from .stored_parameter import Packed, ParameterStore, StoredParameter, stored_in
 
 PLACES = ("auto", "ram", "ssd", "device")
 GRADIENT_WINDOW_BYTES = 16 << 20
@@ -99,6 +100,7 @@ class Runtime:
     def attach(self) -> None:
         model = self._model()
         assert model is not None
+        watch_hooks()
         model.__dict__["_tierd_runtime"] = self
         inside: set[int] = set()  # Modules of one that is a scope as a whole.
         for module in model.modules():
@@ -231,13 +233,15 @@ class Runtime:
         autograd saves is for the hooks of the checkpoint, if it has any."""
         if not torch.is_grad_enabled() and not _in_backward():  # An evaluation has an order of its own.
             self.store.scopes.order = self._evaluation_order
+        if _in_backward() and torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+            return
         # Also where no gradients are wanted: a part of the forward may want some.
-        hooks: tuple[Callable[[torch.Tensor], Any], Callable[[Any], torch.Tensor]] = self._pack, _unpack
-        in_checkpoint = torch._C._autograd._top_saved_tensors_default_hooks(True) if _in_backward() else None
-        if in_checkpoint is not None:
-            hooks = functools.partial(_pack_recomputed, in_checkpoint[0]), in_checkpoint[1]
-        self.store.scopes.saved_hooks = torch.autograd.graph.saved_tensors_hooks(*hooks)
-        self.store.scopes.saved_hooks.__enter__()
+        self.store.scopes.saved_hooks = OwnHooks(self._pack, _unpack)
+        try:
+            self.store.scopes.saved_hooks.__enter__()
+        except RuntimeError:  # The caller has disabled such hooks.
+            self.store.scopes.saved_hooks = None
+            raise
 
     def _close(self) -> None:
         scopes = self.store.scopes
@@ -267,7 +271,7 @@ class Runtime:
         packed = self.store.pack(value)
         if packed is not None:
             return packed
-        if is_of_stored(value):
+        if stored_behind(value) is not None:
             return held(value)
         if self._activations is not None:
             return _Activation(self._activations, self._activations.pack(value))
@@ -310,12 +314,6 @@ def _leave(scopes: list[list[StoredParameter]]) -> None:
     scopes.pop()
 
 
-def _pack_recomputed(pack: Callable[[torch.Tensor], Any], value: torch.Tensor) -> Any:
-    """For the checkpoint, which keeps the object itself where that requires no gradient: a frozen parameter would be a
-    placeholder by the time that backward uses it."""
-    return pack(value if stored_of(value) is None else value.detach())
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Activation:
     owner: offload_activations
@@ -346,16 +344,9 @@ def held(value: torch.Tensor) -> _Held:
     return _Held(value.detach())
 
 
-def is_of_stored(value: torch.Tensor) -> bool:
-    """Whether it is a parameter that has its values for a time, or a view of one."""
-    return stored_of(value) is not None or (value._base is not None and stored_of(value._base) is not None)
-
-
 def saved_in_gathered() -> Any:
     """Hooks for what autograd saves while parameters are gathered."""
-    return torch.autograd.graph.saved_tensors_hooks(
-        lambda value: held(value) if is_of_stored(value) else value, _unpack
-    )
+    return OwnHooks(lambda value: value if stored_behind(value) is None else held(value), _unpack)
 
 
 def runtime_of(model: torch.nn.Module) -> Runtime | None:
