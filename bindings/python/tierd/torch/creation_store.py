@@ -25,7 +25,7 @@ from ..client import Client
 from ..errors import Invalid, NoMemory, NoSpace
 from ..states import Key
 from . import parameter_state
-from .placeholder import Placeholder, function_name, without_values
+from .placeholder import Placeholder, can_be_placeholder, function_name, without_values
 from .stored_parameter import ParameterStore, StoredParameter, free_all, stored_of
 
 _no_dispatch = torch._C.DisableTorchFunctionSubclass
@@ -243,6 +243,7 @@ def is_storable(parameter: torch.nn.Parameter, min_bytes: int) -> bool:
         return False
     return (
         parameter.device.type == "cpu"
+        and can_be_placeholder(parameter.dtype)
         and parameter.is_leaf
         and not parameter.is_inference()
         and parameter.numel() > 0

@@ -1,13 +1,14 @@
 """Placeholder: what a parameter is while its bytes are in tierd only.
 
 It is the same object as before, by a change of its class (as torch's own uninitialised parameters do it), over one NaN
-that is expanded to the parameter's shape. Shape, dtype and the like are right. Every other torch call on it either
-finds a forward or backward under way, and brings the values, or raises a sentence that names ``gathered``. Code below
-Python that reads it finds NaN, never old bytes.
+that is expanded to the parameter's shape, or over one 0 where its dtype has no NaN. Shape, dtype and the like are
+right. Every other torch call on it either finds a forward or backward under way, and brings the values, or raises a
+sentence that names ``gathered``. Code below Python that reads it finds NaN (0), never old bytes.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -44,7 +45,7 @@ class Placeholder(torch.nn.Parameter):
     @staticmethod
     def empty(parameter: torch.Tensor, shape: torch.Size, dtype: torch.dtype) -> None:
         with torch.inference_mode(False), _no_dispatch():
-            parameter.data = torch.full((), float("nan"), dtype=dtype).expand(shape)
+            parameter.data = no_values(shape, dtype)
         parameter.__class__ = Placeholder
 
     @staticmethod
@@ -113,6 +114,22 @@ class Gathered(torch.nn.Parameter):
         if func in (_GET_GRADIENT, _SET_GRADIENT):
             return _SPECIAL[func](func, *args, **(kwargs or {}))
         return undispatched(func, *args, **(kwargs or {}))
+
+
+def no_values(shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+    """One NaN, or 0, expanded to the shape."""
+    value = float("nan") if dtype.is_floating_point or dtype.is_complex else 0
+    return torch.full((), value, dtype=dtype, device="cpu").expand(shape)
+
+
+@functools.cache
+def can_be_placeholder(dtype: torch.dtype) -> bool:
+    """Whether a parameter of this type can: torch fills none of its quantized types, nor those below a byte."""
+    try:
+        no_values(torch.Size(()), dtype)
+    except RuntimeError:
+        return False
+    return True
 
 
 def bring(placeholder: Placeholder, func: object) -> None:
@@ -234,11 +251,14 @@ def _set_data(func: Any, placeholder: Placeholder, values: torch.Tensor) -> None
 
 
 def _get_data(func: Any, placeholder: Placeholder) -> torch.Tensor:
-    raise Invalid(_sentence(placeholder, "read by .data"))
+    bring(placeholder, func)
+    data: torch.Tensor = func(placeholder)
+    return data
 
 
 def _convert(func: Any, placeholder: Any, *args: Any, **kwargs: Any) -> Any:
-    """``to`` and its kin: the placeholder where nothing would change."""
+    """``to`` and its kin: the placeholder where nothing would change. Inside a forward or a backward as any other call,
+    such as that of a layer that converts the weights of another one which it wraps."""
     if not isinstance(placeholder, Placeholder):
         for each in _placeholders(args):  # x.to(parameter)
             probe = torch.empty(0, dtype=each.dtype, device=each.device)
@@ -248,6 +268,8 @@ def _convert(func: Any, placeholder: Any, *args: Any, **kwargs: Any) -> Any:
         converted = func(probe, *args, **{k: v for k, v in kwargs.items() if k != "memory_format"})
     if converted.dtype == placeholder.dtype and converted.device == placeholder.device and not kwargs.get("copy"):
         return placeholder
+    if placeholder._tierd_stored.store.demand(placeholder._tierd_stored):
+        return func(placeholder, *args, **kwargs)
     raise Invalid(
         f"parameter {placeholder._tierd_stored.name!r} is in tierd as {placeholder.dtype} on {placeholder.device}: "
         f"convert the model before tierd.torch.offload(), not after it (asked for {converted.dtype} on "
