@@ -8,6 +8,8 @@ sentence that names ``gathered``. Code below Python that reads it finds NaN (0),
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import functools
 import sys
 import types
@@ -23,10 +25,13 @@ if TYPE_CHECKING:
     from .stored_parameter import StoredParameter
 
 _Tensor: Any = torch.Tensor  # Its getters have no types.
+_NEW_PARAMETER = torch.nn.Parameter.__new__.__code__
 _no_dispatch = torch._C.DisableTorchFunctionSubclass
 NO_COPY = (
-    "a model in tierd cannot be copied or pickled as a whole: load its state_dict() into a fresh model, or save that"
+    "a model in tierd cannot be pickled, and its copy would have no values: save its state_dict(), or copy the model in "
+    "`with tierd.torch.gathered(model):`, as a plain one"
 )
+MARKS = ("_tierd_stored", "_tierd_class")  # The attributes by which a parameter is known to be in tierd.
 
 
 class Placeholder(torch.nn.Parameter):
@@ -103,7 +108,8 @@ class Placeholder(torch.nn.Parameter):
 
 
 class Gathered(torch.nn.Parameter):
-    """A parameter that has its values in memory of the process, while its gradient lies in tierd."""
+    """A parameter that has its values in memory of the process, while its gradient lies in tierd. A copy of it is an
+    ordinary parameter."""
 
     _tierd_stored: StoredParameter
 
@@ -113,7 +119,33 @@ class Gathered(torch.nn.Parameter):
     ) -> Any:
         if func in (_GET_GRADIENT, _SET_GRADIENT):
             return _SPECIAL[func](func, *args, **(kwargs or {}))
+        if func is _Tensor.detach and sys._getframe(1).f_code is _NEW_PARAMETER:
+            name = args[0]._tierd_stored.name
+            raise Invalid(f"Parameter({name!r}) would share what is gathered for a time: give it .detach().clone()")
         return undispatched(func, *args, **(kwargs or {}))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        with unmarked(self):
+            return copy.deepcopy(self, memo)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        with unmarked(self):
+            return self.__reduce_ex__(protocol)
+
+
+@contextlib.contextmanager
+def unmarked(parameter: torch.nn.Parameter) -> Iterator[None]:
+    """Within, a parameter that has its values is an ordinary one, and so is a copy of it."""
+    untyped: Any = parameter
+    present, marks = type(parameter), {mark: untyped.__dict__[mark] for mark in MARKS}
+    try:
+        parameter.__class__ = marks["_tierd_class"]
+        for mark in MARKS:
+            del untyped.__dict__[mark]
+        yield
+    finally:
+        untyped.__dict__.update(marks)
+        parameter.__class__ = present
 
 
 def no_values(shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:

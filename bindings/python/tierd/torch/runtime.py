@@ -17,7 +17,7 @@ from .dynamo import opaque, tracer
 from .look_ahead import LookAhead
 from .memory_report import MemoryReport, State, measure
 from .offloaded_optimizer import NotTrained, OffloadableOptimizer
-from .placeholder import Placeholder, drop_raw_gradient, raw_gradient
+from .placeholder import NO_COPY, Placeholder, drop_raw_gradient, raw_gradient
 from .reduction import Reduction
 from .saved_hooks import OwnHooks, stored_behind, watch_hooks
 from .stored_gradient import GradientWindow
@@ -51,7 +51,8 @@ class Placement:
 
 
 class Runtime:
-    """What is attached to an offloaded model."""
+    """What is attached to an offloaded model. A copy of the model, which is made while its parameters are gathered, is
+    a plain model: the hooks of the copy find no runtime."""
 
     def __init__(
         self, model: torch.nn.Module, store: ParameterStore, placement: Placement, update: str, exact_norm: bool
@@ -78,6 +79,13 @@ class Runtime:
             order.whole_uses = self._deferred
         self._evaluation_order.shared = store.shared
         self._removable: list[Any] = []
+        self._own: dict[torch.nn.Module, list[StoredParameter]] = {}  # The parameters of each module with hooks.
+
+    def __deepcopy__(self, memo: object) -> None:
+        return None
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        raise Invalid(NO_COPY)
 
     @property
     def activation_bytes(self) -> int:
@@ -110,14 +118,15 @@ class Runtime:
             if whole:
                 inside.update(id(each) for each in module.modules())
             untyped: Any = module
-            own = list(stored_in(module.parameters(recurse=whole)))
+            self._own[module] = list(stored_in(module.parameters(recurse=whole)))
             self._removable += [
-                module.register_forward_pre_hook(self._before(module, own), prepend=True),
-                module.register_forward_hook(self._after(module), always_call=True),
-                untyped.register_state_dict_pre_hook(lambda module, *_: self._before_saving(module)),
-                untyped.register_state_dict_post_hook(lambda *_: self._after_saving()),
+                module.register_forward_pre_hook(functools.partial(_before_forward, self, module), prepend=True),
+                module.register_forward_hook(functools.partial(_after_forward, self, module), always_call=True),
+                untyped.register_state_dict_pre_hook(functools.partial(_before_saving, self)),
+                untyped.register_state_dict_post_hook(functools.partial(_after_saving, self)),
             ]
-        model.forward = self._guarded(model.forward)
+        forward = functools.partial(_guarded_forward, self, model.forward)
+        model.forward = functools.update_wrapper(forward, model.forward)
         for stored in self.store.parameters:
             if stored.parameter.requires_grad:
                 self._watch(stored)
@@ -129,6 +138,7 @@ class Runtime:
         for handle in self._removable:
             handle.remove()
         self._removable.clear()
+        self._own.clear()
         for stored in self.store.parameters:
             give_back = self.store.give_back.get(stored)
             if give_back is not None:
@@ -171,53 +181,42 @@ class Runtime:
 
         Placeholder.on_gradient(stored.parameter, finished)
 
-    def _before(self, module: torch.nn.Module, own: list[StoredParameter]) -> Callable[..., None]:
-        def before(_: torch.nn.Module, args: object) -> None:
-            scopes = self.store.scopes
-            if scopes.open and module is self._model() and not _in_backward():
-                self._unwind()  # Left by an interrupt.
-            entered: list[StoredParameter] = []
-            scopes.entered.setdefault(module, []).append(entered)
-            if self.store.open_scope():
-                self._open()
-            for stored in own:
-                stored.settle()  # Before the first is in use: an update needs RAM of its own.
-            for stored in own:
-                stored.enter(entered)
+    def before_forward(self, module: torch.nn.Module) -> None:
+        scopes = self.store.scopes
+        if scopes.open and module is self._model() and not _in_backward():
+            self._unwind()  # Left by an interrupt.
+        entered: list[StoredParameter] = []
+        scopes.entered.setdefault(module, []).append(entered)
+        if self.store.open_scope():
+            self._open()
+        for stored in self._own[module]:
+            stored.settle()  # Before the first is in use: an update needs RAM of its own.
+        for stored in self._own[module]:
+            stored.enter(entered)
 
-        return opaque(before)
+    def after_forward(self, module: torch.nn.Module) -> None:
+        entered = self.store.scopes.entered.get(module)
+        if not entered:
+            return  # A hook before ours has failed.
+        _leave(entered)
+        if self.store.close_scope():
+            self._close()
 
-    def _after(self, module: torch.nn.Module) -> Callable[..., None]:
-        def after(_: torch.nn.Module, args: object, output: object) -> None:
-            entered = self.store.scopes.entered.get(module)
-            if not entered:
-                return  # A hook before ours has failed.
-            _leave(entered)
-            if self.store.close_scope():
-                self._close()
-
-        return opaque(after)
-
-    def _guarded(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+    def guarded(self, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """``forward``, and an interrupt in it ends all scopes: torch calls hooks only for an ``Exception``."""
-
-        @functools.wraps(forward)
-        def guarded(*args: Any, **kwargs: Any) -> Any:
-            try:
-                if self.reduction is not None:
-                    self.reduction.begin_forward()
-                return forward(*args, **kwargs)
-            except Error:
-                if self.reduction is not None:
-                    self.reduction.repeat_forward()
-                raise
-            except Exception:
-                raise
-            except BaseException:
-                self._unwind()
-                raise
-
-        return guarded
+        try:
+            if self.reduction is not None:
+                self.reduction.begin_forward()
+            return forward(*args, **kwargs)
+        except Error:
+            if self.reduction is not None:
+                self.reduction.repeat_forward()
+            raise
+        except Exception:
+            raise
+        except BaseException:
+            self._unwind()
+            raise
 
     def _unwind(self) -> None:
         scopes = self.store.scopes
@@ -254,7 +253,7 @@ class Runtime:
         if hooks is not None:
             hooks.__exit__(None, None, None)
 
-    def _before_saving(self, module: torch.nn.Module) -> None:
+    def before_saving(self, module: torch.nn.Module) -> None:
         if module is self._model():
             self.store.saving = 0  # A call that failed has left it.
         if self.store.saving == 0:
@@ -262,7 +261,7 @@ class Runtime:
                 stored.settle()  # Which may fail: so before it is counted.
         self.store.saving += 1
 
-    def _after_saving(self) -> None:
+    def after_saving(self) -> None:
         self.store.saving = max(0, self.store.saving - 1)
 
     # ---- What autograd saves, and what it finishes ----
@@ -305,6 +304,35 @@ class Runtime:
         self.store.training_order.end_step()
         self._update_order.end_step(ask=False)
         self._updates.end_step()
+
+
+# ---- The hooks. Each is a ``functools.partial``, which Python copies with what it is given, unlike a function ----
+
+
+@opaque
+def _before_forward(runtime: Runtime | None, module: torch.nn.Module, *_: object) -> None:
+    if runtime is not None:
+        runtime.before_forward(module)
+
+
+@opaque
+def _after_forward(runtime: Runtime | None, module: torch.nn.Module, *_: object) -> None:
+    if runtime is not None:
+        runtime.after_forward(module)
+
+
+def _guarded_forward(runtime: Runtime | None, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return forward(*args, **kwargs) if runtime is None else runtime.guarded(forward, *args, **kwargs)
+
+
+def _before_saving(runtime: Runtime | None, module: torch.nn.Module, *_: object) -> None:
+    if runtime is not None:
+        runtime.before_saving(module)
+
+
+def _after_saving(runtime: Runtime | None, *_: object) -> None:
+    if runtime is not None:
+        runtime.after_saving()
 
 
 def _leave(scopes: list[list[StoredParameter]]) -> None:
