@@ -336,6 +336,24 @@ def _require_grad(func: Any, placeholder: Placeholder, requires_grad: bool = Tru
     return placeholder
 
 
+def _gradients(func: Any, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    """``torch.autograd.grad``: autograd knows a parameter by its edge of the graph, which needs no values."""
+    for output in list(_placeholders([outputs])):
+        bring(output, func)
+    return func(outputs, _edges(inputs), *args, **kwargs)
+
+
+def _backward(func: Any, tensors: Any, *args: Any, inputs: Any = None, **kwargs: Any) -> Any:
+    for root in list(_placeholders([tensors])):
+        bring(root, func)
+    return func(tensors, *args, inputs=None if inputs is None else _edges(inputs), **kwargs)
+
+
+def _edges(inputs: Any) -> list[Any]:
+    edge = torch.autograd.graph.get_gradient_edge
+    return [undispatched(edge, each) if isinstance(each, Placeholder) else each for each in inputs]
+
+
 _METADATA: set[Any] = {
     *getters(
         "shape", "dtype", "device", "layout", "requires_grad", "is_leaf", "grad_fn", "ndim", "itemsize", "nbytes",
@@ -382,6 +400,8 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
     _Tensor.detach: _detach,
     _Tensor.copy_: _copy,
     _Tensor.requires_grad_: _require_grad,
+    torch.autograd.grad: _gradients,
+    torch.autograd.backward: _backward,
     **dict.fromkeys(
         [_Tensor.to, _Tensor.float, _Tensor.half, _Tensor.bfloat16, _Tensor.double, _Tensor.cpu, _Tensor.cuda], _convert
     ),
