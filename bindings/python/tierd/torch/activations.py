@@ -215,7 +215,7 @@ class _Registry:
         weakref.finalize(copy, self.free_gone).atexit = False
         handle = weakref.KeyedRef(copy, self.gone.append, (key, copy.tensor, place))
         self.handles[sequence] = handle
-        whole = torch.empty(0, dtype=torch.uint8).set_(storage, begin, (end - begin,), (1,))
+        whole = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage, begin, (end - begin,), (1,))
         self.client.put(copy.tensor, whole)
         with self.lock:
             self.order.add(place, handle)
@@ -365,12 +365,13 @@ class offload_activations:
         by, last = _evaluation(), copy.restored
         storage = last.storage.storage() if last is not None and by is not None and last.by == by else None
         if storage is None:
-            whole = torch.empty(copy.end - copy.begin, dtype=torch.uint8)
+            whole = torch.empty(copy.end - copy.begin, dtype=torch.uint8, device="cpu")
             self._registry.client.get_into(copy.tensor, whole)
             storage = whole.untyped_storage()
             copy.restored = None if by is None else _Restored(StorageIdentity(storage), by)
             copy.prefetched = False
-        return torch.empty(0, dtype=packed.dtype).set_(storage, packed.offset, packed.shape, packed.strides)
+        nothing = torch.empty(0, dtype=packed.dtype, device="cpu")
+        return nothing.set_(storage, packed.offset, packed.shape, packed.strides)
 
 
 def next_sequence() -> int:

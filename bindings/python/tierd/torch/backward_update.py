@@ -72,7 +72,7 @@ class BackwardUpdate(PendingUpdate):
             self._stopped = True
 
     def drop_gradient(self) -> None:
-        self.gradient = self.elements = torch.empty(0)
+        self.gradient = self.elements = torch.empty(0, device="cpu")
 
 
 class BackwardUpdates:

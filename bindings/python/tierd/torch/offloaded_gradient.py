@@ -27,7 +27,8 @@ class OffloadedGradient(torch.Tensor):
     @staticmethod
     def of(gradient: StoredGradient, shape: torch.Size, dtype: torch.dtype) -> OffloadedGradient:
         with torch.inference_mode(False), torch.no_grad():
-            handle = torch.full((), float("nan"), dtype=dtype).expand(shape).as_subclass(OffloadedGradient)
+            nothing = torch.full((), float("nan"), dtype=dtype, device="cpu")
+            handle = nothing.expand(shape).as_subclass(OffloadedGradient)
         handle._tierd_gradient = gradient
         return handle
 

@@ -81,7 +81,7 @@ class StoredParameter:
 
     def empty_like(self, dtype: torch.dtype | None = None) -> torch.Tensor:
         """A tensor of the process with the parameter's shape and strides."""
-        return torch.empty_strided(self.shape, self.strides, dtype=dtype or self.dtype)
+        return torch.empty_strided(self.shape, self.strides, dtype=dtype or self.dtype, device="cpu")
 
     # ---- Reading ----
 
@@ -109,7 +109,8 @@ class StoredParameter:
     def view(self) -> torch.Tensor:
         """The parameter's values where tierd has them. Do not write to them."""
         with torch.inference_mode(False), torch.no_grad():
-            return torch.empty(0, dtype=self.dtype).set_(self.storage(), 0, self.shape, self.strides)
+            nothing = torch.empty(0, dtype=self.dtype, device="cpu")
+            return nothing.set_(self.storage(), 0, self.shape, self.strides)
 
     def copy(self) -> torch.Tensor:
         """The values in memory of the process."""
@@ -236,7 +237,8 @@ class Packed(NamedTuple):
                 f"version {self.stored.version}; expected version {self.version} instead. Run forward again."
             )
         with torch.inference_mode(False):
-            return torch.empty(0, dtype=self.dtype).set_(self.stored.storage(), self.offset, self.shape, self.strides)
+            nothing = torch.empty(0, dtype=self.dtype, device="cpu")
+            return nothing.set_(self.stored.storage(), self.offset, self.shape, self.strides)
 
 
 class ParameterStore:

@@ -269,10 +269,10 @@ class TieredOptimizer(OffloadableOptimizer):
     def step_of(self, parameter: torch.Tensor) -> torch.Tensor:
         """The counter of its updates, fp32 of no dimension; made with the state."""
         if not self._counts_steps:
-            return torch.zeros((), dtype=torch.float32)  # Not kept.
+            return torch.zeros((), dtype=torch.float32, device="cpu")  # Not kept.
         state = self.state[parameter]
         if "step" not in state:
-            state["step"] = torch.zeros((), dtype=torch.float32)
+            state["step"] = torch.zeros((), dtype=torch.float32, device="cpu")
         step: torch.Tensor = state["step"]
         return step
 
@@ -467,7 +467,7 @@ class TieredOptimizer(OffloadableOptimizer):
     def _load(self, parameter: torch.Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
         if self._counts_steps:
             step = self.state[parameter]["step"]
-            self.state[parameter]["step"] = torch.as_tensor(step, dtype=torch.float32).clone()
+            self.state[parameter]["step"] = torch.as_tensor(step, dtype=torch.float32, device="cpu").clone()
         tiered = self._state_of(parameter, group)
         for kind, key in tiered.keys.items():
             value = (parameter if kind == MASTER and kind not in state else state[kind]).detach()
