@@ -28,7 +28,7 @@ from . import parameter_state
 from .arithmetic import Arithmetic
 from .backward_update import BackwardUpdate
 from .deferred_update import DeferredUpdate
-from .discarded_update import DiscardedUpdate, discard
+from .discarded_update import DiscardedUpdate, discard, drop_unbegun, require_whole
 from .group_options import check_options, check_step
 from .look_ahead import LookAhead
 from .offloaded_optimizer import NotTrained, OffloadableOptimizer
@@ -139,10 +139,11 @@ class TieredOptimizer(OffloadableOptimizer):
         uninterrupted([ended, *update.notes_of_end(self._tiered[parameter])])
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As torch's. ``Invalid`` where the last step() has failed half-way: it needs the gradients to go on."""
-        self._require_whole("zero_grad()")
-        if not self._deferred:  # A backward that failed has left some.
-            self.settle()
+        """As torch's. ``Invalid`` where the last step() has failed half-way: it needs the gradients to go on. So it is
+        where backward has updated parameters by them (``update="backward"``), and no step() has ended that."""
+        if not self._deferred:
+            drop_unbegun(self)
+        require_whole(self, "zero_grad()")
         self._end_step()
         super().zero_grad(set_to_none)
 
@@ -159,13 +160,8 @@ class TieredOptimizer(OffloadableOptimizer):
         return found
 
     def _require_savable(self, what: str) -> None:
-        self._require_whole(what)
+        require_whole(self, what)
         self._discarded.require_consistent(what)
-
-    def _require_whole(self, what: str) -> None:
-        states = [state for state in self._tiered.values() if not is_pending(state)]
-        if any(state.done or (state.finished and self._under_way) for state in states):
-            raise Invalid(f"the last step() failed half-way: call step() again before {what}, or discard_update()")
 
     def _end_step(self, later: Sequence[DeferredUpdate] = ()) -> None:
         """By one call of C: an interrupt finds all of the step done, or none of its end."""
@@ -217,7 +213,8 @@ class TieredOptimizer(OffloadableOptimizer):
         if stored.deferred is not None or (known is not None and known.finished):
             raise Invalid(
                 f"a second gradient of parameter {stored.name!r} in one step, which has updated it: call "
-                "optimizer.step() after each backward, or offload with update='step'"
+                "optimizer.step() after each backward, or discard_update() after one that failed, or offload with "
+                "update='step'"
             )
         require_updatable(stored.parameter, True, gradient)
         update = BackwardUpdate(self, stored, options_of(groups[0], self.defaults), gradient)
@@ -350,8 +347,6 @@ class TieredOptimizer(OffloadableOptimizer):
 
     def light_state(self) -> dict[str, Any]:
         self.settle()
-        if any(tiered.finished for tiered in self._tiered.values()):
-            raise Invalid("the last step() failed half-way: call step() again before persist()")
         self._require_savable("persist()")
         numbers = {
             index: tiered.number
