@@ -287,7 +287,7 @@ def test_a_backward_that_failed_half_way_can_be_given_up() -> None:
     step_of(ours, optimizer, 2)
 
 
-def test_zero_grad_does_not_forget_updates_that_no_step_has_ended() -> None:
+def test_zero_grad_refuses_to_drop_updates_that_no_step_has_ended() -> None:
     ((ours, optimizer), _), _ = arms(layers, update="backward")
     ours(rows(0)).pow(2).sum().backward()
     with pytest.raises(tierd.Invalid, match="has updated 8 parameters since the last step"):

@@ -1,4 +1,4 @@
-"""Hooks for saved tensors that a forward opens itself, around parameters in tierd: plain torch's bits, and never NaN."""
+"""Hooks for saved tensors that a forward opens itself around parameters in tierd: plain torch's bits, and no NaN."""
 
 from __future__ import annotations
 

@@ -127,9 +127,9 @@ def require_whole(optimizer: TieredOptimizer, what: str) -> None:
     if optimizer._under_way:
         raise Invalid(f"the last step() failed half-way: call step() again before {what}, or discard_update()")
     raise Invalid(
-        f"backward has updated {len(begun)} parameters since the last step(), such as {_name_of(optimizer, begun[0])!r}: "
-        f"call step() before {what}. If that backward failed, others are not updated: step() leaves them as they are, and "
-        "discard_update() says which they are"
+        f"backward has updated {len(begun)} parameters since the last step(), such as "
+        f"{_name_of(optimizer, begun[0])!r}: call step() before {what}. If that backward failed, others are not "
+        "updated: step() leaves them as they are, and discard_update() says which they are"
     )
 
 

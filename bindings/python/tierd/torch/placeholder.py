@@ -28,8 +28,8 @@ _Tensor: Any = torch.Tensor  # Its getters have no types.
 _NEW_PARAMETER = torch.nn.Parameter.__new__.__code__
 _no_dispatch = torch._C.DisableTorchFunctionSubclass
 NO_COPY = (
-    "a model in tierd cannot be pickled, and its copy would have no values: save its state_dict(), or copy the model in "
-    "`with tierd.torch.gathered(model):`, as a plain one"
+    "a model in tierd cannot be pickled, and its copy would have no values: save its state_dict(), or copy the model "
+    "in `with tierd.torch.gathered(model):`, as a plain one"
 )
 MARKS = ("_tierd_stored", "_tierd_class")  # The attributes by which a parameter is known to be in tierd.
 

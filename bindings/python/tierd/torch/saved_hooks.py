@@ -5,9 +5,9 @@ a placeholder by the time of backward, and the unpack hook's result reaches C++ 
 values: the gradients would be NaN. So hooks never see a parameter that has its values for a time, but another one over
 the same bytes, which owns the lease. Where they return that, the graph gets the parameter's place in tierd instead.
 
-What holds: from the first model in tierd on, all hooks that Python gives to torch pass through ``_push``, whoever opens
-them and wherever, also in the middle of a module's forward. Tensors that are not parameters in tierd are given to them
-as they are.
+What holds: from the first model in tierd on, all hooks that Python gives to torch pass through ``_push``, wherever they
+are opened, also in the middle of a module's forward. Tensors that are not parameters in tierd are given to them as they
+are.
 """
 
 from __future__ import annotations

@@ -183,8 +183,8 @@ class StoredParameter:
         if self.uses or self.living_storage() is not None:
             raise Invalid(
                 f"a view of parameter {self.name!r} is still alive: it cannot be changed while something reads it (a "
-                "graph that backward has not used up, or .detach() or .data that was kept, be it in the ctx of a custom "
-                "Function, which lives as long as the loss). Drop it, or keep the parameter itself or a clone"
+                "graph that backward has not used up, or .detach() or .data that was kept, be it in the ctx of a "
+                "custom Function, which lives as long as the loss). Drop it, or keep the parameter itself or a clone"
             )
 
     def is_being_changed(self) -> bool:
