@@ -331,6 +331,7 @@ def test_a_view_that_outlives_forward_holds_the_update_off() -> None:
     handle.remove()
     kept.clear()
     optimizer.step()
+    optimizer.zero_grad()
     ours(torch.randn(2, 8)).sum().backward()
 
 
@@ -344,6 +345,9 @@ def test_a_second_gradient_in_one_step_is_refused_before_anything_changes() -> N
         ours(torch.ones(2, 8)).sum().backward()
     assert all(torch.equal(before[key], value) for key, value in ours.state_dict().items())
     optimizer.step()
+    with pytest.raises(tierd.Invalid, match=r"zero_grad\(\) before backward"):  # Plain torch would add it to the first.
+        ours(torch.ones(2, 8)).sum().backward()
+    optimizer.zero_grad()
     ours(torch.ones(2, 8)).sum().backward()
 
 

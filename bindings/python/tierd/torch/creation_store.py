@@ -13,6 +13,7 @@ is dropped, as their values come from the run. Used by the thread that creates.
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import itertools
 import sys
@@ -22,6 +23,7 @@ from typing import Any
 
 import torch
 
+from .. import finalizers
 from ..client import Client
 from ..errors import Invalid, NoMemory, NoSpace
 from ..states import Key
@@ -91,8 +93,7 @@ class CreationStore(ParameterStore):
         stored.store = self
         if not self.resume:
             keys = {str(stored.key): self.client.tensor_id(stored.key)}
-            self._frees[stored] = weakref.finalize(stored, free_all, self.client, keys)
-            self._frees[stored].atexit = False
+            self._frees[stored] = finalizers.attach(stored, functools.partial(free_all, self.client, keys))
 
     def give_up(self, stored: StoredParameter) -> None:
         """Its tensor is another store's from now on."""
@@ -104,7 +105,7 @@ class CreationStore(ParameterStore):
         """Frees its tensor: the bytes are elsewhere too."""
         free = self._frees.pop(stored, None)
         if free is not None:
-            free()
+            free.call()
 
     def deep_copy(self, stored: StoredParameter, memo: dict[int, Any]) -> Any:
         if not self.creating:

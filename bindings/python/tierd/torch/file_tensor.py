@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from .autograd_guard import autograd_guard, stop_recording
 from .offloaded_gradient import getters, methods
 from .safetensors_file import SafetensorsFile
 
@@ -29,7 +30,8 @@ class FileTensor(torch.Tensor):
 
     @staticmethod
     def of(shape: torch.Size, dtype: torch.dtype, read: Callable[[], torch.Tensor]) -> FileTensor:
-        with torch.inference_mode(False), torch.no_grad():
+        with autograd_guard():
+            stop_recording()
             made = torch.zeros((), dtype=dtype, device="cpu").expand(shape).as_subclass(FileTensor)
         made._tierd_read = read
         return made

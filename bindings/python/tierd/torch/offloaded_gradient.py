@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import Invalid
+from .autograd_guard import autograd_guard, stop_recording
 
 if TYPE_CHECKING:
     from .stored_gradient import StoredGradient
@@ -26,7 +27,8 @@ class OffloadedGradient(torch.Tensor):
 
     @staticmethod
     def of(gradient: StoredGradient, shape: torch.Size, dtype: torch.dtype) -> OffloadedGradient:
-        with torch.inference_mode(False), torch.no_grad():
+        with autograd_guard():
+            stop_recording()
             nothing = torch.full((), float("nan"), dtype=dtype, device="cpu")
             handle = nothing.expand(shape).as_subclass(OffloadedGradient)
         handle._tierd_gradient = gradient
@@ -36,7 +38,7 @@ class OffloadedGradient(torch.Tensor):
     def __torch_function__(
         cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func in _METADATA:
+        if func in METADATA:
             return undispatched(func, *args, **(kwargs or {}))
         special = _SPECIAL.get(func)
         if special is None:
@@ -148,7 +150,7 @@ def methods(*names: str) -> list[Any]:
     return [getattr(torch.Tensor, name) for name in names if hasattr(torch.Tensor, name)]
 
 
-_METADATA: set[Any] = {
+METADATA: set[Any] = {
     *getters(
         "shape", "dtype", "device", "layout", "requires_grad", "is_leaf", "grad_fn", "ndim", "is_sparse",
         "is_sparse_csr", "is_cuda", "is_cpu", "is_meta", "is_quantized", "is_mkldnn", "is_nested", "grad",
@@ -158,6 +160,9 @@ _METADATA: set[Any] = {
     ),
     torch.is_floating_point, torch.is_complex, torch.numel,
 }  # fmt: skip
+
+# They give back what they are called with.
+UNCHANGED = {_Tensor.detach, _Tensor.requires_grad_}
 
 _SPECIAL: dict[Any, Callable[..., Any]] = {
     torch.linalg.vector_norm: _norm,
@@ -170,8 +175,7 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
     _Tensor.div_: _divide,
     _Tensor.norm: _method_norm,
     torch.norm: _method_norm,
-    _Tensor.detach: _unchanged,
-    _Tensor.requires_grad_: _unchanged,
+    **dict.fromkeys(UNCHANGED, _unchanged),
     _Tensor.zero_: _zero,
     _Tensor.to: _to,
 }

@@ -21,6 +21,7 @@ from ..states import Key, Part
 from ..errors import Invalid
 
 BLOCK = 2 << 20
+MASTER = "master"  # The kind of state that is an fp32 copy of a bf16 or fp16 parameter, and is updated instead of it.
 
 
 @dataclasses.dataclass(slots=True)

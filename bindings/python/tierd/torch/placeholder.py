@@ -13,13 +13,16 @@ import copy
 import functools
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..errors import Invalid
+from .autograd_guard import autograd_guard
+from .frames import without_frames
 from .offloaded_gradient import OffloadedGradient, getters, methods, undispatched
+from .uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
     from .stored_parameter import StoredParameter
@@ -48,18 +51,19 @@ class Placeholder(torch.nn.Parameter):
         Placeholder.empty(parameter, stored.shape, stored.dtype)
 
     @staticmethod
-    def empty(parameter: torch.Tensor, shape: torch.Size, dtype: torch.dtype) -> None:
-        with torch.inference_mode(False), _no_dispatch():
-            parameter.data = no_values(shape, dtype)
-        parameter.__class__ = Placeholder
+    def empty(
+        parameter: torch.Tensor, shape: torch.Size, dtype: torch.dtype, notes: Sequence[Callable[[], object]] = ()
+    ) -> None:
+        """Makes it one without values, and takes ``notes`` of that, for ``uninterrupted``."""
+        with autograd_guard():
+            nothing = no_values(shape, dtype)
+        _become(parameter, Placeholder, nothing, notes)
 
     @staticmethod
     def fill(parameter: torch.Tensor, values: torch.Tensor, gathered: bool = False) -> None:
         """Makes a placeholder the parameter that it was, over ``values``; with ``gathered``, one whose ``grad`` may
         still lie in tierd."""
-        with torch.inference_mode(False), _no_dispatch():
-            parameter.data = values
-        parameter.__class__ = Gathered if gathered else parameter._tierd_class  # type: ignore[attr-defined]
+        _become(parameter, Gathered if gathered else parameter._tierd_class, values)  # type: ignore[attr-defined]
 
     @staticmethod
     def on_gradient(parameter: torch.Tensor, hook: Callable[[torch.Tensor], None]) -> None:
@@ -164,6 +168,19 @@ def can_be_placeholder(dtype: torch.dtype) -> bool:
     return True
 
 
+def _become(
+    parameter: torch.Tensor, kind: type, values: torch.Tensor, notes: Sequence[Callable[[], object]] = ()
+) -> None:
+    """An interrupt finds values, class and notes that belong together."""
+    changes = [
+        functools.partial(setattr, parameter, "data", values),
+        functools.partial(setattr, parameter, "__class__", kind),
+    ]
+    with autograd_guard(), _no_dispatch():
+        uninterrupted([*changes, *notes])
+
+
+@without_frames
 def bring(placeholder: Placeholder, func: object) -> None:
     """Its values, for a call inside a forward or a backward. Else ``Invalid``."""
     stored = placeholder._tierd_stored
@@ -258,11 +275,13 @@ def _placeholders(values: Any) -> Iterator[Placeholder]:
 def _get_gradient(func: Any, placeholder: Placeholder | Gathered) -> torch.Tensor | None:
     stored = placeholder._tierd_stored
     if stored.gradient is not None:
-        if raw_gradient(placeholder) is not None:  # Inside a hook: which of the two is meant, none can tell.
+        in_backward = torch._C._current_graph_task_id() != -1  # Else an interrupt has left the other one.
+        if in_backward and raw_gradient(placeholder) is not None:  # In a hook: which is meant, none can tell.
             raise Invalid(f"{stored.name!r} has a gradient in tierd and another one that is being added to it")
         gradient: torch.Tensor = stored.gradient.handle
         return gradient
-    return raw_gradient(placeholder)
+    raw = raw_gradient(placeholder)
+    return raw if raw is not None or stored.applied is None else stored.applied.handle
 
 
 def _set_gradient(func: Any, placeholder: Placeholder | Gathered, gradient: torch.Tensor | None) -> None:
@@ -271,6 +290,11 @@ def _set_gradient(func: Any, placeholder: Placeholder | Gathered, gradient: torc
         if stored.gradient is None or stored.gradient.handle is not gradient:
             raise Invalid(f"the gradient of another parameter for {stored.name!r}")
         return
+    if stored.applied is not None:
+        if gradient is stored.applied.handle:
+            return
+        stored.applied.require_stepped("grad = None")
+        stored.applied = None
     if stored.gradient is not None:
         stored.gradient.drop()
     with _no_dispatch():

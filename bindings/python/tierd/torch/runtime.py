@@ -12,8 +12,10 @@ import torch
 
 from ..errors import Error, Invalid
 from .activations import Kept, offload_activations
+from .autograd_guard import autograd_guard, stop_recording
 from .backward_update import BackwardUpdates
 from .dynamo import opaque, tracer
+from .frames import without_frames
 from .look_ahead import LookAhead
 from .memory_report import MemoryReport, State, measure
 from .offloaded_optimizer import NotTrained, OffloadableOptimizer
@@ -182,13 +184,22 @@ class Runtime:
         Placeholder.on_gradient(stored.parameter, finished)
 
     def before_forward(self, module: torch.nn.Module) -> None:
+        try:
+            self._enter(module)
+        except Exception:
+            raise
+        except BaseException:
+            self._unwind()
+            raise
+
+    @without_frames
+    def _enter(self, module: torch.nn.Module) -> None:
         scopes = self.store.scopes
         if scopes.open and module is self._model() and not _in_backward():
             self._unwind()  # Left by an interrupt.
+        self._open()
         entered: list[StoredParameter] = []
         scopes.entered.setdefault(module, []).append(entered)
-        if self.store.open_scope():
-            self._open()
         for stored in self._own[module]:
             stored.settle()  # Before the first is in use: an update needs RAM of its own.
         for stored in self._own[module]:
@@ -198,9 +209,18 @@ class Runtime:
         entered = self.store.scopes.entered.get(module)
         if not entered:
             return  # A hook before ours has failed.
+        try:
+            self._leave(entered)
+        except Exception:
+            raise
+        except BaseException:
+            self._unwind()
+            raise
+
+    @without_frames
+    def _leave(self, entered: list[list[StoredParameter]]) -> None:
         _leave(entered)
-        if self.store.close_scope():
-            self._close()
+        self._close()
 
     def guarded(self, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """``forward``, and an interrupt in it ends all scopes: torch calls hooks only for an ``Exception``."""
@@ -224,34 +244,27 @@ class Runtime:
             while entered:
                 _leave(entered)
         while scopes.open:
-            if self.store.close_scope():
-                self._close()
+            self._close()
 
     def _open(self) -> None:
-        """The outermost forward begins. One that runs in backward recomputes what checkpointing left out: there, what
-        autograd saves is for the hooks of the checkpoint, if it has any."""
-        if not torch.is_grad_enabled() and not _in_backward():  # An evaluation has an order of its own.
-            self.store.scopes.order = self._evaluation_order
-        if _in_backward() and torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
-            return
+        """A forward begins. One that runs in backward recomputes what checkpointing left out: there, what autograd
+        saves is for the hooks of the checkpoint, if it has any."""
+        if self.store.scopes.open == 0:  # An evaluation has an order of its own.
+            evaluates = not torch.is_grad_enabled() and not _in_backward()
+            self.store.scopes.order = self._evaluation_order if evaluates else None
+        in_checkpoint = torch._C._autograd._top_saved_tensors_default_hooks(True) if _in_backward() else None
         # Also where no gradients are wanted: a part of the forward may want some.
-        self.store.scopes.saved_hooks = OwnHooks(self._pack, _unpack)
-        try:
-            self.store.scopes.saved_hooks.__enter__()
-        except RuntimeError:  # The caller has disabled such hooks.
-            self.store.scopes.saved_hooks = None
-            raise
+        self.store.open_scope((self._pack, _unpack) if in_checkpoint is None else in_checkpoint)
 
     def _close(self) -> None:
+        if not self.store.close_scope():
+            return
         scopes = self.store.scopes
         if scopes.order is not None:
-            self._evaluation_order.end_step(ask=False)
             scopes.order = None
+            self._evaluation_order.end_step(ask=False)
         elif self._in_backward and not _in_backward():
             self._update_order.begin()  # A backward is to follow.
-        hooks, scopes.saved_hooks = scopes.saved_hooks, None
-        if hooks is not None:
-            hooks.__exit__(None, None, None)
 
     def before_saving(self, module: torch.nn.Module) -> None:
         if module is self._model():
@@ -266,6 +279,7 @@ class Runtime:
 
     # ---- What autograd saves, and what it finishes ----
 
+    @without_frames
     def _pack(self, value: torch.Tensor) -> Any:
         packed = self.store.pack(value)
         if packed is not None:
@@ -276,6 +290,7 @@ class Runtime:
             return _Activation(self._activations, self._activations.pack(value))
         return value if value.is_inference() or not _counts_versions(value) else Kept(value)
 
+    @without_frames
     def _take_gradient(self, stored: StoredParameter) -> None:
         if not self.placement.in_tierd("gradients") and not self._in_backward:
             return
@@ -284,7 +299,8 @@ class Runtime:
         if gradient.layout is not torch.strided:
             raise Invalid(f"the gradient of {stored.name!r} is sparse: make it dense, as torch's fused AdamW demands")
         drop_raw_gradient(stored.parameter)
-        with self.store.lock, torch.no_grad():
+        with self.store.lock, autograd_guard():
+            stop_recording()
             if not self._in_backward:
                 self._window.take(stored, gradient.detach())
                 return
@@ -348,6 +364,7 @@ class _Activation:
     packed: Any
 
 
+@without_frames
 def _unpack(packed: Any) -> torch.Tensor:
     if isinstance(packed, Packed):
         return packed.unpack()

@@ -23,6 +23,7 @@ from ..errors import Error, NotFound
 from ..pending_put import PendingPut
 from ..states import Part
 from . import parameter_state
+from .frames import without_frames
 from .offloaded_gradient import OffloadedGradient
 from .parameter_state import BLOCK, Factor, Stored
 
@@ -56,6 +57,7 @@ class StoredGradient:
         self._window.finish(self)
         return math.isfinite(self._sum_of_squares)
 
+    @without_frames
     def norm(self, order: float) -> torch.Tensor:
         self._window.finish(self)
         if order == 2 and not self._exact and math.isfinite(self._sum_of_squares):
@@ -103,6 +105,7 @@ class StoredGradient:
         self._factors = ()
         self._sum_of_squares = total
 
+    @without_frames
     def add_to(self, values: torch.Tensor) -> None:
         """Adds the gradient to ``values``, flat: the bits of ``add`` the other way round."""
         self.stored.settle()
