@@ -284,8 +284,7 @@ def test_after_a_backward_that_failed_half_way_step_does_what_torchs_does() -> N
 
 def test_a_backward_that_failed_half_way_can_be_given_up() -> None:
     (ours, optimizer), (theirs, _) = failed_half_way()
-    ours.zero_grad()
-    with pytest.raises(tierd.Invalid, match="second gradient.*after one that failed"):
+    with pytest.raises(tierd.Invalid, match="second gradient"):
         ours(rows(2)).pow(2).sum().backward()
     found = optimizer.discard_update()
     assert not found.is_consistent and "3.weight" in found.updated
