@@ -271,7 +271,7 @@ def test_after_a_backward_that_failed_half_way_step_does_what_torchs_does() -> N
     (ours, optimizer), (theirs, plain) = failed_half_way()
     calls: list[Callable[[], Any]] = [optimizer.zero_grad, optimizer.state_dict, optimizer.zero_grad]
     for call in calls:
-        with pytest.raises(tierd.Invalid, match=r"has updated \d parameters .*'3\.\w+'.*step\(\).*discard_update"):
+        with pytest.raises(tierd.Invalid, match=r"backward has updated .*'\d\.\w+'.*step\(\).*discard_update"):
             call()
     for o in (optimizer, plain):
         o.step()
@@ -301,7 +301,7 @@ def test_a_backward_that_failed_half_way_can_be_given_up() -> None:
 def test_zero_grad_refuses_to_drop_updates_that_no_step_has_ended() -> None:
     ((ours, optimizer), _), _ = arms(layers, update="backward")
     ours(rows(0)).pow(2).sum().backward()
-    with pytest.raises(tierd.Invalid, match="has updated 8 parameters since the last step"):
+    with pytest.raises(tierd.Invalid, match="would drop a gradient by which backward has updated"):
         optimizer.zero_grad()
     optimizer.step()
     optimizer.zero_grad()

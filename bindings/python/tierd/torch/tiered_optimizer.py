@@ -151,8 +151,8 @@ class TieredOptimizer(OffloadableOptimizer):
         where backward has updated parameters by them (``update="backward"``), and no step() has ended that."""
         if not self._deferred:
             drop_unbegun(self)
-        require_whole(self, "zero_grad()")
         require_stepped(stored_in(self._parameters()), "zero_grad()")
+        require_whole(self, "zero_grad()")
         self._end_step()
         super().zero_grad(set_to_none)
 
