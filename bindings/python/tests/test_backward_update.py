@@ -239,18 +239,73 @@ def test_an_update_that_was_stopped_is_done_by_no_other_thread_and_by_this_one()
     assert stored.deferred is None
 
 
-def test_a_backward_that_failed_is_ended_by_discard_update_and_not_by_zero_grad() -> None:
-    ((ours, optimizer), _), _ = arms(layers, update="backward")
-    step_of(ours, optimizer, 0)
+def test_zero_grad_drops_a_backward_that_failed_before_it_updated_anything() -> None:
+    ((ours, optimizer), (theirs, plain)), _ = arms(layers, update="backward")
+    for model, o in ((ours, optimizer), (theirs, plain)):
+        step_of(model, o, 0)
     beside, updates_of(ours)._beside = updates_of(ours)._beside, Later()
-    fail_in_backward(ours, 1)
-    updates_of(ours)._begun.clear()
-    updates_of(ours)._beside = beside
-    with pytest.raises(tierd.Invalid, match="would drop a gradient"):
-        optimizer.zero_grad()
-    optimizer.discard_update()
+    for model, o in ((ours, optimizer), (theirs, plain)):
+        o.zero_grad()
+        fail_in_backward(model, 1)
+        o.zero_grad()
     assert waiting(ours) == 0
-    step_of(ours, optimizer, 2)  # No second gradient.
+    updates_of(ours)._beside = beside
+    assert_same(ours, theirs)
+    for model, o in ((ours, optimizer), (theirs, plain)):
+        step_of(model, o, 2)  # No second gradient.
+    assert_same(ours, theirs)
+
+
+def failed_half_way() -> Any:
+    """Models of which a backward has failed when the update of the last layer was done, or that one's step in torch."""
+    ((ours, optimizer), (theirs, plain)), _ = arms(layers, update="backward")
+    updates_of(ours)._bytes_max = 1  # One is done when the next one comes.
+    for model, o in ((ours, optimizer), (theirs, plain)):
+        step_of(model, o, 0)
+        o.zero_grad()
+        fail_in_backward(model, 1)
+    return (ours, optimizer), (theirs, plain)
+
+
+def test_after_a_backward_that_failed_half_way_step_does_what_torchs_does() -> None:
+    (ours, optimizer), (theirs, plain) = failed_half_way()
+    calls: list[Callable[[], Any]] = [optimizer.zero_grad, optimizer.state_dict, optimizer.zero_grad]
+    for call in calls:
+        with pytest.raises(tierd.Invalid, match=r"backward has updated .*'\d\.\w+'.*step\(\).*discard_update"):
+            call()
+    for o in (optimizer, plain):
+        o.step()
+        o.zero_grad()
+    assert_same(ours, theirs)
+    for model, o in ((ours, optimizer), (theirs, plain)):
+        step_of(model, o, 2)
+    assert_same(ours, theirs)
+
+
+def test_a_backward_that_failed_half_way_can_be_given_up() -> None:
+    (ours, optimizer), (theirs, _) = failed_half_way()
+    with pytest.raises(tierd.Invalid, match="second gradient"):
+        ours(rows(2)).pow(2).sum().backward()
+    found = optimizer.discard_update()
+    assert not found.is_consistent and "3.weight" in found.updated
+    with pytest.raises(tierd.Invalid, match="a part was dropped"):
+        optimizer.state_dict()
+    optimizer.zero_grad()
+    optimizer.discard_update(accept=True)
+    values = ours.state_dict()
+    for name, value in theirs.state_dict().items():
+        assert torch.equal(value, values[name]) == (name not in found.updated), name
+    step_of(ours, optimizer, 2)
+
+
+def test_zero_grad_refuses_to_drop_updates_that_no_step_has_ended() -> None:
+    ((ours, optimizer), _), _ = arms(layers, update="backward")
+    ours(rows(0)).pow(2).sum().backward()
+    with pytest.raises(tierd.Invalid, match="would drop a gradient by which backward has updated"):
+        optimizer.zero_grad()
+    optimizer.step()
+    optimizer.zero_grad()
+    optimizer.zero_grad()
 
 
 def test_where_no_thread_can_be_started_backward_goes_on_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -211,7 +211,7 @@ class _Registry:
         handle = weakref.KeyedRef(copy, None, (key, copy.tensor, place))  # type: ignore[arg-type]
         # Made before the tensor: whatever interrupts this, the tensor is freed with the copy.
         finalizers.attach(copy, functools.partial(self.drop, *handle.key))
-        whole = torch.empty(0, dtype=torch.uint8).set_(storage, begin, (end - begin,), (1,))
+        whole = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage, begin, (end - begin,), (1,))
         self.client.put(copy.tensor, whole)
         with self.lock:
             self.order.add(place, handle)
@@ -354,12 +354,13 @@ class offload_activations:
         by, last = _evaluation(), copy.restored
         storage = last.storage.storage() if last is not None and by is not None and last.by == by else None
         if storage is None:
-            whole = torch.empty(copy.end - copy.begin, dtype=torch.uint8)
+            whole = torch.empty(copy.end - copy.begin, dtype=torch.uint8, device="cpu")
             self._registry.client.get_into(copy.tensor, whole)
             storage = whole.untyped_storage()
             copy.restored = None if by is None else _Restored(StorageIdentity(storage), by)
             copy.prefetched = False
-        return torch.empty(0, dtype=packed.dtype).set_(storage, packed.offset, packed.shape, packed.strides)
+        nothing = torch.empty(0, dtype=packed.dtype, device="cpu")
+        return nothing.set_(storage, packed.offset, packed.shape, packed.strides)
 
 
 def next_sequence() -> int:

@@ -82,7 +82,8 @@ class _Handle(torch.Tensor):
     def of(name: str, shape: torch.Size, dtype: torch.dtype) -> _Handle:
         with autograd_guard():
             stop_recording()
-            handle = torch.full((), float("nan"), dtype=dtype).expand(shape).as_subclass(_Handle)
+            nothing = torch.full((), float("nan"), dtype=dtype, device="cpu")
+            handle = nothing.expand(shape).as_subclass(_Handle)
         handle._tierd_name = name
         return handle
 

@@ -37,7 +37,7 @@ _PAUSE_MAX = 64
 
 
 class BackwardUpdate(PendingUpdate):
-    """The parameter's step by ``gradient``, flat and of the process."""
+    """The parameter's step by ``gradient``, of its shape and of the process."""
 
     __slots__ = ("_lock", "_stopped", "nbytes")
     gradient: torch.Tensor
@@ -72,7 +72,7 @@ class BackwardUpdate(PendingUpdate):
             self._stopped = True
 
     def drop_gradient(self) -> None:
-        self.gradient = self.elements = torch.empty(0)
+        self.gradient = self.elements = torch.empty(0, device="cpu")
 
 
 class BackwardUpdates:

@@ -12,6 +12,7 @@ is dropped, as their values come from the run. Used by the thread that creates.
 
 from __future__ import annotations
 
+import copy
 import functools
 import gc
 import itertools
@@ -27,12 +28,11 @@ from ..client import Client
 from ..errors import Invalid, NoMemory, NoSpace
 from ..states import Key
 from . import parameter_state
-from .placeholder import Placeholder, function_name, without_values
+from .placeholder import MARKS, Placeholder, can_be_placeholder, function_name, unmarked, without_values
 from .stored_parameter import ParameterStore, StoredParameter, free_all, stored_of
 
 _no_dispatch = torch._C.DisableTorchFunctionSubclass
 _OWN_REFERENCES = 3  # To a parameter that only its StoredParameter has: its own, a local variable, an argument.
-_MARKS = ("_tierd_stored", "_tierd_class")
 
 
 class CreationStore(ParameterStore):
@@ -112,12 +112,8 @@ class CreationStore(ParameterStore):
             return super().deep_copy(stored, memo)
         self._make_room(stored.nbytes, set())
         self.demand(stored)
-        parameter: Any = stored.parameter
-        marks = {mark: parameter.__dict__.pop(mark) for mark in _MARKS}  # Not the copy's.
-        try:
-            made = parameter.__deepcopy__(memo)
-        finally:
-            parameter.__dict__.update(marks)
+        with unmarked(stored.parameter):
+            made = copy.deepcopy(stored.parameter, memo)
         self.take(made)
         return made
 
@@ -187,7 +183,7 @@ class CreationStore(ParameterStore):
 
     def let_go(self, stored: StoredParameter) -> None:
         """Makes a parameter of the window an ordinary one."""
-        for mark in _MARKS:
+        for mark in MARKS:
             delattr(stored.parameter, mark)
         del self._window[stored]
         self.drop(stored)
@@ -244,6 +240,7 @@ def is_storable(parameter: torch.nn.Parameter, min_bytes: int) -> bool:
         return False
     return (
         parameter.device.type == "cpu"
+        and can_be_placeholder(parameter.dtype)
         and parameter.is_leaf
         and not parameter.is_inference()
         and parameter.numel() > 0

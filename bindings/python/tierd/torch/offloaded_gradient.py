@@ -29,7 +29,8 @@ class OffloadedGradient(torch.Tensor):
     def of(gradient: StoredGradient, shape: torch.Size, dtype: torch.dtype) -> OffloadedGradient:
         with autograd_guard():
             stop_recording()
-            handle = torch.full((), float("nan"), dtype=dtype).expand(shape).as_subclass(OffloadedGradient)
+            nothing = torch.full((), float("nan"), dtype=dtype, device="cpu")
+            handle = nothing.expand(shape).as_subclass(OffloadedGradient)
         handle._tierd_gradient = gradient
         return handle
 
@@ -41,15 +42,26 @@ class OffloadedGradient(torch.Tensor):
             return undispatched(func, *args, **(kwargs or {}))
         special = _SPECIAL.get(func)
         if special is None:
-            name = getattr(func, "__name__", str(func))
-            raise Invalid(
-                f"this gradient is in tierd: {name}() cannot use it. Norms, clip_grad_norm_, GradScaler and a factor "
-                "(mul_, div_) work; tierd.torch.gradient_of(parameter) is a copy in memory"
-            )
+            raise Invalid(_sentence(getattr(func, "__name__", str(func))))
         return special(*args, **(kwargs or {}))
+
+    # torch calls __torch_function__ for all methods but these two.
+
+    def set_(self, *args: Any, **kwargs: Any) -> Any:
+        raise Invalid(_sentence("set_"))
+
+    def as_subclass(self, cls: Any) -> Any:
+        raise Invalid(_sentence("as_subclass"))
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
         return f"gradient in tierd ({tuple(self.shape)}, {self.dtype})"
+
+
+def _sentence(name: str) -> str:
+    return (
+        f"this gradient is in tierd: {name}() cannot use it. Norms, clip_grad_norm_, GradScaler and a factor (mul_, "
+        "div_) work; tierd.torch.gradient_of(parameter) is a copy in memory"
+    )
 
 
 def undispatched(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

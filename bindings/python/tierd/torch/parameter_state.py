@@ -192,4 +192,4 @@ def flat_like(tensor: torch.Tensor, model: torch.Tensor) -> torch.Tensor:
     """The elements of ``tensor`` in the order ``model`` has in memory: a view where the strides agree, else a copy."""
     if tensor.stride() == model.stride() or (tensor.is_contiguous() and model.is_contiguous()):
         return flat(tensor)
-    return flat(torch.empty_strided(model.shape, model.stride(), dtype=tensor.dtype).copy_(tensor))
+    return flat(torch.empty_strided(model.shape, model.stride(), dtype=tensor.dtype, device="cpu").copy_(tensor))

@@ -1,13 +1,15 @@
 """Placeholder: what a parameter is while its bytes are in tierd only.
 
 It is the same object as before, by a change of its class (as torch's own uninitialised parameters do it), over one NaN
-that is expanded to the parameter's shape. Shape, dtype and the like are right. Every other torch call on it either
-finds a forward or backward under way, and brings the values, or raises a sentence that names ``gathered``. Code below
-Python that reads it finds NaN, never old bytes.
+that is expanded to the parameter's shape, or over one 0 where its dtype has no NaN. Shape, dtype and the like are
+right. Every other torch call on it either finds a forward or backward under way, and brings the values, or raises a
+sentence that names ``gathered``. Code below Python that reads it finds NaN (0), never old bytes.
 """
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import functools
 import sys
 import types
@@ -26,10 +28,13 @@ if TYPE_CHECKING:
     from .stored_parameter import StoredParameter
 
 _Tensor: Any = torch.Tensor  # Its getters have no types.
+_NEW_PARAMETER = torch.nn.Parameter.__new__.__code__
 _no_dispatch = torch._C.DisableTorchFunctionSubclass
 NO_COPY = (
-    "a model in tierd cannot be copied or pickled as a whole: load its state_dict() into a fresh model, or save that"
+    "a model in tierd cannot be pickled, and its copy would have no values: save its state_dict(), or copy the model "
+    "in `with tierd.torch.gathered(model):`, as a plain one"
 )
+MARKS = ("_tierd_stored", "_tierd_class")  # The attributes by which a parameter is known to be in tierd.
 
 
 class Placeholder(torch.nn.Parameter):
@@ -51,7 +56,7 @@ class Placeholder(torch.nn.Parameter):
     ) -> None:
         """Makes it one without values, and takes ``notes`` of that, for ``uninterrupted``."""
         with autograd_guard():
-            nothing = torch.full((), float("nan"), dtype=dtype).expand(shape)
+            nothing = no_values(shape, dtype)
         _become(parameter, Placeholder, nothing, notes)
 
     @staticmethod
@@ -107,7 +112,8 @@ class Placeholder(torch.nn.Parameter):
 
 
 class Gathered(torch.nn.Parameter):
-    """A parameter that has its values in memory of the process, while its gradient lies in tierd."""
+    """A parameter that has its values in memory of the process, while its gradient lies in tierd. A copy of it is an
+    ordinary parameter."""
 
     _tierd_stored: StoredParameter
 
@@ -117,7 +123,49 @@ class Gathered(torch.nn.Parameter):
     ) -> Any:
         if func in (_GET_GRADIENT, _SET_GRADIENT):
             return _SPECIAL[func](func, *args, **(kwargs or {}))
+        if func is _Tensor.detach and sys._getframe(1).f_code is _NEW_PARAMETER:
+            name = args[0]._tierd_stored.name
+            raise Invalid(f"Parameter({name!r}) would share what is gathered for a time: give it .detach().clone()")
         return undispatched(func, *args, **(kwargs or {}))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        with unmarked(self):
+            return copy.deepcopy(self, memo)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        with unmarked(self):
+            return self.__reduce_ex__(protocol)
+
+
+@contextlib.contextmanager
+def unmarked(parameter: torch.nn.Parameter) -> Iterator[None]:
+    """Within, a parameter that has its values is an ordinary one, and so is a copy of it."""
+    untyped: Any = parameter
+    present, marks = type(parameter), {mark: untyped.__dict__[mark] for mark in MARKS}
+    try:
+        parameter.__class__ = marks["_tierd_class"]
+        for mark in MARKS:
+            del untyped.__dict__[mark]
+        yield
+    finally:
+        untyped.__dict__.update(marks)
+        parameter.__class__ = present
+
+
+def no_values(shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+    """One NaN, or 0, expanded to the shape."""
+    value = float("nan") if dtype.is_floating_point or dtype.is_complex else 0
+    return torch.full((), value, dtype=dtype, device="cpu").expand(shape)
+
+
+@functools.cache
+def can_be_placeholder(dtype: torch.dtype) -> bool:
+    """Whether a parameter of this type can: torch fills none of its quantized types, nor those below a byte."""
+    try:
+        no_values(torch.Size(()), dtype)
+    except RuntimeError:
+        return False
+    return True
 
 
 def _become(
@@ -259,11 +307,14 @@ def _set_data(func: Any, placeholder: Placeholder, values: torch.Tensor) -> None
 
 
 def _get_data(func: Any, placeholder: Placeholder) -> torch.Tensor:
-    raise Invalid(_sentence(placeholder, "read by .data"))
+    bring(placeholder, func)
+    data: torch.Tensor = func(placeholder)
+    return data
 
 
 def _convert(func: Any, placeholder: Any, *args: Any, **kwargs: Any) -> Any:
-    """``to`` and its kin: the placeholder where nothing would change."""
+    """``to`` and its kin: the placeholder where nothing would change. Inside a forward or a backward as any other call,
+    such as that of a layer that converts the weights of another one which it wraps."""
     if not isinstance(placeholder, Placeholder):
         for each in _placeholders(args):  # x.to(parameter)
             probe = torch.empty(0, dtype=each.dtype, device=each.device)
@@ -273,6 +324,8 @@ def _convert(func: Any, placeholder: Any, *args: Any, **kwargs: Any) -> Any:
         converted = func(probe, *args, **{k: v for k, v in kwargs.items() if k != "memory_format"})
     if converted.dtype == placeholder.dtype and converted.device == placeholder.device and not kwargs.get("copy"):
         return placeholder
+    if placeholder._tierd_stored.store.demand(placeholder._tierd_stored):
+        return func(placeholder, *args, **kwargs)
     raise Invalid(
         f"parameter {placeholder._tierd_stored.name!r} is in tierd as {placeholder.dtype} on {placeholder.device}: "
         f"convert the model before tierd.torch.offload(), not after it (asked for {converted.dtype} on "
@@ -305,6 +358,24 @@ def _require_grad(func: Any, placeholder: Placeholder, requires_grad: bool = Tru
     with _no_dispatch():
         func(placeholder, requires_grad)
     return placeholder
+
+
+def _gradients(func: Any, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    """``torch.autograd.grad``: autograd knows a parameter by its edge of the graph, which needs no values."""
+    for output in list(_placeholders([outputs])):
+        bring(output, func)
+    return func(outputs, _edges(inputs), *args, **kwargs)
+
+
+def _backward(func: Any, tensors: Any, *args: Any, inputs: Any = None, **kwargs: Any) -> Any:
+    for root in list(_placeholders([tensors])):
+        bring(root, func)
+    return func(tensors, *args, inputs=None if inputs is None else _edges(inputs), **kwargs)
+
+
+def _edges(inputs: Any) -> list[Any]:
+    edge = torch.autograd.graph.get_gradient_edge
+    return [undispatched(edge, each) if isinstance(each, Placeholder) else each for each in inputs]
 
 
 _METADATA: set[Any] = {
@@ -353,6 +424,8 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
     _Tensor.detach: _detach,
     _Tensor.copy_: _copy,
     _Tensor.requires_grad_: _require_grad,
+    torch.autograd.grad: _gradients,
+    torch.autograd.backward: _backward,
     **dict.fromkeys(
         [_Tensor.to, _Tensor.float, _Tensor.half, _Tensor.bfloat16, _Tensor.double, _Tensor.cpu, _Tensor.cuda], _convert
     ),

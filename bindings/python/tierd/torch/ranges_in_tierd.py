@@ -69,7 +69,7 @@ def _fill(stored: StoredParameter, file: SafetensorsFile, entry: Entry) -> None:
                     file.read_into(entry, offset, view)
                     view.release()
                 else:
-                    values = torch.empty(count, dtype=entry.dtype)
+                    values = torch.empty(count, dtype=entry.dtype, device="cpu")
                     file.read_into(entry, begin * entry.dtype.itemsize, bytes_of(values))
                     leased = lease.torch(stored.dtype, (count,))
                     leased.copy_(values)

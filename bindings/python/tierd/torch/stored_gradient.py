@@ -64,7 +64,7 @@ class StoredGradient:
             found = math.sqrt(self._sum_of_squares)
             for operation, factor in self._factors:
                 found = found / abs(float(factor)) if operation == "div_" else found * abs(float(factor))
-            return torch.tensor(found).to(self.dtype)
+            return torch.tensor(found, device="cpu").to(self.dtype)
         lease = self._window.client.lease(self.key)
         values = lease.torch(self.dtype, (self.stored.numel,))
         exact: torch.Tensor = torch.linalg.vector_norm(parameter_state.times(values, self._factors), order)
@@ -81,7 +81,7 @@ class StoredGradient:
     def zero(self) -> None:
         """It becomes a gradient of zeros, as ``zero_`` leaves it."""
         self.stored.settle()
-        zeros = torch.zeros(self.stored.numel, dtype=self.dtype)
+        zeros = torch.zeros(self.stored.numel, dtype=self.dtype, device="cpu")
         self._window.drop(self)
         self._window.client.put(self.key, zeros)
         self.arrived(0, 0.0)

@@ -87,7 +87,7 @@ class StoredParameter:
 
     def empty_like(self, dtype: torch.dtype | None = None) -> torch.Tensor:
         """A tensor of the process with the parameter's shape and strides."""
-        return torch.empty_strided(self.shape, self.strides, dtype=dtype or self.dtype)
+        return torch.empty_strided(self.shape, self.strides, dtype=dtype or self.dtype, device="cpu")
 
     # ---- Reading ----
 
@@ -116,7 +116,8 @@ class StoredParameter:
         """The parameter's values where tierd has them. Do not write to them."""
         with autograd_guard():
             stop_recording()
-            return torch.empty(0, dtype=self.dtype).set_(self.storage(), 0, self.shape, self.strides)
+            nothing = torch.empty(0, dtype=self.dtype, device="cpu")
+            return nothing.set_(self.storage(), 0, self.shape, self.strides)
 
     def copy(self) -> torch.Tensor:
         """The values in memory of the process."""
@@ -204,7 +205,9 @@ class StoredParameter:
         if self.uses or self.living_storage() is not None:
             raise Invalid(
                 f"a view of parameter {self.name!r} is still alive: it cannot be changed while something reads it (a "
-                "graph that backward has not used up, a tensor that was kept, or the traceback of an interrupt)"
+                "graph that backward has not used up, the traceback of an interrupt, or .detach() or .data that was "
+                "kept, be it in the ctx of a custom Function, which lives as long as the loss). Drop it, or keep the "
+                "parameter itself or a clone"
             )
 
     def require_version(self, version: int) -> None:
@@ -263,7 +266,8 @@ class Packed(NamedTuple):
     def unpack(self) -> torch.Tensor:
         self.stored.require_version(self.version)
         with autograd_guard():
-            return torch.empty(0, dtype=self.dtype).set_(self.stored.storage(), self.offset, self.shape, self.strides)
+            nothing = torch.empty(0, dtype=self.dtype, device="cpu")
+            return nothing.set_(self.stored.storage(), self.offset, self.shape, self.strides)
 
 
 class ParameterStore:

@@ -30,7 +30,7 @@ from .arithmetic import Arithmetic
 from .autograd_guard import autograd_guard, stop_recording
 from .backward_update import BackwardUpdate
 from .deferred_update import DeferredUpdate
-from .discarded_update import DiscardedUpdate, discard
+from .discarded_update import DiscardedUpdate, discard, drop_unbegun, require_whole
 from .loaded_state import fitting
 from .look_ahead import LookAhead
 from .offloaded_optimizer import NotTrained, OffloadableOptimizer
@@ -147,11 +147,12 @@ class TieredOptimizer(OffloadableOptimizer):
         uninterrupted([ended, *update.notes_of_end(self._tiered[parameter])])
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As torch's. ``Invalid`` where the last step() has failed half-way: it needs the gradients to go on."""
-        self._require_whole("zero_grad()")
+        """As torch's. ``Invalid`` where the last step() has failed half-way: it needs the gradients to go on. So it is
+        where backward has updated parameters by them (``update="backward"``), and no step() has ended that."""
+        if not self._deferred:
+            drop_unbegun(self)
         require_stepped(stored_in(self._parameters()), "zero_grad()")
-        if not self._deferred:  # A backward that failed has left some.
-            self.settle()
+        require_whole(self, "zero_grad()")
         self._end_step()
         super().zero_grad(set_to_none)
 
@@ -168,13 +169,8 @@ class TieredOptimizer(OffloadableOptimizer):
         return found
 
     def _require_savable(self, what: str) -> None:
-        self._require_whole(what)
+        require_whole(self, what)
         self._discarded.require_consistent(what)
-
-    def _require_whole(self, what: str) -> None:
-        states = [state for state in self._tiered.values() if not is_pending(state)]
-        if any(state.done or (state.finished and self._under_way) for state in states):
-            raise Invalid(f"the last step() failed half-way: call step() again before {what}, or discard_update()")
 
     def _end_step(self, later: Sequence[DeferredUpdate] = ()) -> None:
         """By one call of C: an interrupt finds all of the step done, or none of its end."""
@@ -225,8 +221,7 @@ class TieredOptimizer(OffloadableOptimizer):
         if stored.applied is not None:
             stored.applied.require_dropped()
         require_updatable(stored.parameter, True, gradient)
-        flat = parameter_state.flat_like(gradient, model_of(stored.parameter))
-        update = BackwardUpdate(self, stored, options_of(groups[0], self.defaults), flat)
+        update = BackwardUpdate(self, stored, options_of(groups[0], self.defaults), gradient)
         stored.changed()
         applied = AppliedGradient(stored, self._state_of(stored.parameter, groups[0]))
         noted = {"deferred": update, "applied": applied}
@@ -276,10 +271,10 @@ class TieredOptimizer(OffloadableOptimizer):
     def step_of(self, parameter: torch.Tensor) -> torch.Tensor:
         """The counter of its updates, fp32 of no dimension; made with the state."""
         if not self._counts_steps:
-            return torch.zeros((), dtype=torch.float32)  # Not kept.
+            return torch.zeros((), dtype=torch.float32, device="cpu")  # Not kept.
         state = self.state[parameter]
         if "step" not in state:
-            state["step"] = torch.zeros((), dtype=torch.float32)
+            state["step"] = torch.zeros((), dtype=torch.float32, device="cpu")
         step: torch.Tensor = state["step"]
         return step
 
@@ -357,8 +352,6 @@ class TieredOptimizer(OffloadableOptimizer):
 
     def light_state(self) -> dict[str, Any]:
         self.settle()
-        if any(tiered.finished for tiered in self._tiered.values()):
-            raise Invalid("the last step() failed half-way: call step() again before persist()")
         self._require_savable("persist()")
         numbers = {
             index: tiered.number
@@ -452,7 +445,7 @@ class TieredOptimizer(OffloadableOptimizer):
     def _load(self, parameter: torch.Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
         if self._counts_steps:
             step = self.state[parameter]["step"]
-            self.state[parameter]["step"] = torch.as_tensor(step, dtype=torch.float32).clone()
+            self.state[parameter]["step"] = torch.as_tensor(step, dtype=torch.float32, device="cpu").clone()
         tiered = self._state_of(parameter, group)
         for kind, key in tiered.keys.items():
             value = (parameter if kind == MASTER and kind not in state else state[kind]).detach()
