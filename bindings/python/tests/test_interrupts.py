@@ -64,7 +64,8 @@ CALLS: dict[str, Call] = {
 
 class Interrupter:
     """Raises KeyboardInterrupt at point number ``at`` of what runs while it is installed: in the package, or, with
-    ``everywhere``, in all code but the tests'."""
+    ``everywhere``, in all code but the tests'. The collector does not run meanwhile: where it calls finalizers as
+    Python makes the frame of an event, an exception frees the trace function that is about to be called."""
 
     def __init__(self, at: int, everywhere: bool = False) -> None:
         self._left = at
@@ -74,11 +75,13 @@ class Interrupter:
         self._called: dict[int, bool] = {}  # By identity: a frame that is kept keeps its variables.
 
     def __enter__(self) -> Interrupter:
+        gc.disable()
         sys.settrace(self._enter)
         return self
 
     def __exit__(self, *_: object) -> None:
         sys.settrace(None)
+        gc.enable()
 
     def _enter(self, frame: types.FrameType, event: str, argument: Any) -> Any:
         if not frame.f_code.co_filename.startswith(PACKAGE) and not (self._everywhere and not in_tests(frame)):

@@ -113,14 +113,12 @@ def interrupted(
         training = Training(make, update)
         prepare(training)
         caught: list[BaseException] = []
-        gc.disable()
         # An interrupt in torch's checkpoint or autocast leaves hooks or casting of its own, as in plain torch.
         with Interrupter(at, everywhere=make in (layers, Renormed)) as interrupter:
             try:
                 call(training)
             except KeyboardInterrupt as error:
                 caught.append(error)
-        gc.enable()
         if stride == 0:  # The first counts the points.
             stride, at = interrupter.passed // POINTS, 7
             assert stride > 10
