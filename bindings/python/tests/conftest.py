@@ -6,6 +6,7 @@ import os
 import pathlib
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -28,3 +29,11 @@ def client(fake: FakeLibrary) -> Iterator[tierd.Client]:
     client = tierd.Client(Session(fake, 1))  # type: ignore[arg-type]
     yield client
     client.close()
+
+
+@pytest.fixture
+def reported(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The types of what was raised in finalizers, which Python only reports."""
+    found: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda report: found.append(report.exc_type))
+    return found

@@ -16,7 +16,7 @@ from typing import Any
 from tierd import library
 
 INVALID, NOT_FOUND, ALREADY_EXISTS, NO_MEMORY, NO_SPACE = 1, 2, 3, 5, 6
-DISCONNECTED, WOULD_DEADLOCK, TIMEOUT = 11, 13, 14
+TORN, DISCONNECTED, WOULD_DEADLOCK, TIMEOUT = 9, 11, 13, 14
 
 
 class Refusal(Exception):
@@ -33,6 +33,7 @@ class Tensor:
         self.address = (ctypes.addressof(self.memory) + 4095) // 4096 * 4096
         ctypes.memset(self.address, 0xA5, size)
         self.sealed_ranges: list[tuple[int, int]] = []
+        self.torn = False  # A write lease on it was abandoned: a daemon may have no older content to revert to.
 
     @property
     def sealed(self) -> bool:
@@ -155,6 +156,8 @@ class FakeLibrary:
             tensor = self.tensors.get(key)
             if tensor is None or not (write or tensor.sealed):
                 raise Refusal(NOT_FOUND, f"no tensor {item.tensor:#x}")
+            if tensor.torn and not write:
+                raise Refusal(TORN, f"a writer of tensor {item.tensor:#x} ended in the middle")
             length = item.length or tensor.size - item.offset
             if item.offset + length > tensor.size:
                 raise Refusal(INVALID, "range beyond the end")
@@ -184,6 +187,7 @@ class FakeLibrary:
             self.untouched += bool(flags & library.UNTOUCHED)
             if not record.tensor.sealed:
                 self.tensors.pop(record.key, None)
+            record.tensor.torn |= not flags & library.UNTOUCHED
         elif record.write:
             record.tensor.sealed_ranges.append((record.begin, record.end))
         if self.lost:
@@ -245,6 +249,8 @@ class FakeLibrary:
             found = self.tensors.get((tensor, options._obj.flags & library.SHARED))
             if found is None or not found.sealed:
                 raise Refusal(NOT_FOUND, f"no tensor {tensor:#x}")
+            if found.torn:
+                raise Refusal(TORN, f"a writer of tensor {tensor:#x} ended in the middle")
             if found.size != size:
                 raise Refusal(INVALID, f"the tensor holds {found.size} bytes, not {size}")
             ctypes.memmove(pointer, found.address, size)

@@ -114,3 +114,26 @@ def test_accelerate_refuses_what_it_cannot_prepare(tmp_path: pathlib.Path, monke
     checkpoint_file.save_weights(other.state_dict(), tmp_path / "model.safetensors")
     with pytest.raises(tierd.Invalid, match="does not fit the model"):
         accelerator.load_state(str(tmp_path))
+
+
+def in_backward(accelerator: Any) -> tuple[Any, Any]:
+    accelerator = tierd.accelerate.offload(accelerator, client=new_client()[0], min_bytes=64, update="backward")
+    model = torch.nn.Linear(8, 8)
+    made = accelerator.prepare(model, torch.optim.AdamW(model.parameters()))
+    return accelerator, made
+
+
+def test_clipping_what_backward_has_applied_is_refused() -> None:
+    accelerator, (model, _) = in_backward(accelerate.Accelerator(cpu=True))
+    accelerator.backward(model(torch.ones(2, 8)).sum())
+    with pytest.raises(tierd.Invalid, match="has updated parameter 'weight'"):
+        accelerator.clip_grad_norm_(model.parameters(), 1e-3)
+
+
+def test_what_changes_gradients_after_backward_is_refused_before_the_model_moves() -> None:
+    with pytest.raises(tierd.Invalid, match="gradient_accumulation_steps=2"):
+        in_backward(accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2))
+    scaling = accelerate.Accelerator(cpu=True)
+    scaling.scaler = torch.amp.GradScaler("cpu")
+    with pytest.raises(tierd.Invalid, match="whose GradScaler"):
+        in_backward(scaling)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import concurrent.futures
+import functools
 import gc
 import threading
 from collections.abc import Callable
@@ -17,6 +17,8 @@ from test_offload_oddities import rows
 from torch import nn
 
 import tierd
+from tierd.torch import other_thread
+from tierd.torch.other_thread import Work
 from tierd.torch.stored_parameter import stored_in
 
 
@@ -60,7 +62,7 @@ def test_all_updates_are_done_beside_backward_and_when_it_returns(monkeypatch: p
         for model in (ours, theirs):
             model(rows(step)).pow(2).sum().backward()
         assert all(asked.taken()) and waiting(ours) == 0 and fake.leases == {}
-        assert all(parameter.grad is None for parameter in ours.parameters())
+        assert all("has updated" in str(parameter.grad) for parameter in ours.parameters())
         for o in (optimizer, plain):
             o.step()
             o.zero_grad()
@@ -134,6 +136,7 @@ def test_the_next_forward_goes_on_with_it_too() -> None:
     ((ours, optimizer), (theirs, plain)), _ = arms(layers, update="backward")
     step_of(ours, optimizer, 0)
     step_of(theirs, plain, 0)
+    optimizer.zero_grad()
     with Full(optimizer, 2):
         with pytest.raises(tierd.NoSpace):
             ours(rows(1)).pow(2).sum().backward()
@@ -149,6 +152,7 @@ def test_a_step_of_which_nothing_was_done_is_dropped_as_if_it_had_not_been() -> 
     for model, o in ((ours, optimizer), (theirs, plain)):
         step_of(model, o, 0)
     before = theirs.state_dict(), plain.state_dict()["state"]
+    optimizer.zero_grad()
     with Full(optimizer, 0):
         with pytest.raises(tierd.NoSpace):
             ours(rows(1)).pow(2).sum().backward()
@@ -165,11 +169,18 @@ class Later:
     """In place of the other thread: keeps what it is given, and does it when it is told to."""
 
     def __init__(self) -> None:
-        self.given: list[Callable[[], None]] = []
+        self.given: list[Callable[[], object]] = []
 
-    def submit(self, call: Callable[[Any], None], update: Any) -> Any:
-        self.given.append(lambda: call(update))
-        return concurrent.futures.Future()
+    def begin(self, call: Callable[[], object]) -> Work:
+        self.given.append(call)
+        return Work(call)
+
+
+class Nobody:
+    """In place of the other thread where there can be none."""
+
+    def begin(self, call: Callable[[], object]) -> Work:
+        raise RuntimeError("can't start new thread")
 
 
 class Broken(Exception):
@@ -185,6 +196,7 @@ def fail_in_backward(model: Any, seed: int) -> None:
     def watch(_: nn.Module, given: object, output: torch.Tensor) -> None:
         output.register_hook(fail)
 
+    model.zero_grad()
     watching = model[0].register_forward_hook(watch)
     try:
         with pytest.raises(Broken):
@@ -227,21 +239,78 @@ def test_an_update_that_was_stopped_is_done_by_no_other_thread_and_by_this_one()
     assert stored.deferred is None
 
 
-def test_zero_grad_leaves_nothing_of_a_backward_that_failed() -> None:
-    ((ours, optimizer), _), _ = arms(layers, update="backward")
-    step_of(ours, optimizer, 0)
+def test_zero_grad_drops_a_backward_that_failed_before_it_updated_anything() -> None:
+    ((ours, optimizer), (theirs, plain)), _ = arms(layers, update="backward")
+    for model, o in ((ours, optimizer), (theirs, plain)):
+        step_of(model, o, 0)
     beside, updates_of(ours)._beside = updates_of(ours)._beside, Later()
-    fail_in_backward(ours, 1)
-    updates_of(ours)._begun.clear()
-    updates_of(ours)._beside = beside
-    optimizer.zero_grad()
+    for model, o in ((ours, optimizer), (theirs, plain)):
+        o.zero_grad()
+        fail_in_backward(model, 1)
+        o.zero_grad()
     assert waiting(ours) == 0
-    step_of(ours, optimizer, 2)  # No second gradient.
+    updates_of(ours)._beside = beside
+    assert_same(ours, theirs)
+    for model, o in ((ours, optimizer), (theirs, plain)):
+        step_of(model, o, 2)  # No second gradient.
+    assert_same(ours, theirs)
+
+
+def failed_half_way() -> Any:
+    """Models of which a backward has failed when the update of the last layer was done, or that one's step in torch."""
+    ((ours, optimizer), (theirs, plain)), _ = arms(layers, update="backward")
+    updates_of(ours)._bytes_max = 1  # One is done when the next one comes.
+    for model, o in ((ours, optimizer), (theirs, plain)):
+        step_of(model, o, 0)
+        o.zero_grad()
+        fail_in_backward(model, 1)
+    return (ours, optimizer), (theirs, plain)
+
+
+def test_after_a_backward_that_failed_half_way_step_does_what_torchs_does() -> None:
+    (ours, optimizer), (theirs, plain) = failed_half_way()
+    calls: list[Callable[[], Any]] = [optimizer.zero_grad, optimizer.state_dict, optimizer.zero_grad]
+    for call in calls:
+        with pytest.raises(tierd.Invalid, match=r"backward has updated .*'\d\.\w+'.*step\(\).*discard_update"):
+            call()
+    for o in (optimizer, plain):
+        o.step()
+        o.zero_grad()
+    assert_same(ours, theirs)
+    for model, o in ((ours, optimizer), (theirs, plain)):
+        step_of(model, o, 2)
+    assert_same(ours, theirs)
+
+
+def test_a_backward_that_failed_half_way_can_be_given_up() -> None:
+    (ours, optimizer), (theirs, _) = failed_half_way()
+    with pytest.raises(tierd.Invalid, match="second gradient"):
+        ours(rows(2)).pow(2).sum().backward()
+    found = optimizer.discard_update()
+    assert not found.is_consistent and "3.weight" in found.updated
+    with pytest.raises(tierd.Invalid, match="a part was dropped"):
+        optimizer.state_dict()
+    optimizer.zero_grad()
+    optimizer.discard_update(accept=True)
+    values = ours.state_dict()
+    for name, value in theirs.state_dict().items():
+        assert torch.equal(value, values[name]) == (name not in found.updated), name
+    step_of(ours, optimizer, 2)
+
+
+def test_zero_grad_refuses_to_drop_updates_that_no_step_has_ended() -> None:
+    ((ours, optimizer), _), _ = arms(layers, update="backward")
+    ours(rows(0)).pow(2).sum().backward()
+    with pytest.raises(tierd.Invalid, match="would drop a gradient by which backward has updated"):
+        optimizer.zero_grad()
+    optimizer.step()
+    optimizer.zero_grad()
+    optimizer.zero_grad()
 
 
 def test_where_no_thread_can_be_started_backward_goes_on_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     ((ours, optimizer), (theirs, plain)), _ = arms(layers, update="backward")
-    updates_of(ours)._beside.shutdown()
+    updates_of(ours)._beside = Nobody()
     asked = Asked(optimizer, monkeypatch)
     for model, o in ((ours, optimizer), (theirs, plain)):
         step_of(model, o, 0)
@@ -256,7 +325,7 @@ def test_a_signals_handler_in_the_middle_of_an_update_is_refused_and_no_slice_is
     update: str, look: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ((ours, optimizer), (theirs, plain)), _ = arms(layers, update=update)
-    updates_of(ours)._beside.shutdown()  # This thread carries it out.
+    updates_of(ours)._beside = Nobody()  # This thread carries it out.
     for model, o in ((ours, optimizer), (theirs, plain)):
         step_of(model, o, 0)
     refusals: list[str] = []
@@ -309,9 +378,21 @@ def test_a_process_that_was_forked_has_no_other_thread(monkeypatch: pytest.Monke
 def test_a_model_that_is_gone_leaves_no_thread() -> None:
     ((ours, optimizer), _), _ = arms(layers, update="backward")
     step_of(ours, optimizer, 0)
-    (beside,) = updates_of(ours)._beside._threads
-    assert beside.is_alive()
+    (ended,) = [other_thread._running[updates_of(ours)._beside._queue]]
+    assert not ended.acquire(blocking=False)
     del ours, optimizer, _
     gc.collect()
-    beside.join(30)
-    assert not beside.is_alive()
+    assert ended.acquire(timeout=30)
+
+
+def test_the_other_thread_does_its_work_in_order_and_starts_again_where_it_has_ended() -> None:
+    other = other_thread.OtherThread("other")
+    done: list[int] = []
+    for round_ in range(2):
+        works = [other.begin(functools.partial(done.append, 3 * round_ + number)) for number in range(3)]
+        for work in works:
+            work.wait()
+        assert other.is_running
+        other_thread._end_all()
+        assert not other.is_running
+    assert done == list(range(6))

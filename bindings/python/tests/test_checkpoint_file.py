@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from typing import Any
 
 import pytest
 import torch
@@ -61,11 +62,26 @@ def test_plain_torch_goes_on_from_the_files_and_tierd_from_plain_ones(tmp_path: 
 def test_an_optimizer_that_tierd_does_not_have_is_refused() -> None:
     model = torch.nn.Linear(4, 4)
     for made, sentence in [
-        (torch.optim.SGD(model.parameters(), lr=1.0), "the optimizer is SGD"),
+        (torch.optim.RMSprop(model.parameters()), "the optimizer is RMSprop"),
         (torch.optim.AdamW(model.parameters(), capturable=True), "capturable=True"),
     ]:
         with pytest.raises(tierd.Invalid, match=sentence):
             plain_optimizer.offload_as(model, made, client=new_client()[0])
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_an_optimizer_of_plain_sgd_is_taken_over(momentum: float, tmp_path: pathlib.Path) -> None:
+    ours, theirs = pair_of(Net)
+    options: dict[str, Any] = {"lr": 0.1, "momentum": momentum, "weight_decay": 0.1, "nesterov": momentum > 0}
+    made = torch.optim.SGD(ours.parameters(), **options)
+    optimizer = plain_optimizer.offload_as(ours, made, client=new_client()[0], min_bytes=1)
+    plain = torch.optim.SGD(theirs.parameters(), fused=True, **options)
+    assert type(optimizer) is tierd.torch.SGD
+    assert train(ours, optimizer) == train(theirs, plain)
+    checkpoint_file.save_optimizer(optimizer, tmp_path / "optimizer.pt")
+    again = torch.optim.SGD(theirs.parameters(), fused=True, **options)
+    again.load_state_dict(torch.load(tmp_path / "optimizer.pt", weights_only=True))
+    assert train(ours, optimizer, first=3) == train(theirs, again, first=3)
 
 
 def test_a_damaged_file_is_an_error(tmp_path: pathlib.Path) -> None:

@@ -168,6 +168,7 @@ def test_a_full_disk_in_forward_is_an_error_after_which_the_update_goes_on() -> 
         assert_same(model, theirs)
 
 
+@pytest.mark.usefixtures("reported")
 def test_a_forward_interrupted_at_many_points_leaves_updates_that_go_on() -> None:
     at = 0
     while True:

@@ -243,6 +243,7 @@ def test_an_update_that_a_backward_has_begun_is_dropped_too() -> None:
     (ours, optimizer), _ = arms(update="backward")[0]
     for step in range(2):
         step_of(ours, optimizer, step)
+    optimizer.zero_grad()
     with Full(optimizer, 3):
         with pytest.raises(tierd.NoSpace):
             ours(rows(2)).pow(2).sum().backward()

@@ -331,6 +331,7 @@ def test_a_view_that_outlives_forward_holds_the_update_off() -> None:
     handle.remove()
     kept.clear()
     optimizer.step()
+    optimizer.zero_grad()
     ours(torch.randn(2, 8)).sum().backward()
 
 
@@ -344,6 +345,9 @@ def test_a_second_gradient_in_one_step_is_refused_before_anything_changes() -> N
         ours(torch.ones(2, 8)).sum().backward()
     assert all(torch.equal(before[key], value) for key, value in ours.state_dict().items())
     optimizer.step()
+    with pytest.raises(tierd.Invalid, match=r"zero_grad\(\) before backward"):  # Plain torch would add it to the first.
+        ours(torch.ones(2, 8)).sum().backward()
+    optimizer.zero_grad()
     ours(torch.ones(2, 8)).sum().backward()
 
 
@@ -395,7 +399,8 @@ def test_an_exception_in_forward_leaves_the_model_usable(at: int) -> None:
     assert train(ours, optimizer) == train(theirs, plain)
 
 
-def test_other_layouts_dtypes_and_empty_parameters() -> None:
+@pytest.mark.parametrize("update", ["step", "deferred", "backward"])
+def test_other_layouts_dtypes_and_empty_parameters(update: str) -> None:
     client, _ = new_client()
 
     class Odd(nn.Module):
@@ -406,13 +411,14 @@ def test_other_layouts_dtypes_and_empty_parameters() -> None:
             self.wide = nn.Linear(8, 5).double()
             self.nothing = nn.Parameter(torch.empty(0))
             self.unused = nn.Parameter(torch.ones(3))
+            self.turned = nn.Parameter(torch.randn(3, 4).t())
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            x = self.conv(x).mean((2, 3))
+            x = (self.conv(x).mean((2, 3)) @ self.turned) @ self.turned.t()
             return self.wide(self.low(x.bfloat16()).double()).sum() + self.nothing.sum()
 
     ours, theirs = pair_of(Odd)
-    _, optimizer = offloaded(ours, client)
+    _, optimizer = offloaded(ours, client, update=update)
     plain = torch.optim.AdamW(theirs.parameters(), lr=1e-2, fused=True)
     for step in range(3):
         x = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(step))

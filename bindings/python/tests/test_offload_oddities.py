@@ -257,3 +257,82 @@ def test_every_way_to_ask_for_a_norm() -> None:
     ]
     for way in ways:
         assert torch.allclose(way(ours), way(theirs), rtol=1e-5)
+
+
+@pytest.mark.parametrize("update", ["step", "deferred", "backward"])
+def test_gradients_of_some_parameters(update: str) -> None:
+    arms = both(Small, update=update)
+    for step in range(3):
+        found = []
+        for model, optimizer in arms:
+            loss = model(rows(step)).pow(2).sum()
+            found.append(torch.autograd.grad(loss, [*model.parameters()], retain_graph=True))
+            loss.backward(inputs=[model.linear.weight, model.norm.bias])
+            optimizer.step()
+            optimizer.zero_grad()
+        assert all(map(torch.equal, *found))
+    assert_same(arms[0][0], arms[1][0])
+
+
+def test_gradients_that_cannot_be_are_refused() -> None:
+    model = both(Small)[0][0]
+    weight: Any = model.linear.weight
+    for call in (torch.autograd.grad, torch.autograd.backward):
+        with pytest.raises(tierd.Invalid, match="gathered"):
+            call([weight], [weight])
+    model.norm.requires_grad_(False)
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        torch.autograd.grad(model(rows(0)).sum(), model.norm.weight)
+
+
+def test_a_gradient_in_tierd_is_given_no_other_values_below_the_guard() -> None:
+    model = both(Small)[0][0]
+    model(rows(0)).sum().backward()
+    gradient: Any = model.linear.weight.grad
+    for use in (lambda: gradient.set_(torch.ones(2)), lambda: gradient.as_subclass(torch.Tensor)):
+        with pytest.raises(tierd.Invalid, match="gradient_of"):
+            use()
+    assert gradient.shape == (8, 8)
+
+
+@pytest.mark.parametrize("update", ["step", "deferred", "backward"])
+@pytest.mark.parametrize("keep", ["self", "detach", "data"])
+def test_what_a_custom_function_keeps_of_a_parameter(keep: str, update: str) -> None:
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(x)
+            ctx.weight = {"self": weight, "detach": weight.detach(), "data": weight.data}[keep]
+            return x @ weight
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            (x,) = ctx.saved_tensors
+            return gradients[0] @ ctx.weight.t(), x.t() @ gradients[0]
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.weight = nn.Linear(8, 8), nn.Parameter(torch.randn(8, 8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y: torch.Tensor = Product.apply(self.first(x), self.weight)
+            return y
+
+    ((ours, optimizer), (theirs, plain)) = both(Model, update=update)
+    for step in range(3):
+        theirs(rows(step)).pow(2).sum().backward()
+        loss = ours(rows(step)).pow(2).sum()
+        if keep == "self":
+            loss.backward()
+        else:  # The view cannot see the new values: it must be gone before.
+            with pytest.raises(tierd.Invalid, match="ctx of a custom Function"):
+                loss.backward()
+                optimizer.step()
+        del loss
+        if keep != "self" and update == "backward":
+            return
+        for o in (optimizer, plain):
+            o.step()
+            o.zero_grad()
+    assert_same(ours, theirs)

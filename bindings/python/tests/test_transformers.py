@@ -103,8 +103,9 @@ def assert_equal_states(one: Any, other: Any) -> None:
         (t5, {"gradient_checkpointing": True}),
         (llama, {"bf16": True}),
         (lora, {"load_best_model_at_end": True, "save_steps": 4}),
+        (llama, {"optim": "sgd"}),
     ],
-    ids=["llama", "t5-checkpointed", "llama-bf16", "lora"],
+    ids=["llama", "t5-checkpointed", "llama-bf16", "lora", "sgd"],
 )
 def test_a_trainer_has_the_same_bits_and_files(make: Any, more: dict[str, Any], tmp_path: pathlib.Path) -> None:
     theirs = trainer_of(make(), tmp_path / "plain", **more)
@@ -200,7 +201,7 @@ def _only_names(state_dict: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("more", "sentence"),
-    [({"optim": "sgd"}, "the optimizer is SGD"), ({"torch_compile": True}, "compiles the whole model")],
+    [({"optim": "rmsprop"}, "the optimizer is RMSprop"), ({"torch_compile": True}, "compiles the whole model")],
 )
 def test_what_cannot_be_offloaded_is_refused(more: dict[str, Any], sentence: str, tmp_path: pathlib.Path) -> None:
     trainer = trainer_of(llama(), tmp_path, **more)

@@ -26,7 +26,13 @@ except ModuleNotFoundError as missing:
 
 import torch
 
-from .torch.accelerated_ranks import AcceleratedRanks, follow_handler, group_options, require_supported
+from .torch.accelerated_ranks import (
+    AcceleratedRanks,
+    follow_handler,
+    group_options,
+    require_plain_steps,
+    require_supported,
+)
 from .torch.checkpoint_file import load_optimizer, load_weights, save_optimizer
 from .torch.offloaded_optimizer import OffloadableOptimizer
 from .torch.plain_optimizer import follow, offload_as
@@ -83,6 +89,7 @@ class _Offloaded(AcceleratedRanks):
             )
         given = list(args)
         if models:
+            require_plain_steps(self, self._tierd_options)
             made = offload_as(models[0], optimizers[0], **group_options(self), **self._tierd_options)
             follow_handler(models[0], self)
             self._tierd_replaced.append((optimizers[0], made))

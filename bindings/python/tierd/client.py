@@ -22,13 +22,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from . import layout as layouts
-from . import library, ranges
+from . import finalizers, library, ranges
 from .arguments import milliseconds, unsigned
 from .errors import AlreadyExists, Invalid, NoMemory, NotFound, Timeout, WouldDeadlock
+from .grant import Grant
 from .layout import Layout
 from .lease import Lease
 from .pending_put import PendingPut
-from .session import DEADLINE_MS, Grant, Session
+from .session import DEADLINE_MS, Session
 from .states import Key, Part, SessionState, Stats, TensorState
 
 
@@ -37,6 +38,7 @@ class Client:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        finalizers.attach(self, session.close)  # If __del__ is interrupted.
         self._layouts: dict[tuple[int, bool], Layout] = {}
         # Bytes that this class copied itself, under leases, by thread: a thread changes its own number alone.
         self._copied_to: dict[int, int] = {}
@@ -238,9 +240,7 @@ class Client:
             for part, grant in zip(parts, grants, strict=True):
                 leases.append(Lease(grant, part.key, write, self._layout_of(self.tensor_id(part.key), shared)))
         except BaseException:
-            for grant in grants:
-                if name == "tier_create":
-                    grant.abandon = True  # A tensor that was never filled must not stay.
+            for grant in grants:  # Untouched: a tensor that was never filled does not stay.
                 grant.drop()
             raise
         return leases

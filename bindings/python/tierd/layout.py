@@ -210,7 +210,7 @@ def declared(dtype: Any, shape: Sequence[int] | int | None, size: int | None) ->
 def empty(layout: Layout) -> Any:
     """An array of the caller's own to be filled."""
     if layout.kind == "torch":
-        return sys.modules["torch"].empty(layout.shape, dtype=layout.dtype)
+        return sys.modules["torch"].empty(layout.shape, dtype=layout.dtype, device="cpu")
     if layout.kind == "numpy":
         return sys.modules["numpy"].empty(layout.shape, dtype=layout.dtype)
     return bytearray(layout.size)

@@ -1,9 +1,12 @@
 """Lease: the right to touch a tensor's bytes in the daemon's memory, and arrays over them that never outlive it.
 
-The rule: every array is made over one buffer object, and the *finalizer of that buffer* ends libtier's lease. So the
-lease ends after the last array, storage or memoryview over it is gone, never in a hook or in ``__exit__``. Leaving a
-``with`` block while an array is alive raises :class:`tierd.LiveViews`, or only warns while another exception passes.
-Either way the memory stays valid until the last array is gone.
+The rule: every array is made over one buffer object, and *that buffer* has the grant, with which libtier's lease ends.
+So the lease ends after the last array, storage or memoryview over it is gone, never in a hook or in ``__exit__``.
+Leaving a ``with`` block while an array is alive raises :class:`tierd.LiveViews`, or only warns while another exception
+passes. Either way the memory stays valid until the last array is gone.
+
+A write lease over which no array was made has changed nothing: unless it is released, it ends as if it had never been
+granted. So an interrupt on the way to the first array costs no content.
 """
 
 from __future__ import annotations
@@ -17,8 +20,8 @@ from typing import Any
 
 from . import layout as layouts
 from .errors import Invalid, LiveViews, Stale
+from .grant import Grant
 from .layout import Layout
-from .session import Grant
 
 
 class Lease:
@@ -32,19 +35,17 @@ class Lease:
         self.write = write
         self._key = key
         self._layout = layout
-        self._grant = grant
+        self._ending = grant.ending
         try:
             grant.locate()
-            buffer = (ctypes.c_ubyte * grant.length).from_address(grant.address)
-            # Not at exit: arrays may still be read then, and the daemon reclaims what a dead process held.
-            weakref.finalize(buffer, grant.drop).atexit = False
+            buffer: Any = (ctypes.c_ubyte * grant.length).from_address(grant.address)
+            buffer.grant = grant  # And nothing else keeps it: the lease ends with the last array.
         except BaseException:
             grant.drop()
             raise
         self.nbytes = grant.length
         self._buffer: Any = buffer
         self._lasting = weakref.ref(buffer)  # As long as an array is over the lease, also after release() here.
-        grant.abandon = False  # From here on the owner of the arrays decides what is final.
 
     def numpy(self, dtype: Any = None, shape: Sequence[int] | int | None = None) -> Any:
         """Returns a numpy array over the leased bytes, read-only unless the lease is for writing. ``dtype`` is by
@@ -52,7 +53,7 @@ class Lease:
         stated = self._stated("numpy", dtype, shape)
         if stated.dtype is None:
             stated = Layout("numpy", "u1", stated.shape, stated.size)
-        return layouts.numpy_over(self._open(), stated, self.write)
+        return layouts.numpy_over(self._touch(), stated, self.write)
 
     def torch(self, dtype: Any = None, shape: Sequence[int] | int | None = None) -> Any:
         """Returns a torch tensor over the leased bytes. torch has no read-only tensors: do not write to one under a
@@ -62,24 +63,25 @@ class Lease:
         stated = self._stated("torch", dtype, shape)
         if stated.dtype is None:
             stated = Layout("torch", torch.uint8, stated.shape, stated.size)
-        return layouts.torch_over(self._open(), stated)
+        return layouts.torch_over(self._touch(), stated)
 
     def memoryview(self) -> memoryview:
         """Returns the leased bytes without a copy, read-only unless the lease is for writing."""
-        view = memoryview(self._open()).cast("B")
+        view = memoryview(self._touch()).cast("B")
         return view if self.write else view.toreadonly()
 
     def release(self) -> None:
         """Ends the lease. :class:`tierd.LiveViews` while arrays over it are alive: the lease then ends with the last of
         them. May be called again. Raises :class:`tierd.Error` where the written bytes could not be made final, because
         the daemon or the session has ended."""
+        self._ending.touched = True  # What was not written is final too, such as a new tensor's bytes.
         if self._close():
             raise LiveViews(self._complaint())
-        self._grant.end()
+        self._ending.end()
 
     def abandon(self) -> None:
         """Marks the bytes written under this lease as not final: when the lease ends, the daemon reverts them."""
-        self._grant.abandon = True
+        self._ending.abandoned = True
 
     def __enter__(self) -> Lease:
         self._open()
@@ -89,7 +91,7 @@ class Lease:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
     ) -> None:
         if kind is not None and self.write and self._buffer is not None:
-            self._grant.abandon = True  # Half-written content must not become final.
+            self._ending.abandoned = True  # Half-written content must not become final.
         if kind is None:
             self.release()
         elif self._close():
@@ -103,6 +105,12 @@ class Lease:
         if self._buffer is None:
             raise Stale(f"the lease on {self._key!r} has ended")
         return self._buffer
+
+    def _touch(self) -> Any:
+        """The buffer, for an array, by which the caller may write. Its owner decides from then on what is final."""
+        buffer = self._open()
+        self._ending.touched = True
+        return buffer
 
     def _close(self) -> bool:
         """Lets go of the buffer. Whether something else still holds it."""

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from . import library
 from .errors import AlreadyExists, Invalid, NoMemory, Timeout, WouldDeadlock
+from .grant import Grant
 from .layout import Memory
-from .session import Grant
 from .states import Key, Part
 
 # A tensor larger than this is filled range by range, so that it need not fit into RAM at once.
@@ -76,21 +76,22 @@ def fill_new(take: Take, tensor: int, key: Key, memory: Memory, free: Callable[[
     """Creates the tensor by its first range, which claims the key, and fills range after range. If that fails in the
     middle, ``free`` removes the tensor."""
     length, done = RANGE_BYTES, 0
-    grant: Grant | None = None  # The last lease; it is abandoned at the end, unless its range was filled.
+    grant: Grant | None = None  # The last lease.
     try:
         while done < memory.size:
             part = Part(tensor, done, min(length, memory.size - done), 0 if done else memory.size)
             flags = library.WRITE | library.DISCARD if done else 0
             grant, length = _take_less(take, part, flags, Deadline(take.timeout))
             grant.locate()
+            grant.ending.touched = grant.ending.abandoned = True  # Until the range is filled.
             ctypes.memmove(grant.address, memory.address + done, length)
-            grant.abandon = False
+            grant.ending.abandoned = False
             grant.end()
             done += length
     except BaseException as error:
         if grant is not None:
             grant.drop()
-            if done or not grant.abandon:  # A new tensor whose only lease is abandoned is freed with it.
+            if done or grant.ending.sealed:  # A new tensor whose only lease was not sealed is freed with it.
                 free()
         elif isinstance(error, AlreadyExists):
             sentence = f"a tensor {key!r} exists: pass replace=True to store another in its place"

@@ -6,22 +6,24 @@ no array ever loses the memory beneath it.
 
 Any thread may call anything, and a finalizer or a signal's handler may come between any two steps. So there is no lock
 to be found held: the tables change by single operations of ``dict``, and every handle (session, operation, lease) has
-an owner before C fills it in, which ends it by one step that nothing can split (see ``waiting``). A call enters its
-table before it looks whether the session is closing, and ``close()`` says so before it looks at the table: one of the
-two sees the other. After ``fork()`` the child's copy is dead: it calls nothing in libtier and answers ``Disconnected``.
+an owner before C fills it in, which ends it by one step that nothing can split (see ``waiting``). What an interrupted
+finalizer has left to do is done before the next call (see ``finalizers``). A call enters its table before it looks
+whether the session is closing, and ``close()`` says so before it looks at the table: one of the two sees the other.
+After ``fork()`` the child's copy is dead: it calls nothing in libtier and answers ``Disconnected``.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
-import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from . import library
-from .errors import Disconnected, Error, Invalid, Stale
+from . import finalizers, library
+from .errors import Disconnected, Invalid, Stale
+from .grant import Ending, Grant
 from .waiting import SLICE_MS, Operation, end_once, run_aside, token_of
 
 DEADLINE_MS = 60_000
@@ -30,70 +32,13 @@ KEYS_REMEMBERED = 65_536
 Ids = ctypes.Array[ctypes.c_uint64]
 
 
-class Grant:
-    """One lease of libtier's, from before it is granted. Ended exactly once: by :meth:`end`, by :meth:`drop`, or by its
-    finalizer, which calls :meth:`drop`."""
-
-    __slots__ = ("_handle", "_session", "_token", "abandon", "address", "failure", "key", "length", "write")
-
-    def __init__(self, session: Session, handle: ctypes.c_void_p, write: bool) -> None:
-        self._session = session
-        self._handle = handle  # A part of the array that libtier fills in.
-        self._token = token_of(handle)
-        self.key = object()  # In the session's table, which must not keep the grant itself alive.
-        self.write = write
-        self.abandon = write  # The content is not final: revert it instead of sealing it.
-        self.failure: Error | None = None  # Why what was written could not be sealed.
-        self.address = 0
-        self.length = 0
-
-    def locate(self) -> None:
-        """Sets the address of the leased bytes, as one range. Raises the failure of stitching."""
-        address, length = ctypes.c_void_p(), ctypes.c_uint64()
-        self._session.check(
-            self._session.library.tier_lease_data(self._handle, ctypes.byref(address), ctypes.byref(length))
-        )
-        self.address, self.length = address.value or 0, length.value
-
-    def end(self) -> None:
-        """Ends the lease. If the bytes written under it could not be made final, raises the reason, once."""
-        self.drop()
-        failure, self.failure = self.failure, None
-        if failure is not None:
-            raise failure
-
-    def drop(self) -> None:
-        """Ends the lease. Safe from finalizers, at interpreter shutdown, in a forked child, and repeatedly."""
-        session = self._session
-        if session.forked:
-            return  # The lease is the parent's.
-        given_up = library.ABANDON if self.address else library.UNTOUCHED  # Without an address, nothing was written.
-        flags = given_up if self.abandon else 0
-        codes: list[int | None] = []
-        try:
-            if self._handle.value:  # Else nothing was granted.
-                codes = end_once(session.library.tier_release, self._token, flags)
-        finally:
-            if not self._token or not self._handle.value:  # Else the finalizer ends it.
-                session.grants.pop(self.key, None)
-        if codes and codes[0] and self.write and not self.abandon:
-            self.failure = library.failure(session.library, codes[0], session.keys)
-        session.close_if_last()
-
-    def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        # Not at exit: arrays may still be read then, and the daemon reclaims what a dead process held. And before the
-        # last attribute was set, no lease had been requested.
-        if not finalizing() and hasattr(self, "length"):
-            self.drop()
-
-
 class Session:
     def __init__(self, functions: ctypes.CDLL, handle: int = 0) -> None:
         self.library = functions
         self.handle = ctypes.c_void_p(handle)  # For tier_connect to fill in.
         self.ids: dict[str, int] = {}  # Recently used string keys, with the ids that the daemon gave them …
         self.keys: dict[int, str] = {}  # … and the keys by these ids.
-        self.grants: dict[object, int] = {}  # The thread of each lease that is alive or requested.
+        self.grants: dict[Ending, int] = {}  # The thread of each lease that is alive or requested.
         self._token = token_of(self.handle)
         self._process = os.getpid()
         self._closing = False
@@ -110,6 +55,7 @@ class Session:
     # ---- Counting ----
 
     def _enter(self, call: object) -> None:
+        finalizers.call_noted()
         self._calls[call] = threading.get_ident()
         if self.forked:
             raise Disconnected(
@@ -140,7 +86,7 @@ class Session:
 
     def close_if_last(self) -> None:
         if self._closing and not self._calls and not self.grants and self.handle.value and not self.forked:
-            end_once(self.library.tier_close, self._token)
+            end_once(self._token, functools.partial(self.library.tier_close, self.handle))
 
     # ---- Calling ----
     #
@@ -209,8 +155,7 @@ class Session:
             self.close_if_last()
 
     def grant(self, name: str, ranges: Sequence[library.Range], flags: int, timeout_ms: int | None) -> list[Grant]:
-        """``tier_create`` or ``tier_acquire``: leases on all of ``ranges``, or an exception and none. Until the caller
-        says otherwise, a write lease that is dropped is abandoned."""
+        """``tier_create`` or ``tier_acquire``: leases on all of ``ranges``, or an exception and none."""
         leases = (ctypes.c_void_p * len(ranges))()
         step = ctypes.sizeof(ctypes.c_void_p)
         handles = [ctypes.c_void_p.from_buffer(leases, index * step) for index in range(len(ranges))]
@@ -225,7 +170,7 @@ class Session:
                 flags |= library.NO_WAIT
             # Made before C fills them in: the client stays open until the last one is dropped, whatever interrupts
             # this.
-            self.grants.update(dict.fromkeys([grant.key for grant in grants], threading.get_ident()))
+            self.grants.update(dict.fromkeys([grant.ending for grant in grants], threading.get_ident()))
             self._take(name, (library.Range * len(ranges))(*ranges), flags, timeout_ms, leases, grants)
             return grants
         except BaseException:

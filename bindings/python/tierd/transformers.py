@@ -27,7 +27,13 @@ except ModuleNotFoundError as missing:
 
 import torch
 
-from .torch.accelerated_ranks import follow_handler, group_options, require_supported, take_ranks_over
+from .torch.accelerated_ranks import (
+    follow_handler,
+    group_options,
+    require_plain_steps,
+    require_supported,
+    take_ranks_over,
+)
 from .torch.checkpoint_file import load_optimizer, load_weights, save_optimizer
 from .torch.offload import resumed
 from .torch.offloaded_optimizer import OffloadableOptimizer
@@ -75,7 +81,7 @@ def offload(trainer: Any, *, persist_steps: int = 0, resume: bool = False, **opt
             "persist_steps and resume need client=, of a named job, and name=, by which the run is found again; and a "
             "model that exists, not model_init"
         )
-    _check(trainer, options.get("update", "deferred"))
+    _check(trainer, options)
     run, plain = PersistedRun(persist_steps), type(trainer)
     trainer.__class__ = type(plain.__name__, (_Offloaded, plain), {"__module__": plain.__module__})
     take_ranks_over(trainer.accelerator)
@@ -92,7 +98,7 @@ def offload(trainer: Any, *, persist_steps: int = 0, resume: bool = False, **opt
     return trainer
 
 
-def _check(trainer: Any, update: str) -> None:
+def _check(trainer: Any, options: dict[str, Any]) -> None:
     """``Invalid`` where the Trainer would do what a model in tierd cannot."""
     args = trainer.args
     if args.n_gpu > 1:
@@ -108,7 +114,8 @@ def _check(trainer: Any, update: str) -> None:
         raise Invalid(
             "torch_compile=True compiles the whole model: compile its blocks before, as docs/training.md says"
         )
-    if update == "backward" and (args.max_grad_norm or args.gradient_accumulation_steps > 1):
+    require_plain_steps(trainer.accelerator, options)
+    if options.get("update") == "backward" and (args.max_grad_norm or args.gradient_accumulation_steps > 1):
         raise Invalid(
             f"update='backward' with max_grad_norm={args.max_grad_norm} and gradient_accumulation_steps="
             f"{args.gradient_accumulation_steps}: set max_grad_norm=0 and accumulate nothing, or leave update out"

@@ -2,20 +2,21 @@
 
 Python runs a signal's handler, which may raise, between any two steps of Python code on the main thread, so that "free
 it" and "note that it is freed" can never be two steps. Here both are one: a handle's token lies in a table; to end the
-handle, :func:`end_once` takes the token out and makes the call within C, where no handler runs. And the owner of a
-handle exists before C fills the handle in, and ends it in ``__del__`` if it is not ended by then.
+handle, :func:`end_once` takes the token out and makes the calls within C, where no handler runs. And the owner of a
+handle exists before C fills the handle in; what is not ended by then ends with the owner (``finalizers``).
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import sys
+import itertools
+import operator
 import threading
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from . import library
+from . import finalizers, library
 
 # How long a call on the main thread may stay inside C before Python looks for signals again.
 SLICE_MS = 200
@@ -29,19 +30,16 @@ def token_of(handle: ctypes.c_void_p) -> Token:
     return {0: handle}
 
 
-def end_once(function: Callable[..., int | None], token: Token, *arguments: object) -> list[int | None]:
-    """Calls ``function(handle, *arguments)`` if the token has not been taken: its answer, else nothing. Threads and
-    signals cannot come between the taking and the call: ``list``, ``map``, ``iter`` and ``pop`` are all of C."""
+def end_once(token: Token, *calls: Callable[[], Any]) -> list[Any]:
+    """Makes the calls if the token has not been taken: their answers, else none. Each is a ``functools.partial`` over
+    a function of C. Threads and signals cannot come between the taking and the calls: all that is used here is of C."""
     taken = iter(functools.partial(token.pop, 0, None), None)
-    return list(map(function, taken, *[(argument,) for argument in arguments]))
+    granted = map(operator.itemgetter(1), zip(taken, itertools.repeat(calls)))
+    return list(map(operator.call, itertools.chain.from_iterable(granted)))
 
 
-class Operation:
-    """A ``tier_op``. Pass ``handle`` to the call that starts it, then :meth:`wait`; :meth:`end` in any case.
-
-    ``keeps`` is alive as long as the operation may touch memory: the owner of what is copied, or the leases that
-    ``tier_wait`` fills in. Used by one thread.
-    """
+class _Started:
+    """What is left to do with an operation. It keeps ``keeps`` alive until then."""
 
     __slots__ = ("_keeps", "_library", "_token", "handle", "outcome")
 
@@ -52,25 +50,45 @@ class Operation:
         self.handle = ctypes.c_void_p()
         self._token = token_of(self.handle)
 
+    def take(self) -> int:
+        """Frees the handle of an operation that has ended, and returns its code."""
+        code, *_ = end_once(self._token, self._wait()) or [0]
+        return int(code)
+
+    def end(self) -> None:
+        if self.handle.value:  # Else it was never passed to a call.
+            end_once(self._token, functools.partial(self._library.tier_cancel, self.handle), self._wait())
+
+    def _wait(self) -> Callable[[], Any]:
+        return functools.partial(self._library.tier_wait, self.handle, 0, ctypes.byref(self.outcome))
+
+
+class Operation:
+    """A ``tier_op``. Pass ``handle`` to the call that starts it, then :meth:`wait`; :meth:`end` in any case.
+
+    ``keeps`` is alive as long as the operation may touch memory: the owner of what is copied, or the leases that
+    ``tier_wait`` fills in. Used by one thread.
+    """
+
+    __slots__ = ("__weakref__", "_library", "_started", "handle", "outcome")
+
+    def __init__(self, functions: ctypes.CDLL, keeps: object) -> None:
+        self._library = functions
+        self._started = _Started(functions, keeps)
+        self.handle = self._started.handle
+        self.outcome = self._started.outcome
+        finalizers.attach(self, self._started.end)
+
     def wait(self) -> int:
         """Waits where signals are handled, and returns the operation's code. REQUIRES: it was started."""
         while not self._library.tier_poll(self.handle, SLICE_MS):
             pass
-        return self._take()[0] or 0
+        return self._started.take()
 
     def end(self) -> None:
         """Gives the operation up unless it was waited for. It has stopped touching memory when this returns. May be
         repeated."""
-        if self.handle.value and self._token:
-            self._library.tier_cancel(self.handle)
-            self._take()
-
-    def _take(self) -> list[int | None]:
-        return end_once(self._library.tier_wait, self._token, 0, ctypes.byref(self.outcome))
-
-    def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not finalizing() and hasattr(self, "_token"):  # Else it was never passed to a call.
-            self.end()
+        self._started.end()
 
 
 def run_aside(work: Callable[[], None]) -> None:

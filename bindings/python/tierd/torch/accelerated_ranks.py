@@ -56,6 +56,23 @@ def take_ranks_over(accelerator: Any) -> None:
         accelerator.__class__ = type(plain.__name__, (AcceleratedRanks, plain), {"__module__": plain.__module__})
 
 
+def require_plain_steps(accelerator: Any, options: dict[str, Any]) -> None:
+    """``Invalid`` where ``update="backward"`` would update parameters by gradients that Accelerate scales or adds to
+    others afterwards."""
+    if options.get("update") != "backward":
+        return
+    if accelerator.scaler is not None:
+        raise Invalid(
+            f"update='backward' with mixed_precision={accelerator.mixed_precision!r}, whose GradScaler takes its scale "
+            "out of gradients after backward: leave update out, or train in bf16"
+        )
+    if accelerator.gradient_accumulation_steps > 1:
+        raise Invalid(
+            f"update='backward' with gradient_accumulation_steps={accelerator.gradient_accumulation_steps}: each "
+            "backward would be a step: accumulate nothing, or leave update out"
+        )
+
+
 def group_options(accelerator: Any) -> dict[str, Any]:
     """Options of ``offload`` for the ranks of the accelerator."""
     return {"process_group": True} if accelerator.num_processes > 1 else {}

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import functools
 import itertools
 import threading
 import types
@@ -30,6 +31,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
+from .. import finalizers
 from ..client import Client
 from ..errors import Error
 from ..quantity import byte_count
@@ -132,7 +134,7 @@ class Kept:
         )
 
 
-# A copy, and its entries to remove when it is gone: its source, its tensor and its place, which ends with its sequence.
+# A copy with its source, its tensor and its place, which ends with its sequence.
 _Handle: TypeAlias = "weakref.KeyedRef[tuple[_Source, int, Place], _Copy]"
 
 
@@ -183,16 +185,13 @@ class _BackwardOrder:
 
 class _Registry:
     """The copies alive. Outlives the context manager: graphs are freed after it. Any thread; finalizers may run in the
-    middle of any method, so the lock is re-entrant. A signal's handler may raise in a finalizer, which Python reports
-    and leaves at that: so a copy that goes is first noted, by a call of C, then freed; or else with the next one."""
+    middle of any method, so the lock is re-entrant."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
         self.lock = threading.RLock()
         self.storages: dict[_Source, _Storage] = {}
         self.order = _BackwardOrder()  # Stored copies.
-        self.handles: dict[int, _Handle] = {}  # Stored copies, and those being stored.
-        self.gone: list[_Handle] = []
 
     def find(self, key: _Source, begin: int, end: int) -> _Copy | None:
         with self.lock:
@@ -206,32 +205,22 @@ class _Registry:
         return None
 
     def add(self, key: _Source, storage: torch.UntypedStorage, begin: int, end: int) -> _Copy:
-        self.free_gone()
         sequence, strand = next_sequence(), current()
         place = (sequence,) if strand is None else (*strand.copies_place(), sequence)
         copy = _Copy(next(_ids), place, begin, end)
-        # Made before the tensor: whatever interrupts this, the tensor is freed with the copy. The last made is called
-        # first.
-        weakref.finalize(copy, self.free_gone).atexit = False
-        handle = weakref.KeyedRef(copy, self.gone.append, (key, copy.tensor, place))
-        self.handles[sequence] = handle
-        whole = torch.empty(0, dtype=torch.uint8).set_(storage, begin, (end - begin,), (1,))
+        handle = weakref.KeyedRef(copy, None, (key, copy.tensor, place))  # type: ignore[arg-type]
+        # Made before the tensor: whatever interrupts this, the tensor is freed with the copy.
+        finalizers.attach(copy, functools.partial(self.drop, *handle.key))
+        whole = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage, begin, (end - begin,), (1,))
         self.client.put(copy.tensor, whole)
         with self.lock:
             self.order.add(place, handle)
             self.storages.setdefault(key, _Storage(storage)).copies[sequence] = handle
         return copy
 
-    def free_gone(self) -> None:
-        for handle in list(self.gone):
-            self.drop(*handle.key)
-            with contextlib.suppress(ValueError):  # Another thread did it too, or a finalizer in the middle of this.
-                self.gone.remove(handle)
-
     def drop(self, key: _Source, tensor: int, place: Place) -> None:
         with self.lock:
             self.order.remove(place)
-            self.handles.pop(place[-1], None)
             entry = self.storages.get(key)
             if entry is not None:
                 entry.copies.pop(place[-1], None)
@@ -365,12 +354,13 @@ class offload_activations:
         by, last = _evaluation(), copy.restored
         storage = last.storage.storage() if last is not None and by is not None and last.by == by else None
         if storage is None:
-            whole = torch.empty(copy.end - copy.begin, dtype=torch.uint8)
+            whole = torch.empty(copy.end - copy.begin, dtype=torch.uint8, device="cpu")
             self._registry.client.get_into(copy.tensor, whole)
             storage = whole.untyped_storage()
             copy.restored = None if by is None else _Restored(StorageIdentity(storage), by)
             copy.prefetched = False
-        return torch.empty(0, dtype=packed.dtype).set_(storage, packed.offset, packed.shape, packed.strides)
+        nothing = torch.empty(0, dtype=packed.dtype, device="cpu")
+        return nothing.set_(storage, packed.offset, packed.shape, packed.strides)
 
 
 def next_sequence() -> int:

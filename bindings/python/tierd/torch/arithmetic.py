@@ -75,8 +75,8 @@ class Arithmetic:
 
     def is_torchs(self, operands: Operands) -> bool:
         """Whether torch's fused kernel computes this."""
-        values, _ = operands.exact()
-        return not self.stochastic and all(each.dtype == values[0].dtype for each in operands.of("exp_avg"))
+        dtype = operands.exact()[0][0].dtype  # A closure over the values would outlast a cleared frame.
+        return not self.stochastic and all(each.dtype == dtype for each in operands.of("exp_avg"))
 
     def record(self) -> dict[str, Any]:
         """What a run that is resumed must have in common with it."""

@@ -13,7 +13,6 @@ what keeps it from it. All are done when backward returns; each inner backward o
 
 from __future__ import annotations
 
-import concurrent.futures
 import functools
 import os
 import threading
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import NoMemory, Timeout, WouldDeadlock
+from .other_thread import OtherThread, Work
 from .pending_update import PendingUpdate
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _PAUSE_MAX = 64
 
 
 class BackwardUpdate(PendingUpdate):
-    """The parameter's step by ``gradient``, flat and of the process."""
+    """The parameter's step by ``gradient``, of its shape and of the process."""
 
     __slots__ = ("_lock", "_stopped", "nbytes")
     gradient: torch.Tensor
@@ -72,7 +72,7 @@ class BackwardUpdate(PendingUpdate):
             self._stopped = True
 
     def drop_gradient(self) -> None:
-        self.gradient = self.elements = torch.empty(0)
+        self.gradient = self.elements = torch.empty(0, device="cpu")
 
 
 class BackwardUpdates:
@@ -81,8 +81,8 @@ class BackwardUpdates:
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._begun: list[tuple[BackwardUpdate, concurrent.futures.Future[None]]] = []
-        self._beside = concurrent.futures.ThreadPoolExecutor(1, "tierd-update")
+        self._begun: list[tuple[BackwardUpdate, Work]] = []
+        self._beside = OtherThread("tierd-update")
         self._process = os.getpid()
         self._backward = -1  # At whose end they are waited for.
         self._pause = 0  # How many steps were to go without the other thread, when there was too little RAM …
@@ -97,21 +97,21 @@ class BackwardUpdates:
         if backward not in (-1, self._backward):
             torch.autograd.Variable._execution_engine.queue_callback(self.finish)
             self._backward = backward
-        future = self._begin(update)
-        if future is None:
+        work = self._begin(update)
+        if work is None:
             update.run()
             return
-        self._begun.append((update, future))
+        self._begun.append((update, work))
         if backward == -1:
             self.finish()
 
-    def _begin(self, update: BackwardUpdate) -> concurrent.futures.Future[None] | None:
+    def _begin(self, update: BackwardUpdate) -> Work | None:
         """Nothing where it is to be carried out without the other thread."""
         if self._paused or self._lacked_memory or self._process != os.getpid():  # A fork has no other thread.
             return None
         try:
-            return self._beside.submit(self._run, update)
-        except RuntimeError:  # No thread can be started, or the main thread has returned.
+            return self._beside.begin(functools.partial(self._run, update))
+        except RuntimeError:  # No thread can be started.
             return None
 
     def finish(self) -> None:
@@ -121,13 +121,13 @@ class BackwardUpdates:
             self._finish_first()
 
     def _finish_first(self) -> None:
-        update, future = self._begun[0]
-        concurrent.futures.wait([future])
+        update, work = self._begun[0]
+        work.wait()
         self._begun.pop(0)
         update.run()
 
     def _make_room(self, nbytes: int) -> None:
-        self._begun = [(update, future) for update, future in self._begun if update.is_due()]
+        self._begun = [(update, work) for update, work in self._begun if update.is_due()]
         while self._begun and sum(update.nbytes for update, _ in self._begun) + nbytes > self._bytes_max:
             self._finish_first()
 

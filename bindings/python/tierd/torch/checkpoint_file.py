@@ -60,7 +60,8 @@ def save_optimizer(optimizer: OffloadableOptimizer, path: _Path) -> None:
             with FakeTensorMode():
                 like = model_of(parameter)
                 for kind, of in stored[index].items():
-                    state["state"][index][kind] = torch.empty_strided(like.shape, like.stride(), dtype=of.dtype)
+                    fake = torch.empty_strided(like.shape, like.stride(), dtype=of.dtype, device="cpu")
+                    state["state"][index][kind] = fake
     target = pathlib.Path(path)
     with partial_file(target) as (made, file):
         with torch.serialization.skip_data(materialize_fake_tensors=True):

@@ -28,6 +28,7 @@ from .malloc import RETURNED_BYTES, return_freed_memory
 from .placeholder import bring_created
 from .ranks import Ranks
 from .runtime import saved_in_gathered
+from .saved_hooks import watch_hooks
 
 _numbers = itertools.count(1)
 _WHAT = "creating()"
@@ -100,6 +101,7 @@ def creating(
 def _opened(store: CreationStore, own: bool) -> Iterator[None]:
     """New modules of this thread are the store's."""
     failed, opened = True, False
+    watch_hooks()
     try:
         _constructors.wrap()
         opened = True

@@ -12,6 +12,8 @@ is dropped, as their values come from the run. Used by the thread that creates.
 
 from __future__ import annotations
 
+import copy
+import functools
 import gc
 import itertools
 import sys
@@ -21,16 +23,16 @@ from typing import Any
 
 import torch
 
+from .. import finalizers
 from ..client import Client
 from ..errors import Invalid, NoMemory, NoSpace
 from ..states import Key
 from . import parameter_state
-from .placeholder import Placeholder, function_name, without_values
+from .placeholder import MARKS, Placeholder, can_be_placeholder, function_name, unmarked, without_values
 from .stored_parameter import ParameterStore, StoredParameter, free_all, stored_of
 
 _no_dispatch = torch._C.DisableTorchFunctionSubclass
 _OWN_REFERENCES = 3  # To a parameter that only its StoredParameter has: its own, a local variable, an argument.
-_MARKS = ("_tierd_stored", "_tierd_class")
 
 
 class CreationStore(ParameterStore):
@@ -91,8 +93,7 @@ class CreationStore(ParameterStore):
         stored.store = self
         if not self.resume:
             keys = {str(stored.key): self.client.tensor_id(stored.key)}
-            self._frees[stored] = weakref.finalize(stored, free_all, self.client, keys)
-            self._frees[stored].atexit = False
+            self._frees[stored] = finalizers.attach(stored, functools.partial(free_all, self.client, keys))
 
     def give_up(self, stored: StoredParameter) -> None:
         """Its tensor is another store's from now on."""
@@ -104,19 +105,15 @@ class CreationStore(ParameterStore):
         """Frees its tensor: the bytes are elsewhere too."""
         free = self._frees.pop(stored, None)
         if free is not None:
-            free()
+            free.call()
 
     def deep_copy(self, stored: StoredParameter, memo: dict[int, Any]) -> Any:
         if not self.creating:
             return super().deep_copy(stored, memo)
         self._make_room(stored.nbytes, set())
         self.demand(stored)
-        parameter: Any = stored.parameter
-        marks = {mark: parameter.__dict__.pop(mark) for mark in _MARKS}  # Not the copy's.
-        try:
-            made = parameter.__deepcopy__(memo)
-        finally:
-            parameter.__dict__.update(marks)
+        with unmarked(stored.parameter):
+            made = copy.deepcopy(stored.parameter, memo)
         self.take(made)
         return made
 
@@ -186,7 +183,7 @@ class CreationStore(ParameterStore):
 
     def let_go(self, stored: StoredParameter) -> None:
         """Makes a parameter of the window an ordinary one."""
-        for mark in _MARKS:
+        for mark in MARKS:
             delattr(stored.parameter, mark)
         del self._window[stored]
         self.drop(stored)
@@ -243,6 +240,7 @@ def is_storable(parameter: torch.nn.Parameter, min_bytes: int) -> bool:
         return False
     return (
         parameter.device.type == "cpu"
+        and can_be_placeholder(parameter.dtype)
         and parameter.is_leaf
         and not parameter.is_inference()
         and parameter.numel() > 0

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..errors import Invalid
+from .pending_update import is_pending
 from .slice_update import free_state
 from .stored_parameter import stored_of
 from .uninterrupted import uninterrupted
@@ -103,6 +104,33 @@ def discard(optimizer: TieredOptimizer, stepped: list[torch.Tensor], under_way: 
     for update in left:
         update.drop_gradient()
     return DiscardedUpdate(**{outcome: tuple(names) for outcome, names in found.items()})
+
+
+def drop_unbegun(optimizer: TieredOptimizer) -> None:
+    """Drops what a backward that failed has left, where no update of it has begun: as if it had not been."""
+    waiting = [update for parameter in optimizer._tiered if (update := _pending(optimizer, parameter)) is not None]
+    for update in waiting:
+        update.stop()
+    if waiting and not any(state.done or state.finished for state in optimizer._tiered.values()):
+        discard(optimizer, [], under_way=False)
+
+
+def require_whole(optimizer: TieredOptimizer, what: str) -> None:
+    """``Invalid`` where ``what`` would find a step of which a part is made. What ``step()`` has put off is no part."""
+    begun = [
+        parameter
+        for parameter, state in optimizer._tiered.items()
+        if (state.done or state.finished) and not (optimizer._deferred and is_pending(state))
+    ]
+    if not begun:
+        return
+    if optimizer._under_way:
+        raise Invalid(f"the last step() failed half-way: call step() again before {what}, or discard_update()")
+    raise Invalid(
+        f"backward has updated {len(begun)} parameters since the last step(), such as "
+        f"{_name_of(optimizer, begun[0])!r}: call step() before {what}. If that backward failed, others are not "
+        "updated: step() leaves them as they are, and discard_update() says which they are"
+    )
 
 
 def _pending(optimizer: TieredOptimizer, parameter: torch.Tensor) -> PendingUpdate | None:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from .autograd_guard import autograd_guard, stop_recording
 from .offloaded_gradient import getters, methods
 from .safetensors_file import SafetensorsFile
 
@@ -29,8 +30,9 @@ class FileTensor(torch.Tensor):
 
     @staticmethod
     def of(shape: torch.Size, dtype: torch.dtype, read: Callable[[], torch.Tensor]) -> FileTensor:
-        with torch.inference_mode(False), torch.no_grad():
-            made = torch.zeros((), dtype=dtype).expand(shape).as_subclass(FileTensor)
+        with autograd_guard():
+            stop_recording()
+            made = torch.zeros((), dtype=dtype, device="cpu").expand(shape).as_subclass(FileTensor)
         made._tierd_read = read
         return made
 
@@ -95,7 +97,7 @@ class _Place:
         self._path, self._begin, self._size, self._dtype = path, begin, size, dtype
 
     def read(self, shape: torch.Size, strides: tuple[int, ...] | None = None, offset: int = 0) -> torch.Tensor:
-        content = torch.empty(self._size, dtype=torch.uint8)
+        content = torch.empty(self._size, dtype=torch.uint8, device="cpu")
         if self._size:
             with open(self._path, "rb", buffering=0) as file:
                 file.seek(self._begin)

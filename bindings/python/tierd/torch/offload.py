@@ -68,7 +68,7 @@ def offload(
     with its bits. An error of an update, such as ``NoSpace``, is then one of that forward; run it again to go on.
     ``"step"``: the same, but ``step()`` updates. ``"backward"``: each parameter is updated as soon as its gradient is
     there, by another thread while backward goes on, which moves fewer bytes; for loops with one backward to each step,
-    without clipping and scaler. Call ``step()`` in each case.
+    then ``step()`` and ``zero_grad()``. A use of a gradient in between, as by clipping, raises ``Invalid``.
 
     ``parameters``, ``gradients``, ``optimizer_state`` and ``activations`` are each in tierd (``"auto"``, ``"ssd"``, or
     ``"ram"``, see below) or stay in the process (``"device"``; not the state). Parameters below ``min_bytes`` stay too.
@@ -239,4 +239,6 @@ def gradient_of(parameter: torch.Tensor) -> torch.Tensor | None:
     if stored is not None and stored.gradient is not None:
         return stored.gradient.copy()
     gradient = raw_gradient(parameter)
+    if gradient is None and stored is not None and stored.applied is not None:
+        gradient = stored.applied.handle  # Which refuses what follows.
     return None if gradient is None else gradient.clone()

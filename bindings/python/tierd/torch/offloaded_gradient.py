@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import Invalid
+from .autograd_guard import autograd_guard, stop_recording
 
 if TYPE_CHECKING:
     from .stored_gradient import StoredGradient
@@ -26,8 +27,10 @@ class OffloadedGradient(torch.Tensor):
 
     @staticmethod
     def of(gradient: StoredGradient, shape: torch.Size, dtype: torch.dtype) -> OffloadedGradient:
-        with torch.inference_mode(False), torch.no_grad():
-            handle = torch.full((), float("nan"), dtype=dtype).expand(shape).as_subclass(OffloadedGradient)
+        with autograd_guard():
+            stop_recording()
+            nothing = torch.full((), float("nan"), dtype=dtype, device="cpu")
+            handle = nothing.expand(shape).as_subclass(OffloadedGradient)
         handle._tierd_gradient = gradient
         return handle
 
@@ -35,19 +38,30 @@ class OffloadedGradient(torch.Tensor):
     def __torch_function__(
         cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func in _METADATA:
+        if func in METADATA:
             return undispatched(func, *args, **(kwargs or {}))
         special = _SPECIAL.get(func)
         if special is None:
-            name = getattr(func, "__name__", str(func))
-            raise Invalid(
-                f"this gradient is in tierd: {name}() cannot use it. Norms, clip_grad_norm_, GradScaler and a factor "
-                "(mul_, div_) work; tierd.torch.gradient_of(parameter) is a copy in memory"
-            )
+            raise Invalid(_sentence(getattr(func, "__name__", str(func))))
         return special(*args, **(kwargs or {}))
+
+    # torch calls __torch_function__ for all methods but these two.
+
+    def set_(self, *args: Any, **kwargs: Any) -> Any:
+        raise Invalid(_sentence("set_"))
+
+    def as_subclass(self, cls: Any) -> Any:
+        raise Invalid(_sentence("as_subclass"))
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
         return f"gradient in tierd ({tuple(self.shape)}, {self.dtype})"
+
+
+def _sentence(name: str) -> str:
+    return (
+        f"this gradient is in tierd: {name}() cannot use it. Norms, clip_grad_norm_, GradScaler and a factor (mul_, "
+        "div_) work; tierd.torch.gradient_of(parameter) is a copy in memory"
+    )
 
 
 def undispatched(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -136,7 +150,7 @@ def methods(*names: str) -> list[Any]:
     return [getattr(torch.Tensor, name) for name in names if hasattr(torch.Tensor, name)]
 
 
-_METADATA: set[Any] = {
+METADATA: set[Any] = {
     *getters(
         "shape", "dtype", "device", "layout", "requires_grad", "is_leaf", "grad_fn", "ndim", "is_sparse",
         "is_sparse_csr", "is_cuda", "is_cpu", "is_meta", "is_quantized", "is_mkldnn", "is_nested", "grad",
@@ -146,6 +160,9 @@ _METADATA: set[Any] = {
     ),
     torch.is_floating_point, torch.is_complex, torch.numel,
 }  # fmt: skip
+
+# They give back what they are called with.
+UNCHANGED = {_Tensor.detach, _Tensor.requires_grad_}
 
 _SPECIAL: dict[Any, Callable[..., Any]] = {
     torch.linalg.vector_norm: _norm,
@@ -158,8 +175,7 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
     _Tensor.div_: _divide,
     _Tensor.norm: _method_norm,
     torch.norm: _method_norm,
-    _Tensor.detach: _unchanged,
-    _Tensor.requires_grad_: _unchanged,
+    **dict.fromkeys(UNCHANGED, _unchanged),
     _Tensor.zero_: _zero,
     _Tensor.to: _to,
 }

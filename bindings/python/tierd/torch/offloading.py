@@ -25,6 +25,7 @@ from .creation_store import CreationStore, created_in, require_fitting, take_ove
 from .data_parallel import together
 from .malloc import RETURNED_BYTES, return_freed_memory
 from .offloaded_optimizer import OffloadableOptimizer
+from .placeholder import can_be_placeholder
 from .ranks import Ranks
 from .reduction import Reduction
 from .resume import read_record, restore_generators
@@ -274,7 +275,9 @@ def _ids(parameters: Parameters) -> frozenset[int]:
 
 def _stays(parameter: torch.Tensor, min_bytes: int, placement: Placement) -> bool:
     """Whether the parameter stays in the process."""
-    return not placement.in_tierd("parameters") or parameter.numel() == 0 or parameter.nbytes < min_bytes
+    if not placement.in_tierd("parameters") or not can_be_placeholder(parameter.dtype):
+        return True
+    return parameter.numel() == 0 or parameter.nbytes < min_bytes
 
 
 def _chosen(

@@ -139,5 +139,5 @@ def _decoded(value: Any) -> Any:
         dtype = getattr(torch, content[0])
         if not isinstance(dtype, torch.dtype):
             raise ValueError(f"no dtype {content[0]!r}")
-        return torch.tensor(_decoded(content[1]), dtype=dtype)
+        return torch.tensor(_decoded(content[1]), dtype=dtype, device="cpu")
     raise ValueError(f"an unknown kind of value {kind!r}")

@@ -21,6 +21,7 @@ from ..states import Key, Part
 from ..errors import Invalid
 
 BLOCK = 2 << 20
+MASTER = "master"  # The kind of state that is an fp32 copy of a bf16 or fp16 parameter, and is updated instead of it.
 
 
 @dataclasses.dataclass(slots=True)
@@ -191,4 +192,4 @@ def flat_like(tensor: torch.Tensor, model: torch.Tensor) -> torch.Tensor:
     """The elements of ``tensor`` in the order ``model`` has in memory: a view where the strides agree, else a copy."""
     if tensor.stride() == model.stride() or (tensor.is_contiguous() and model.is_contiguous()):
         return flat(tensor)
-    return flat(torch.empty_strided(model.shape, model.stride(), dtype=tensor.dtype).copy_(tensor))
+    return flat(torch.empty_strided(model.shape, model.stride(), dtype=tensor.dtype, device="cpu").copy_(tensor))

@@ -7,7 +7,6 @@ twice.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 import threading
@@ -18,6 +17,7 @@ import torch
 from torch.utils import _python_dispatch
 
 from ..errors import Invalid
+from .autograd_guard import autograd_guard, stop_recording
 from .group_options import check_options
 from .stored_parameter import stored_of
 
@@ -90,12 +90,12 @@ class PendingUpdate:
 
     def _carry_out(self) -> None:
         """For a thread that has the store's lock."""
-        with outside_of_the_model():
-            try:
-                self._within = threading.get_ident()
-                self.stored.store.held.making_room(functools.partial(self.optimizer.carry_out, self))
-            finally:
-                self._within = 0
+        try:
+            self._within = threading.get_ident()
+            carry_out = functools.partial(self.optimizer.carry_out, self)
+            outside_of_the_model(functools.partial(self.stored.store.held.making_room, carry_out))
+        finally:
+            self._within = 0
 
 
 def options_of(group: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def options_of(group: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any
 
 
 def copied(value: Any) -> Any:
-    with torch.inference_mode(False):
+    with autograd_guard():
         return value.detach().clone() if isinstance(value, torch.Tensor) else copy.copy(value)
 
 
@@ -116,8 +116,7 @@ def is_pending(state: ParameterState) -> bool:
     return stored is not None and stored.deferred is not None
 
 
-@contextlib.contextmanager
-def outside_of_the_model() -> Any:
+def outside_of_the_model(update: Callable[[], object]) -> None:
     """The forward that needs the parameter may record a graph, or have each operation shown to a mode, such as that of
     a selective checkpoint: the update is none of its operations. ``Invalid`` inside a transformation of torch.func,
     which would change what the update's operations mean; nothing has changed then."""
@@ -126,5 +125,10 @@ def outside_of_the_model() -> Any:
             "an update that step() has deferred is due inside a transformation of torch.func: call "
             "optimizer.settle() before it"
         )
-    with torch.inference_mode(False), torch.no_grad(), _python_dispatch._disable_current_modes():
-        yield
+    with autograd_guard():
+        stop_recording()
+        if _python_dispatch._get_current_dispatch_mode_stack():
+            with _python_dispatch._disable_current_modes():
+                update()
+        else:
+            update()

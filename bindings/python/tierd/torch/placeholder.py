@@ -1,31 +1,40 @@
 """Placeholder: what a parameter is while its bytes are in tierd only.
 
 It is the same object as before, by a change of its class (as torch's own uninitialised parameters do it), over one NaN
-that is expanded to the parameter's shape. Shape, dtype and the like are right. Every other torch call on it either
-finds a forward or backward under way, and brings the values, or raises a sentence that names ``gathered``. Code below
-Python that reads it finds NaN, never old bytes.
+that is expanded to the parameter's shape, or over one 0 where its dtype has no NaN. Shape, dtype and the like are
+right. Every other torch call on it either finds a forward or backward under way, and brings the values, or raises a
+sentence that names ``gathered``. Code below Python that reads it finds NaN (0), never old bytes.
 """
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import functools
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..errors import Invalid
+from .autograd_guard import autograd_guard
+from .frames import without_frames
 from .offloaded_gradient import OffloadedGradient, getters, methods, undispatched
+from .uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
     from .stored_parameter import StoredParameter
 
 _Tensor: Any = torch.Tensor  # Its getters have no types.
+_NEW_PARAMETER = torch.nn.Parameter.__new__.__code__
 _no_dispatch = torch._C.DisableTorchFunctionSubclass
 NO_COPY = (
-    "a model in tierd cannot be copied or pickled as a whole: load its state_dict() into a fresh model, or save that"
+    "a model in tierd cannot be pickled, and its copy would have no values: save its state_dict(), or copy the model "
+    "in `with tierd.torch.gathered(model):`, as a plain one"
 )
+MARKS = ("_tierd_stored", "_tierd_class")  # The attributes by which a parameter is known to be in tierd.
 
 
 class Placeholder(torch.nn.Parameter):
@@ -42,18 +51,19 @@ class Placeholder(torch.nn.Parameter):
         Placeholder.empty(parameter, stored.shape, stored.dtype)
 
     @staticmethod
-    def empty(parameter: torch.Tensor, shape: torch.Size, dtype: torch.dtype) -> None:
-        with torch.inference_mode(False), _no_dispatch():
-            parameter.data = torch.full((), float("nan"), dtype=dtype).expand(shape)
-        parameter.__class__ = Placeholder
+    def empty(
+        parameter: torch.Tensor, shape: torch.Size, dtype: torch.dtype, notes: Sequence[Callable[[], object]] = ()
+    ) -> None:
+        """Makes it one without values, and takes ``notes`` of that, for ``uninterrupted``."""
+        with autograd_guard():
+            nothing = no_values(shape, dtype)
+        _become(parameter, Placeholder, nothing, notes)
 
     @staticmethod
     def fill(parameter: torch.Tensor, values: torch.Tensor, gathered: bool = False) -> None:
         """Makes a placeholder the parameter that it was, over ``values``; with ``gathered``, one whose ``grad`` may
         still lie in tierd."""
-        with torch.inference_mode(False), _no_dispatch():
-            parameter.data = values
-        parameter.__class__ = Gathered if gathered else parameter._tierd_class  # type: ignore[attr-defined]
+        _become(parameter, Gathered if gathered else parameter._tierd_class, values)  # type: ignore[attr-defined]
 
     @staticmethod
     def on_gradient(parameter: torch.Tensor, hook: Callable[[torch.Tensor], None]) -> None:
@@ -102,7 +112,8 @@ class Placeholder(torch.nn.Parameter):
 
 
 class Gathered(torch.nn.Parameter):
-    """A parameter that has its values in memory of the process, while its gradient lies in tierd."""
+    """A parameter that has its values in memory of the process, while its gradient lies in tierd. A copy of it is an
+    ordinary parameter."""
 
     _tierd_stored: StoredParameter
 
@@ -112,9 +123,64 @@ class Gathered(torch.nn.Parameter):
     ) -> Any:
         if func in (_GET_GRADIENT, _SET_GRADIENT):
             return _SPECIAL[func](func, *args, **(kwargs or {}))
+        if func is _Tensor.detach and sys._getframe(1).f_code is _NEW_PARAMETER:
+            name = args[0]._tierd_stored.name
+            raise Invalid(f"Parameter({name!r}) would share what is gathered for a time: give it .detach().clone()")
         return undispatched(func, *args, **(kwargs or {}))
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        with unmarked(self):
+            return copy.deepcopy(self, memo)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        with unmarked(self):
+            return self.__reduce_ex__(protocol)
+
+
+@contextlib.contextmanager
+def unmarked(parameter: torch.nn.Parameter) -> Iterator[None]:
+    """Within, a parameter that has its values is an ordinary one, and so is a copy of it."""
+    untyped: Any = parameter
+    present, marks = type(parameter), {mark: untyped.__dict__[mark] for mark in MARKS}
+    try:
+        parameter.__class__ = marks["_tierd_class"]
+        for mark in MARKS:
+            del untyped.__dict__[mark]
+        yield
+    finally:
+        untyped.__dict__.update(marks)
+        parameter.__class__ = present
+
+
+def no_values(shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+    """One NaN, or 0, expanded to the shape."""
+    value = float("nan") if dtype.is_floating_point or dtype.is_complex else 0
+    return torch.full((), value, dtype=dtype, device="cpu").expand(shape)
+
+
+@functools.cache
+def can_be_placeholder(dtype: torch.dtype) -> bool:
+    """Whether a parameter of this type can: torch fills none of its quantized types, nor those below a byte."""
+    try:
+        no_values(torch.Size(()), dtype)
+    except RuntimeError:
+        return False
+    return True
+
+
+def _become(
+    parameter: torch.Tensor, kind: type, values: torch.Tensor, notes: Sequence[Callable[[], object]] = ()
+) -> None:
+    """An interrupt finds values, class and notes that belong together."""
+    changes = [
+        functools.partial(setattr, parameter, "data", values),
+        functools.partial(setattr, parameter, "__class__", kind),
+    ]
+    with autograd_guard(), _no_dispatch():
+        uninterrupted([*changes, *notes])
+
+
+@without_frames
 def bring(placeholder: Placeholder, func: object) -> None:
     """Its values, for a call inside a forward or a backward. Else ``Invalid``."""
     stored = placeholder._tierd_stored
@@ -209,11 +275,13 @@ def _placeholders(values: Any) -> Iterator[Placeholder]:
 def _get_gradient(func: Any, placeholder: Placeholder | Gathered) -> torch.Tensor | None:
     stored = placeholder._tierd_stored
     if stored.gradient is not None:
-        if raw_gradient(placeholder) is not None:  # Inside a hook: which of the two is meant, none can tell.
+        in_backward = torch._C._current_graph_task_id() != -1  # Else an interrupt has left the other one.
+        if in_backward and raw_gradient(placeholder) is not None:  # In a hook: which is meant, none can tell.
             raise Invalid(f"{stored.name!r} has a gradient in tierd and another one that is being added to it")
         gradient: torch.Tensor = stored.gradient.handle
         return gradient
-    return raw_gradient(placeholder)
+    raw = raw_gradient(placeholder)
+    return raw if raw is not None or stored.applied is None else stored.applied.handle
 
 
 def _set_gradient(func: Any, placeholder: Placeholder | Gathered, gradient: torch.Tensor | None) -> None:
@@ -222,6 +290,11 @@ def _set_gradient(func: Any, placeholder: Placeholder | Gathered, gradient: torc
         if stored.gradient is None or stored.gradient.handle is not gradient:
             raise Invalid(f"the gradient of another parameter for {stored.name!r}")
         return
+    if stored.applied is not None:
+        if gradient is stored.applied.handle:
+            return
+        stored.applied.require_stepped("grad = None")
+        stored.applied = None
     if stored.gradient is not None:
         stored.gradient.drop()
     with _no_dispatch():
@@ -234,11 +307,14 @@ def _set_data(func: Any, placeholder: Placeholder, values: torch.Tensor) -> None
 
 
 def _get_data(func: Any, placeholder: Placeholder) -> torch.Tensor:
-    raise Invalid(_sentence(placeholder, "read by .data"))
+    bring(placeholder, func)
+    data: torch.Tensor = func(placeholder)
+    return data
 
 
 def _convert(func: Any, placeholder: Any, *args: Any, **kwargs: Any) -> Any:
-    """``to`` and its kin: the placeholder where nothing would change."""
+    """``to`` and its kin: the placeholder where nothing would change. Inside a forward or a backward as any other call,
+    such as that of a layer that converts the weights of another one which it wraps."""
     if not isinstance(placeholder, Placeholder):
         for each in _placeholders(args):  # x.to(parameter)
             probe = torch.empty(0, dtype=each.dtype, device=each.device)
@@ -248,6 +324,8 @@ def _convert(func: Any, placeholder: Any, *args: Any, **kwargs: Any) -> Any:
         converted = func(probe, *args, **{k: v for k, v in kwargs.items() if k != "memory_format"})
     if converted.dtype == placeholder.dtype and converted.device == placeholder.device and not kwargs.get("copy"):
         return placeholder
+    if placeholder._tierd_stored.store.demand(placeholder._tierd_stored):
+        return func(placeholder, *args, **kwargs)
     raise Invalid(
         f"parameter {placeholder._tierd_stored.name!r} is in tierd as {placeholder.dtype} on {placeholder.device}: "
         f"convert the model before tierd.torch.offload(), not after it (asked for {converted.dtype} on "
@@ -280,6 +358,24 @@ def _require_grad(func: Any, placeholder: Placeholder, requires_grad: bool = Tru
     with _no_dispatch():
         func(placeholder, requires_grad)
     return placeholder
+
+
+def _gradients(func: Any, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    """``torch.autograd.grad``: autograd knows a parameter by its edge of the graph, which needs no values."""
+    for output in list(_placeholders([outputs])):
+        bring(output, func)
+    return func(outputs, _edges(inputs), *args, **kwargs)
+
+
+def _backward(func: Any, tensors: Any, *args: Any, inputs: Any = None, **kwargs: Any) -> Any:
+    for root in list(_placeholders([tensors])):
+        bring(root, func)
+    return func(tensors, *args, inputs=None if inputs is None else _edges(inputs), **kwargs)
+
+
+def _edges(inputs: Any) -> list[Any]:
+    edge = torch.autograd.graph.get_gradient_edge
+    return [undispatched(edge, each) if isinstance(each, Placeholder) else each for each in inputs]
 
 
 _METADATA: set[Any] = {
@@ -328,6 +424,8 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
     _Tensor.detach: _detach,
     _Tensor.copy_: _copy,
     _Tensor.requires_grad_: _require_grad,
+    torch.autograd.grad: _gradients,
+    torch.autograd.backward: _backward,
     **dict.fromkeys(
         [_Tensor.to, _Tensor.float, _Tensor.half, _Tensor.bfloat16, _Tensor.double, _Tensor.cpu, _Tensor.cuda], _convert
     ),

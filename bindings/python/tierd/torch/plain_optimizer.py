@@ -14,8 +14,13 @@ from ..errors import Invalid
 from .offload import offload
 from .offloaded_optimizer import OffloadableOptimizer
 from .adam import Adam, AdamW
+from .sgd import SGD
 
-_CLASSES: dict[type, type[OffloadableOptimizer]] = {torch.optim.AdamW: AdamW, torch.optim.Adam: Adam}
+_CLASSES: dict[type, type[OffloadableOptimizer]] = {
+    torch.optim.AdamW: AdamW,
+    torch.optim.Adam: Adam,
+    torch.optim.SGD: SGD,
+}
 # Choices among torch's implementations: tierd always runs the fused kernel.
 _IMPLEMENTATION = ("fused", "foreach", "capturable", "differentiable", "decoupled_weight_decay")
 
@@ -27,8 +32,8 @@ def offload_as(model: torch.nn.Module, optimizer: torch.optim.Optimizer, **optio
     kind = _CLASSES.get(type(optimizer))
     if kind is None:
         raise Invalid(
-            f"the optimizer is {type(optimizer).__name__}: tierd has torch's Adam and AdamW (of the Trainer's "
-            "optim: adamw_torch_fused and adamw_torch)"
+            f"the optimizer is {type(optimizer).__name__}: tierd has torch's AdamW, Adam and SGD (of the Trainer's "
+            "optim: adamw_torch_fused, adamw_torch and sgd)"
         )
     if optimizer.state:
         raise Invalid("the optimizer has made steps already: offload the model before its first step")

@@ -9,6 +9,7 @@ import torch
 from ..client import Client
 from ..errors import Invalid
 from ..states import Key
+from .autograd_guard import autograd_guard, stop_recording
 from .parameter_state import BLOCK
 from .safetensors_file import Entry, SafetensorsFile, Source, bytes_of
 from .stored_parameter import StoredParameter, stored_of
@@ -55,7 +56,8 @@ def load(target: torch.Tensor, file: SafetensorsFile, entry: Entry) -> None:
 
 
 def _fill(stored: StoredParameter, file: SafetensorsFile, entry: Entry) -> None:
-    with stored.store.lock, torch.no_grad():
+    with stored.store.lock, autograd_guard():
+        stop_recording()
         stored.changed()
         step = BLOCK // stored.dtype.itemsize
         for begin in range(0, stored.numel, step):
@@ -67,7 +69,7 @@ def _fill(stored: StoredParameter, file: SafetensorsFile, entry: Entry) -> None:
                     file.read_into(entry, offset, view)
                     view.release()
                 else:
-                    values = torch.empty(count, dtype=entry.dtype)
+                    values = torch.empty(count, dtype=entry.dtype, device="cpu")
                     file.read_into(entry, begin * entry.dtype.itemsize, bytes_of(values))
                     leased = lease.torch(stored.dtype, (count,))
                     leased.copy_(values)

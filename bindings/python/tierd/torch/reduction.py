@@ -26,6 +26,7 @@ import torch
 
 from ..errors import Error, Invalid
 from . import parameter_state
+from .autograd_guard import autograd_guard, stop_recording
 from .group_options import told_options
 from .offloaded_optimizer import Agreement
 from .placeholder import Placeholder, raw_gradient
@@ -137,7 +138,8 @@ class Reduction(Agreement):
         if not numbers:
             return
         self._announce("reduce the gradient of", numbers)
-        with torch.no_grad():
+        with autograd_guard():
+            stop_recording()
             gradients = {number: self._accumulated(number) for number in numbers}
             self._reduce(gradients)
             for number in numbers:

@@ -11,16 +11,21 @@ from typing import Any
 import torch
 
 from ..errors import Error, Invalid
+from . import cached_cast
 from .activations import Kept, offload_activations
+from .autograd_guard import autograd_guard, stop_recording
 from .backward_update import BackwardUpdates
+from .cached_cast import PackedCast
 from .dynamo import opaque, tracer
+from .frames import without_frames
 from .look_ahead import LookAhead
 from .memory_report import MemoryReport, State, measure
 from .offloaded_optimizer import NotTrained, OffloadableOptimizer
-from .placeholder import Placeholder, drop_raw_gradient, raw_gradient
+from .placeholder import NO_COPY, Placeholder, drop_raw_gradient, raw_gradient
 from .reduction import Reduction
+from .saved_hooks import OwnHooks, stored_behind, watch_hooks
 from .stored_gradient import GradientWindow
-from .stored_parameter import Packed, ParameterStore, StoredParameter, stored_in, stored_of
+from .stored_parameter import Packed, ParameterStore, StoredParameter, stored_in
 
 PLACES = ("auto", "ram", "ssd", "device")
 GRADIENT_WINDOW_BYTES = 16 << 20
@@ -50,7 +55,8 @@ class Placement:
 
 
 class Runtime:
-    """What is attached to an offloaded model."""
+    """What is attached to an offloaded model. A copy of the model, which is made while its parameters are gathered, is
+    a plain model: the hooks of the copy find no runtime."""
 
     def __init__(
         self, model: torch.nn.Module, store: ParameterStore, placement: Placement, update: str, exact_norm: bool
@@ -77,6 +83,13 @@ class Runtime:
             order.whole_uses = self._deferred
         self._evaluation_order.shared = store.shared
         self._removable: list[Any] = []
+        self._own: dict[torch.nn.Module, list[StoredParameter]] = {}  # The parameters of each module with hooks.
+
+    def __deepcopy__(self, memo: object) -> None:
+        return None
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        raise Invalid(NO_COPY)
 
     @property
     def activation_bytes(self) -> int:
@@ -99,6 +112,7 @@ class Runtime:
     def attach(self) -> None:
         model = self._model()
         assert model is not None
+        watch_hooks()
         model.__dict__["_tierd_runtime"] = self
         inside: set[int] = set()  # Modules of one that is a scope as a whole.
         for module in model.modules():
@@ -108,14 +122,15 @@ class Runtime:
             if whole:
                 inside.update(id(each) for each in module.modules())
             untyped: Any = module
-            own = list(stored_in(module.parameters(recurse=whole)))
+            self._own[module] = list(stored_in(module.parameters(recurse=whole)))
             self._removable += [
-                module.register_forward_pre_hook(self._before(module, own), prepend=True),
-                module.register_forward_hook(self._after(module), always_call=True),
-                untyped.register_state_dict_pre_hook(lambda module, *_: self._before_saving(module)),
-                untyped.register_state_dict_post_hook(lambda *_: self._after_saving()),
+                module.register_forward_pre_hook(functools.partial(_before_forward, self, module), prepend=True),
+                module.register_forward_hook(functools.partial(_after_forward, self, module), always_call=True),
+                untyped.register_state_dict_pre_hook(functools.partial(_before_saving, self)),
+                untyped.register_state_dict_post_hook(functools.partial(_after_saving, self)),
             ]
-        model.forward = self._guarded(model.forward)
+        forward = functools.partial(_guarded_forward, self, model.forward)
+        model.forward = functools.update_wrapper(forward, model.forward)
         for stored in self.store.parameters:
             if stored.parameter.requires_grad:
                 self._watch(stored)
@@ -127,6 +142,7 @@ class Runtime:
         for handle in self._removable:
             handle.remove()
         self._removable.clear()
+        self._own.clear()
         for stored in self.store.parameters:
             give_back = self.store.give_back.get(stored)
             if give_back is not None:
@@ -134,6 +150,7 @@ class Runtime:
             if give_back is not None or id(stored.parameter) in self.unloaded:
                 continue
             Placeholder.fill(stored.parameter, stored.copy())
+            stored.fill_cast(stored.parameter)
             del stored.parameter._tierd_stored  # type: ignore[attr-defined]
         model = self._model()
         if model is not None:
@@ -169,53 +186,66 @@ class Runtime:
 
         Placeholder.on_gradient(stored.parameter, finished)
 
-    def _before(self, module: torch.nn.Module, own: list[StoredParameter]) -> Callable[..., None]:
-        def before(_: torch.nn.Module, args: object) -> None:
-            scopes = self.store.scopes
-            if scopes.open and module is self._model() and not _in_backward():
-                self._unwind()  # Left by an interrupt.
-            entered: list[StoredParameter] = []
-            scopes.entered.setdefault(module, []).append(entered)
-            if self.store.open_scope():
-                self._open()
-            for stored in own:
-                stored.settle()  # Before the first is in use: an update needs RAM of its own.
-            for stored in own:
-                stored.enter(entered)
+    def before_forward(self, module: torch.nn.Module) -> None:
+        try:
+            self._enter(module)
+        except Exception:
+            raise
+        except BaseException:
+            self._unwind()
+            raise
 
-        return opaque(before)
+    @without_frames
+    def _enter(self, module: torch.nn.Module) -> None:
+        scopes = self.store.scopes
+        if scopes.open and module is self._model() and not _in_backward():
+            self._unwind()  # Left by an interrupt.
+        self._open()
+        entered: list[StoredParameter] = []
+        scopes.entered.setdefault(module, []).append(entered)
+        own = self._own[module]
+        scopes.own.append(own)
+        if not torch.is_grad_enabled():
+            scopes.keep_no_casts()
+        for stored in own:
+            stored.settle()  # Before the first is in use: an update needs RAM of its own.
+        for stored in own:
+            stored.enter(entered)
+        cached_cast.watch(self.store, module, own)
 
-    def _after(self, module: torch.nn.Module) -> Callable[..., None]:
-        def after(_: torch.nn.Module, args: object, output: object) -> None:
-            entered = self.store.scopes.entered.get(module)
-            if not entered:
-                return  # A hook before ours has failed.
-            _leave(entered)
-            if self.store.close_scope():
-                self._close()
+    def after_forward(self, module: torch.nn.Module) -> None:
+        entered = self.store.scopes.entered.get(module)
+        if not entered:
+            return  # A hook before ours has failed.
+        try:
+            self._leave(entered)
+        except Exception:
+            raise
+        except BaseException:
+            self._unwind()
+            raise
 
-        return opaque(after)
+    @without_frames
+    def _leave(self, entered: list[list[StoredParameter]]) -> None:
+        _leave(entered)
+        del self.store.scopes.own[-1:]
+        self._close()
 
-    def _guarded(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+    def guarded(self, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """``forward``, and an interrupt in it ends all scopes: torch calls hooks only for an ``Exception``."""
-
-        @functools.wraps(forward)
-        def guarded(*args: Any, **kwargs: Any) -> Any:
-            try:
-                if self.reduction is not None:
-                    self.reduction.begin_forward()
-                return forward(*args, **kwargs)
-            except Error:
-                if self.reduction is not None:
-                    self.reduction.repeat_forward()
-                raise
-            except Exception:
-                raise
-            except BaseException:
-                self._unwind()
-                raise
-
-        return guarded
+        try:
+            if self.reduction is not None:
+                self.reduction.begin_forward()
+            return forward(*args, **kwargs)
+        except Error:
+            if self.reduction is not None:
+                self.reduction.repeat_forward()
+            raise
+        except Exception:
+            raise
+        except BaseException:
+            self._unwind()
+            raise
 
     def _unwind(self) -> None:
         scopes = self.store.scopes
@@ -223,34 +253,30 @@ class Runtime:
             while entered:
                 _leave(entered)
         while scopes.open:
-            if self.store.close_scope():
-                self._close()
+            self._close()
 
     def _open(self) -> None:
-        """The outermost forward begins. One that runs in backward recomputes what checkpointing left out: there, what
-        autograd saves is for the hooks of the checkpoint, if it has any."""
-        if not torch.is_grad_enabled() and not _in_backward():  # An evaluation has an order of its own.
-            self.store.scopes.order = self._evaluation_order
-        # Also where no gradients are wanted: a part of the forward may want some.
-        hooks: tuple[Callable[[torch.Tensor], Any], Callable[[Any], torch.Tensor]] = self._pack, _unpack
+        """A forward begins. One that runs in backward recomputes what checkpointing left out: there, what autograd
+        saves is for the hooks of the checkpoint, if it has any."""
+        if self.store.scopes.open == 0:  # An evaluation has an order of its own.
+            self.store.scopes.own.clear()
+            evaluates = not torch.is_grad_enabled() and not _in_backward()
+            self.store.scopes.order = self._evaluation_order if evaluates else None
         in_checkpoint = torch._C._autograd._top_saved_tensors_default_hooks(True) if _in_backward() else None
-        if in_checkpoint is not None:
-            hooks = functools.partial(_pack_recomputed, in_checkpoint[0]), in_checkpoint[1]
-        self.store.scopes.saved_hooks = torch.autograd.graph.saved_tensors_hooks(*hooks)
-        self.store.scopes.saved_hooks.__enter__()
+        # Also where no gradients are wanted: a part of the forward may want some.
+        self.store.open_scope((self._pack, _unpack) if in_checkpoint is None else in_checkpoint)
 
     def _close(self) -> None:
+        if not self.store.close_scope():
+            return
         scopes = self.store.scopes
         if scopes.order is not None:
-            self._evaluation_order.end_step(ask=False)
             scopes.order = None
+            self._evaluation_order.end_step(ask=False)
         elif self._in_backward and not _in_backward():
             self._update_order.begin()  # A backward is to follow.
-        hooks, scopes.saved_hooks = scopes.saved_hooks, None
-        if hooks is not None:
-            hooks.__exit__(None, None, None)
 
-    def _before_saving(self, module: torch.nn.Module) -> None:
+    def before_saving(self, module: torch.nn.Module) -> None:
         if module is self._model():
             self.store.saving = 0  # A call that failed has left it.
         if self.store.saving == 0:
@@ -258,21 +284,23 @@ class Runtime:
                 stored.settle()  # Which may fail: so before it is counted.
         self.store.saving += 1
 
-    def _after_saving(self) -> None:
+    def after_saving(self) -> None:
         self.store.saving = max(0, self.store.saving - 1)
 
     # ---- What autograd saves, and what it finishes ----
 
+    @without_frames
     def _pack(self, value: torch.Tensor) -> Any:
-        packed = self.store.pack(value)
+        packed = self.store.pack(value) or cached_cast.pack(reversed(self.store.scopes.own), value)
         if packed is not None:
             return packed
-        if is_of_stored(value):
+        if stored_behind(value) is not None:
             return held(value)
         if self._activations is not None:
             return _Activation(self._activations, self._activations.pack(value))
         return value if value.is_inference() or not _counts_versions(value) else Kept(value)
 
+    @without_frames
     def _take_gradient(self, stored: StoredParameter) -> None:
         if not self.placement.in_tierd("gradients") and not self._in_backward:
             return
@@ -281,7 +309,8 @@ class Runtime:
         if gradient.layout is not torch.strided:
             raise Invalid(f"the gradient of {stored.name!r} is sparse: make it dense, as torch's fused AdamW demands")
         drop_raw_gradient(stored.parameter)
-        with self.store.lock, torch.no_grad():
+        with self.store.lock, autograd_guard():
+            stop_recording()
             if not self._in_backward:
                 self._window.take(stored, gradient.detach())
                 return
@@ -303,17 +332,40 @@ class Runtime:
         self._updates.end_step()
 
 
+# ---- The hooks. Each is a ``functools.partial``, which Python copies with what it is given, unlike a function ----
+
+
+@opaque
+def _before_forward(runtime: Runtime | None, module: torch.nn.Module, *_: object) -> None:
+    if runtime is not None:
+        runtime.before_forward(module)
+
+
+@opaque
+def _after_forward(runtime: Runtime | None, module: torch.nn.Module, *_: object) -> None:
+    if runtime is not None:
+        runtime.after_forward(module)
+
+
+def _guarded_forward(runtime: Runtime | None, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return forward(*args, **kwargs) if runtime is None else runtime.guarded(forward, *args, **kwargs)
+
+
+def _before_saving(runtime: Runtime | None, module: torch.nn.Module, *_: object) -> None:
+    if runtime is not None:
+        runtime.before_saving(module)
+
+
+def _after_saving(runtime: Runtime | None, *_: object) -> None:
+    if runtime is not None:
+        runtime.after_saving()
+
+
 def _leave(scopes: list[list[StoredParameter]]) -> None:
     """Ends the last scope. It stays until all is taken back: an interrupt may come in between."""
     while scopes[-1]:
         scopes[-1][-1].leave(scopes[-1])
     scopes.pop()
-
-
-def _pack_recomputed(pack: Callable[[torch.Tensor], Any], value: torch.Tensor) -> Any:
-    """For the checkpoint, which keeps the object itself where that requires no gradient: a frozen parameter would be a
-    placeholder by the time that backward uses it."""
-    return pack(value if stored_of(value) is None else value.detach())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -322,8 +374,9 @@ class _Activation:
     packed: Any
 
 
+@without_frames
 def _unpack(packed: Any) -> torch.Tensor:
-    if isinstance(packed, Packed):
+    if isinstance(packed, (Packed, PackedCast)):
         return packed.unpack()
     if isinstance(packed, _Activation):
         return packed.owner.unpack(packed.packed)
@@ -346,16 +399,9 @@ def held(value: torch.Tensor) -> _Held:
     return _Held(value.detach())
 
 
-def is_of_stored(value: torch.Tensor) -> bool:
-    """Whether it is a parameter that has its values for a time, or a view of one."""
-    return stored_of(value) is not None or (value._base is not None and stored_of(value._base) is not None)
-
-
 def saved_in_gathered() -> Any:
     """Hooks for what autograd saves while parameters are gathered."""
-    return torch.autograd.graph.saved_tensors_hooks(
-        lambda value: held(value) if is_of_stored(value) else value, _unpack
-    )
+    return OwnHooks(lambda value: value if stored_behind(value) is None else held(value), _unpack)
 
 
 def runtime_of(model: torch.nn.Module) -> Runtime | None:

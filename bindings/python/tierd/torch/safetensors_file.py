@@ -81,7 +81,7 @@ class SafetensorsFile:
     def tensor(self, name: str) -> torch.Tensor:
         """A copy in memory of the process."""
         entry = self.entries[name]
-        values = torch.empty(entry.shape, dtype=entry.dtype)
+        values = torch.empty(entry.shape, dtype=entry.dtype, device="cpu")
         if entry.size:
             self.read_into(entry, 0, bytes_of(values))
         return values

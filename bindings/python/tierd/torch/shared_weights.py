@@ -21,6 +21,7 @@ from ..states import Part
 from . import parameter_state
 from .parameter_state import BLOCK
 from .creation_store import share
+from .placeholder import no_values
 from .stored_parameter import ParameterStore, stored_of
 
 Load: TypeAlias = "Callable[[str], torch.Tensor]"
@@ -207,8 +208,7 @@ class FrozenWeights:
         store.adopt_shared(path, parameter, key, self._awaited.get(id(parameter), parameter).stride())
 
     def _without_values(self, parameter: torch.nn.Parameter) -> torch.nn.Parameter:
-        nothing = torch.full((), float("nan"), dtype=parameter.dtype).expand(parameter.shape)
-        made = torch.nn.Parameter(nothing, requires_grad=False)
+        made = torch.nn.Parameter(no_values(parameter.shape, parameter.dtype), requires_grad=False)
         self._awaited[id(made)] = parameter
         self._replace(parameter, made)
         return made

@@ -30,7 +30,7 @@ class StandIns:
             if not isinstance(value, torch.Tensor):
                 raise Invalid(f"{name!r} in the state of this model is a {type(value).__name__}, not a tensor")
             if id(value) not in numbers:
-                numbers[id(value)] = torch.tensor([len(self._values)])
+                numbers[id(value)] = torch.tensor([len(self._values)], device="cpu")
                 self._values.append(value)
             self.state_dict[name] = numbers[id(value)]
 

@@ -23,6 +23,7 @@ from ..errors import Error, NotFound
 from ..pending_put import PendingPut
 from ..states import Part
 from . import parameter_state
+from .frames import without_frames
 from .offloaded_gradient import OffloadedGradient
 from .parameter_state import BLOCK, Factor, Stored
 
@@ -56,13 +57,14 @@ class StoredGradient:
         self._window.finish(self)
         return math.isfinite(self._sum_of_squares)
 
+    @without_frames
     def norm(self, order: float) -> torch.Tensor:
         self._window.finish(self)
         if order == 2 and not self._exact and math.isfinite(self._sum_of_squares):
             found = math.sqrt(self._sum_of_squares)
             for operation, factor in self._factors:
                 found = found / abs(float(factor)) if operation == "div_" else found * abs(float(factor))
-            return torch.tensor(found).to(self.dtype)
+            return torch.tensor(found, device="cpu").to(self.dtype)
         lease = self._window.client.lease(self.key)
         values = lease.torch(self.dtype, (self.stored.numel,))
         exact: torch.Tensor = torch.linalg.vector_norm(parameter_state.times(values, self._factors), order)
@@ -79,7 +81,7 @@ class StoredGradient:
     def zero(self) -> None:
         """It becomes a gradient of zeros, as ``zero_`` leaves it."""
         self.stored.settle()
-        zeros = torch.zeros(self.stored.numel, dtype=self.dtype)
+        zeros = torch.zeros(self.stored.numel, dtype=self.dtype, device="cpu")
         self._window.drop(self)
         self._window.client.put(self.key, zeros)
         self.arrived(0, 0.0)
@@ -103,6 +105,7 @@ class StoredGradient:
         self._factors = ()
         self._sum_of_squares = total
 
+    @without_frames
     def add_to(self, values: torch.Tensor) -> None:
         """Adds the gradient to ``values``, flat: the bits of ``add`` the other way round."""
         self.stored.settle()

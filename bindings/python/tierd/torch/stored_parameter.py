@@ -24,19 +24,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from .. import finalizers
 from ..client import Client
 from ..errors import AlreadyExists, Error, Invalid, NotFound
 from ..states import Key, Part
 from . import parameter_state
+from .autograd_guard import autograd_guard, stop_recording
 from .held import Held
 from .look_ahead import LookAhead
 from .placeholder import NO_COPY, Placeholder
-from .scopes import Scopes
+from .scopes import Hooks, Scopes
 from .stored_gradient import StoredGradient
 from .storage_identity import StorageIdentity
-from .uninterrupted import uninterrupted
+from .uninterrupted import completed, uninterrupted
 
 if TYPE_CHECKING:
+    from .applied_gradient import AppliedGradient
+    from .cached_cast import CachedCast
     from .pending_update import PendingUpdate
 
 
@@ -44,8 +48,8 @@ class StoredParameter:
     """One parameter in tierd. Its elements lie there in the order that they had in memory."""
 
     __slots__ = (
-        "__weakref__", "_entered_version", "_identity", "_unswapped", "deferred", "dtype", "gradient", "key", "name",
-        "numel", "parameter", "shape", "shared", "store", "strides", "uses", "version",
+        "__weakref__", "_entered_version", "_identity", "_unswapped", "applied", "cast", "deferred", "dtype",
+        "gradient", "key", "name", "numel", "parameter", "shape", "shared", "store", "strides", "uses", "version",
     )  # fmt: skip
 
     def __init__(
@@ -61,7 +65,9 @@ class StoredParameter:
         self.version = 0
         self.uses = 0
         self.gradient: StoredGradient | None = None
+        self.applied: AppliedGradient | None = None  # By which backward has updated it.
         self.deferred: PendingUpdate | None = None  # To be carried out before the values are read.
+        self.cast: CachedCast | None = None  # That autocast has of it.
         self._identity: StorageIdentity | None = None
         self._entered_version = 0  # The parameter's, when it got its values.
 
@@ -81,7 +87,7 @@ class StoredParameter:
 
     def empty_like(self, dtype: torch.dtype | None = None) -> torch.Tensor:
         """A tensor of the process with the parameter's shape and strides."""
-        return torch.empty_strided(self.shape, self.strides, dtype=dtype or self.dtype)
+        return torch.empty_strided(self.shape, self.strides, dtype=dtype or self.dtype, device="cpu")
 
     # ---- Reading ----
 
@@ -108,13 +114,15 @@ class StoredParameter:
 
     def view(self) -> torch.Tensor:
         """The parameter's values where tierd has them. Do not write to them."""
-        with torch.inference_mode(False), torch.no_grad():
-            return torch.empty(0, dtype=self.dtype).set_(self.storage(), 0, self.shape, self.strides)
+        with autograd_guard():
+            stop_recording()
+            nothing = torch.empty(0, dtype=self.dtype, device="cpu")
+            return nothing.set_(self.storage(), 0, self.shape, self.strides)
 
     def copy(self) -> torch.Tensor:
         """The values in memory of the process."""
         self.settle()
-        with torch.inference_mode(False):
+        with autograd_guard():
             values = self.empty_like()
             self.store.client.get_into(self.key, parameter_state.flat(values), shared=self.shared)
             return values
@@ -131,6 +139,7 @@ class StoredParameter:
                 if self.uses == 0:
                     found = self.view() if values is None else values
                     Placeholder.fill(self.parameter, found, gathered=values is not None)
+                    self.fill_cast(found)
                     self._entered_version = self.parameter._version
                 noted = [functools.partial(setattr, self, "uses", self.uses + 1), functools.partial(scope.append, self)]
                 uninterrupted(noted)
@@ -142,15 +151,29 @@ class StoredParameter:
         """One scope less. What forward changed in place, by torch's own count, is written back."""
         with self.store.lock:
             noted = [functools.partial(setattr, self, "uses", self.uses - 1), functools.partial(scope.remove, self)]
-            uninterrupted(noted)
-            if self.uses > 0:
+            if self.uses > 1:
+                uninterrupted(noted)
                 return
             leased = self.living_storage() is not None
             changed = leased and self.parameter._version != self._entered_version
             values = self.parameter.detach().clone() if changed else None
-            self._empty()
-            if values is not None:
-                self.write(values)
+            try:
+                Placeholder.empty(self.parameter, self.shape, self.dtype, noted)
+                if values is not None:
+                    self.write(values)
+            except Exception:
+                raise
+            except BaseException:
+                if values is not None and self.uses == 0:  # Else it is to leave again.
+                    self.write(values)
+                raise
+            if self.cast is not None:
+                self.cast.empty()
+
+    def fill_cast(self, values: torch.Tensor) -> None:
+        """Autocast's copy gets its bytes too."""
+        if self.cast is not None and not self.cast.fill(self, values):
+            self.cast = None
 
     def _empty(self) -> None:
         """Makes it a placeholder, where no scope uses the values."""
@@ -182,7 +205,17 @@ class StoredParameter:
         if self.uses or self.living_storage() is not None:
             raise Invalid(
                 f"a view of parameter {self.name!r} is still alive: it cannot be changed while something reads it (a "
-                "graph that backward has not used up, or a tensor that was kept)"
+                "graph that backward has not used up, the traceback of an interrupt, or .detach() or .data that was "
+                "kept, be it in the ctx of a custom Function, which lives as long as the loss). Drop it, or keep the "
+                "parameter itself or a clone"
+            )
+
+    def require_version(self, version: int) -> None:
+        """torch's ``RuntimeError`` unless the bytes are those of ``version``."""
+        if version != self.version:
+            raise RuntimeError(
+                f"parameter {self.name!r} has been modified since forward saved it for backward: it is at "
+                f"version {self.version}; expected version {version} instead. Run forward again."
             )
 
     def is_being_changed(self) -> bool:
@@ -193,24 +226,26 @@ class StoredParameter:
         """Replaces the values by those of a tensor of the same shape."""
         if values.shape != self.shape:
             raise Invalid(f"values of shape {tuple(values.shape)} for {self.name!r}, of shape {tuple(self.shape)}")
-        with self.store.lock, torch.no_grad():
+        with self.store.lock, autograd_guard():
+            stop_recording()
             ours = parameter_state.flat(self.empty_like().copy_(values))
             if self.shared:
                 self._require_equal(ours)
                 return
             self.settle()
             self.changed()
-            self.store.client.put(self.key, ours, replace=True)
+            completed(functools.partial(self.store.client.put, self.key, ours, replace=True))
 
     def write_back(self) -> None:
         """Replaces the values by those that the parameter has in the process."""
-        with self.store.lock, torch.no_grad():
+        with self.store.lock, autograd_guard():
+            stop_recording()
             values = parameter_state.flat(self.parameter.detach())
             if self.shared:
                 self._require_equal(values)
                 return
             self.version += 1
-            self.store.client.put(self.key, values, replace=True)
+            completed(functools.partial(self.store.client.put, self.key, values, replace=True))
 
     def _require_equal(self, values: torch.Tensor) -> None:
         """``Invalid`` unless they are, flat and bit for bit, those that the ranks share: no change then."""
@@ -229,13 +264,10 @@ class Packed(NamedTuple):
     strides: tuple[int, ...]
 
     def unpack(self) -> torch.Tensor:
-        if self.version != self.stored.version:
-            raise RuntimeError(
-                f"parameter {self.stored.name!r} has been modified since forward saved it for backward: it is at "
-                f"version {self.stored.version}; expected version {self.version} instead. Run forward again."
-            )
-        with torch.inference_mode(False):
-            return torch.empty(0, dtype=self.dtype).set_(self.stored.storage(), self.offset, self.shape, self.strides)
+        self.stored.require_version(self.version)
+        with autograd_guard():
+            nothing = torch.empty(0, dtype=self.dtype, device="cpu")
+            return nothing.set_(self.stored.storage(), self.offset, self.shape, self.strides)
 
 
 class ParameterStore:
@@ -258,7 +290,7 @@ class ParameterStore:
         self.saving = 0  # Calls of state_dict() under way.
         keys: dict[str, int] = {}
         self._keys = keys
-        weakref.finalize(self, free_all, client, keys).atexit = False
+        finalizers.attach(self, functools.partial(free_all, client, keys))
 
     @property
     def look_ahead(self) -> LookAhead:
@@ -357,20 +389,23 @@ class ParameterStore:
 
     # ---- Scopes ----
 
-    def open_scope(self) -> bool:
-        """A module's forward begins. Whether it is the outermost of this thread."""
+    def open_scope(self, hooks: Hooks) -> None:
+        """A module's forward begins. The outermost of this thread has ``hooks`` for what autograd saves."""
         scopes = self.scopes
         with self.lock:
-            if scopes.open == 0 and torch._C._current_graph_task_id() == -1:
+            if scopes.open:
+                scopes.open += 1
+                return
+            if torch._C._current_graph_task_id() == -1:
                 self._release_on_demand(scopes.on_demand)  # Left by a backward that failed.
-            scopes.open += 1
-            return scopes.open == 1
+            scopes.begin_outermost(hooks)
 
     def close_scope(self) -> bool:
         """It ends. Whether it was the outermost."""
         scopes = self.scopes
         with self.lock:
-            scopes.open = max(0, scopes.open - 1)
+            if scopes.open:
+                scopes.end()
             if scopes.open == 0 and torch._C._current_graph_task_id() == -1:
                 self._release_on_demand(scopes.on_demand)
             return scopes.open == 0

@@ -7,6 +7,8 @@ from typing import Any
 import torch.overrides
 from torch.utils import _python_dispatch
 
+from .saved_hooks import push_again
+
 # Some of these have no types.
 _C: Any = torch._C
 _overrides: Any = torch.overrides
@@ -43,7 +45,7 @@ class ThreadState:
         if self._inference:
             torch.inference_mode().__enter__()
         if self._saved_hooks is not None:
-            _autograd._push_saved_tensors_default_hooks(*self._saved_hooks)
+            push_again(self._saved_hooks)
         if self._default_device is not None:
             torch._GLOBAL_DEVICE_CONTEXT.device_context = self._default_device
         for mode in self._function_modes:

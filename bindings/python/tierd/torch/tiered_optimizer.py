@@ -14,25 +14,27 @@ import dataclasses
 import functools
 import itertools
 import traceback
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
+from .. import finalizers
 from ..client import Client
 from ..errors import Invalid
 from ..quantity import byte_count
 from ..states import Part
 from . import parameter_state
+from .applied_gradient import AppliedGradient, require_stepped
 from .arithmetic import Arithmetic
+from .autograd_guard import autograd_guard, stop_recording
 from .backward_update import BackwardUpdate
 from .deferred_update import DeferredUpdate
-from .discarded_update import DiscardedUpdate, discard
-from .group_options import check_options, check_step
+from .discarded_update import DiscardedUpdate, discard, drop_unbegun, require_whole
+from .loaded_state import fitting
 from .look_ahead import LookAhead
 from .offloaded_optimizer import NotTrained, OffloadableOptimizer
-from .parameter_state import Elements, ParameterState, Slice, Stored
+from .parameter_state import MASTER, Elements, ParameterState, Slice, Stored
 from .pending_update import PendingUpdate, copied, is_pending, options_of
 from .placeholder import raw_gradient
 from .slice_update import Operands, SliceUpdate, drop_unfinished, free_state, require_updatable
@@ -41,7 +43,6 @@ from .stored_parameter import StoredParameter, free_all, model_of, stored_in, st
 from .uninterrupted import uninterrupted
 
 _names = itertools.count(1)
-MASTER = "master"  # The kind of state that is an fp32 copy of a bf16 or fp16 parameter, and is updated instead of it.
 
 
 class TieredOptimizer(OffloadableOptimizer):
@@ -85,7 +86,7 @@ class TieredOptimizer(OffloadableOptimizer):
         self._tiered: dict[torch.Tensor, ParameterState] = {}
         self._keys: dict[str, int] = {}  # Every tensor of this optimizer that may exist in tierd, and its id.
         self._updates = SliceUpdate(client, self._keys, byte_count(slice_bytes, "slice_bytes"))
-        weakref.finalize(self, free_all, client, self._keys).atexit = False
+        finalizers.attach(self, functools.partial(free_all, client, self._keys))
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As torch's. ``Invalid``, and it is not added, where its parameters cannot be updated by these options."""
@@ -103,15 +104,23 @@ class TieredOptimizer(OffloadableOptimizer):
 
     # ---- The step ----
 
-    @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates all parameters once. ``Invalid``: gradients that it cannot use; nothing has changed then. Another
         error, or an interrupt, may leave the step half done; the next call then continues it with the same gradients:
         no slice of a parameter is updated twice, and the result has the same bits."""
-        with torch.enable_grad():
-            loss = None if closure is None else closure()
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        with autograd_guard():
+            stop_recording()
+            self._step()
+        return loss
+
+    def _step(self) -> None:
         self.settle()
-        stepped = [parameter for parameter in self._parameters() if parameter.grad is not None]
+        gone = {stored.parameter for stored in stored_in(self._parameters()) if stored.applied is not None}
+        stepped = [each for each in self._parameters() if each.grad is not None and each not in gone]
         self.agreement.before_step(stepped, self)
         for stored in stored_in(stepped):
             stored.require_changeable()  # All, before the first has another version.
@@ -123,7 +132,6 @@ class TieredOptimizer(OffloadableOptimizer):
             self._update_empty(group)
         self._end_step(later)
         self.agreement.after_step()
-        return loss
 
     def settle(self) -> None:
         """Carries out what the last ``step()`` has put off: see ``offload(update="deferred")``."""
@@ -139,10 +147,12 @@ class TieredOptimizer(OffloadableOptimizer):
         uninterrupted([ended, *update.notes_of_end(self._tiered[parameter])])
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As torch's. ``Invalid`` where the last step() has failed half-way: it needs the gradients to go on."""
-        self._require_whole("zero_grad()")
-        if not self._deferred:  # A backward that failed has left some.
-            self.settle()
+        """As torch's. ``Invalid`` where the last step() has failed half-way: it needs the gradients to go on. So it is
+        where backward has updated parameters by them (``update="backward"``), and no step() has ended that."""
+        if not self._deferred:
+            drop_unbegun(self)
+        require_stepped(stored_in(self._parameters()), "zero_grad()")
+        require_whole(self, "zero_grad()")
         self._end_step()
         super().zero_grad(set_to_none)
 
@@ -159,13 +169,8 @@ class TieredOptimizer(OffloadableOptimizer):
         return found
 
     def _require_savable(self, what: str) -> None:
-        self._require_whole(what)
+        require_whole(self, what)
         self._discarded.require_consistent(what)
-
-    def _require_whole(self, what: str) -> None:
-        states = [state for state in self._tiered.values() if not is_pending(state)]
-        if any(state.done or (state.finished and self._under_way) for state in states):
-            raise Invalid(f"the last step() failed half-way: call step() again before {what}, or discard_update()")
 
     def _end_step(self, later: Sequence[DeferredUpdate] = ()) -> None:
         """By one call of C: an interrupt finds all of the step done, or none of its end."""
@@ -213,18 +218,14 @@ class TieredOptimizer(OffloadableOptimizer):
         groups = [each for each in self.param_groups if any(p is stored.parameter for p in each["params"])]
         if not groups:
             raise NotTrained
-        known = self._tiered.get(stored.parameter)
-        if stored.deferred is not None or (known is not None and known.finished):
-            raise Invalid(
-                f"a second gradient of parameter {stored.name!r} in one step, which has updated it: call "
-                "optimizer.step() after each backward, or offload with update='step'"
-            )
+        if stored.applied is not None:
+            stored.applied.require_dropped()
         require_updatable(stored.parameter, True, gradient)
-        flat = parameter_state.flat_like(gradient, model_of(stored.parameter))
-        update = BackwardUpdate(self, stored, options_of(groups[0], self.defaults), flat)
+        update = BackwardUpdate(self, stored, options_of(groups[0], self.defaults), gradient)
         stored.changed()
-        self._state_of(stored.parameter, groups[0])
-        stored.deferred = update
+        applied = AppliedGradient(stored, self._state_of(stored.parameter, groups[0]))
+        noted = {"deferred": update, "applied": applied}
+        uninterrupted([functools.partial(setattr, stored, name, value) for name, value in noted.items()])
         return update
 
     def _slices_of(
@@ -270,10 +271,10 @@ class TieredOptimizer(OffloadableOptimizer):
     def step_of(self, parameter: torch.Tensor) -> torch.Tensor:
         """The counter of its updates, fp32 of no dimension; made with the state."""
         if not self._counts_steps:
-            return torch.zeros((), dtype=torch.float32)  # Not kept.
+            return torch.zeros((), dtype=torch.float32, device="cpu")  # Not kept.
         state = self.state[parameter]
         if "step" not in state:
-            state["step"] = torch.zeros((), dtype=torch.float32)
+            state["step"] = torch.zeros((), dtype=torch.float32, device="cpu")
         step: torch.Tensor = state["step"]
         return step
 
@@ -351,8 +352,6 @@ class TieredOptimizer(OffloadableOptimizer):
 
     def light_state(self) -> dict[str, Any]:
         self.settle()
-        if any(tiered.finished for tiered in self._tiered.values()):
-            raise Invalid("the last step() failed half-way: call step() again before persist()")
         self._require_savable("persist()")
         numbers = {
             index: tiered.number
@@ -383,7 +382,7 @@ class TieredOptimizer(OffloadableOptimizer):
         hold_name(self._client, self._name, self)
 
         def split(optimizer: torch.optim.Optimizer, given: dict[str, Any]) -> dict[str, Any]:
-            loaded.extend(self._fitting(given))
+            loaded.extend(fitting(self, given))
             states = given["state"].items()
             kinds = (*self._kinds_of_state, MASTER)
             light = {
@@ -399,29 +398,6 @@ class TieredOptimizer(OffloadableOptimizer):
         finally:
             before.remove()
             after.remove()
-
-    def _fitting(self, given: dict[str, Any]) -> list[tuple[torch.Tensor, dict[str, Any]]]:
-        """The parameters that have a state in it, with that state. ``Invalid`` unless it fits them."""
-        found = []
-        for group, saved in zip(self.param_groups, given["param_groups"], strict=False):
-            check_options(saved, self.defaults)
-            for parameter, index in zip(group["params"], saved["params"], strict=False):  # torch refuses this itself.
-                state = {kind: v for kind, v in given["state"].get(index, {}).items() if v is not None}
-                if not state:
-                    continue
-                needed = ["step"] * self._counts_steps + self._kinds(saved)
-                missing = [kind for kind in needed if kind not in state]
-                if missing:
-                    shape = tuple(parameter.shape)
-                    raise Invalid(f"the state of a parameter of shape {shape} has no {' and no '.join(missing)}")
-                if "step" in state:
-                    check_step(state["step"])
-                for kind in (*self._kinds_of_state, MASTER):
-                    if kind in state and state[kind].shape != parameter.shape:
-                        shape = tuple(state[kind].shape)
-                        raise Invalid(f"{kind} has shape {shape}, its parameter {tuple(parameter.shape)}")
-                found.append((parameter, state))
-        return found
 
     def _adoptable(
         self, packed: dict[str, Any], numbers: dict[int, int]
@@ -462,13 +438,14 @@ class TieredOptimizer(OffloadableOptimizer):
 
     def _drop_state(self) -> None:
         for tiered in self._tiered.values():
+            tiered.finished = False
             free_state(self._client, self._keys, tiered)
         self._tiered.clear()
 
     def _load(self, parameter: torch.Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
         if self._counts_steps:
             step = self.state[parameter]["step"]
-            self.state[parameter]["step"] = torch.as_tensor(step, dtype=torch.float32).clone()
+            self.state[parameter]["step"] = torch.as_tensor(step, dtype=torch.float32, device="cpu").clone()
         tiered = self._state_of(parameter, group)
         for kind, key in tiered.keys.items():
             value = (parameter if kind == MASTER and kind not in state else state[kind]).detach()
