@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <future>
 #include <string_view>
 #include <utility>
 
@@ -15,10 +14,6 @@
 
 namespace tier::session {
 namespace {
-
-constexpr const char* kDrainedRefusal =
-    "this node is being drained (tierctl drain): it takes no new job or process until an administrator runs tierctl "
-    "undrain; jobs that run go on";
 
 // Of a sentence that says that a job is not reserved.
 std::string_view EndingOf(GivenUp given_up, bool was_reserved_before) {
@@ -49,6 +44,12 @@ ControlServer::ControlServer(DaemonFacts facts, const ControlServerParts& parts)
                .sockets = facts_.is_private ? nullptr : parts.sockets,
                .quotas = parts.quotas,
                .users = parts.users}),
+      drain_({.calls = calls_,
+              .mailbox = parts.mailbox,
+              .jobs = parts.jobs,
+              .sessions = parts.sessions,
+              .events = parts.events,
+              .has_ssd_tier = facts_.ssd_mode != "none"}),
       started_(parts.clock.Now()),
       devices_seen_(facts_.devices.size()) {}
 
@@ -238,7 +239,7 @@ Status ControlServer::ClearQuota(const Caller& caller, const QuotaTarget& target
 }
 
 Result<OwnerSocket> ControlServer::OpenSocket(const Caller& caller, const std::string& owner) {
-  if (stopping_.load(std::memory_order_relaxed)) return Fail(Code::kDisconnected, "tierd is being stopped");
+  if (drain_.stopping()) return Fail(Code::kDisconnected, "tierd is being stopped");
   return owners_.Open(caller, owner);
 }
 
@@ -266,8 +267,8 @@ Result<JobDescription> ControlServer::GiveUpReservation(const JobDescription& jo
     return Fail(why.code, fmt::format("whether job '{}' is reserved is not known (tierctl job list): {}; then {}",
                                       job.name, why.message, given_up.error().message));
   }
-  return Fail(why.code, fmt::format("job '{}' is not reserved{}: {}", job.name,
-                                    EndingOf(*given_up, before.has_value()), why.message));
+  return Fail(why.code, fmt::format("job '{}' is not reserved{}: {}", job.name, EndingOf(*given_up, before.has_value()),
+                                    why.message));
 }
 
 Result<SettingsReport> ControlServer::ListOptions(const Caller& caller) {
@@ -387,49 +388,12 @@ Result<NodeObservation> ControlServer::Observe() {
   return observed;
 }
 
-// Engine thread.
-void ControlServer::StartDrain(const Caller& caller, const std::string& name, uint32_t timeout_ms,
-                               SessionFlush::Done done) {
-  const auto group = std::make_shared<SessionFlush::Group>(std::move(done));
-  if (!name.empty()) {
-    const auto job = parts_.jobs.registry().FindFor(caller, name);
-    if (!job) return group->Fail(job.error());
-    parts_.events.Emit("drain", *job, fmt::format("job '{}' is being drained", name));
-    return parts_.sessions.Flush((*job)->id, timeout_ms, group);
-  }
-  if (!caller.admin) return group->Fail(NotAdmin("drain the daemon").error());
-  drained_.store(true, std::memory_order_relaxed);
-  parts_.jobs.CloseAdmission(kDrainedRefusal);
-  parts_.events.Emit("draining", nullptr, "the node is being drained: no new job or process is taken");
-  for (const auto& [id, job] : parts_.jobs.registry().jobs()) parts_.sessions.Flush(id, timeout_ms, group);
+Result<Drained> ControlServer::Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) {
+  if (Status known = CheckCaller(caller); !known) return std::unexpected(std::move(known.error()));
+  return drain_.Drain(caller, job, timeout);
 }
 
-Status ControlServer::Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) {
-  if (Status known = CheckCaller(caller); !known) return known;
-  auto answer = std::make_shared<std::promise<Status>>();
-  auto future = answer->get_future();
-  const auto timeout_ms = static_cast<uint32_t>(std::clamp<int64_t>(timeout.count(), 1, UINT32_MAX));
-  const auto start = [this, caller, job, timeout_ms, answer] {
-    StartDrain(caller, job, timeout_ms, [answer](const Status& status) { answer->set_value(status); });
-  };
-  if (!parts_.mailbox.TryPost(start)) return Fail(Code::kTimeout, "the engine has too many calls waiting: try again");
-  if (future.wait_for(timeout + kDrainSlack) != std::future_status::ready) {
-    return Fail(Code::kTimeout, fmt::format("not everything was written within {} ms", timeout.count()));
-  }
-  return future.get();
-}
-
-Status ControlServer::Undrain(const Caller& caller) {
-  if (!caller.admin) return NotAdmin("undrain the daemon");
-  return calls_.Ask<void>([this]() -> Status {
-    if (stopping_.load(std::memory_order_relaxed)) return Fail(Code::kDisconnected, "tierd is being stopped");
-    parts_.jobs.OpenAdmission();
-    if (drained_.exchange(false, std::memory_order_relaxed)) {
-      parts_.events.Emit("undrained", nullptr, "new jobs and processes are taken again");
-    }
-    return {};
-  });
-}
+Status ControlServer::Undrain(const Caller& caller) { return drain_.Undrain(caller); }
 
 Status ControlServer::DrainDevice(const Caller& caller, uint16_t device, bool draining) {
   if (!caller.admin) return NotAdmin("drain a device");

@@ -72,6 +72,42 @@ TEST(ControlServer, DrainTellsTheFirstFailure) {
   EXPECT_EQ(drained.error().message, "the SSD tier is full");
 }
 
+TEST(ControlServer, WithoutAnSsdTierADrainWritesNothingAndSaysSo) {
+  SessionWorld world({.ssd_mode = "none"});
+  DataClient client(world.socket_path());
+  ASSERT_EQ(client.Attach(MakeHello("train")).code, 0);
+  for (const char* const job : {"train", ""}) {
+    const auto drained = world.control().Drain(kAdmin, job, seconds(10));
+    ASSERT_TRUE(drained) << drained.error().message;
+    EXPECT_TRUE(drained->stays_in_ram);
+  }
+  EXPECT_TRUE(world.OnEngine([&] { return world.engine.submitted.empty(); })) << "a write could only fail";
+  EXPECT_TRUE(world.control().Describe()->draining);
+}
+
+TEST(ControlServer, ADrainWhoseWritesFailClosesTheNodeAllTheSame) {
+  SessionWorld world;
+  DataClient client(world.socket_path());
+  ASSERT_EQ(client.Attach(MakeHello("train")).code, 0);
+  world.OnEngine([&] {
+    world.engine.answer = [](const SubmittedRequest&) { return ScriptedReply{.code = Code::kIoError, .detail = "x"}; };
+  });
+  EXPECT_EQ(world.control().Drain(kAdmin, "", seconds(10)).error().code, Code::kIoError);
+  EXPECT_TRUE(world.control().Describe()->draining);
+}
+
+TEST(ControlServer, ADrainOfADrainedNodeWritesAgainAndTellsNobody) {
+  SessionWorld world;
+  Collector events({"draining", "undrained"});
+  const auto watch = world.control().Watch(kAdmin, events.callback());
+  ASSERT_TRUE(world.control().OpenJob(kAlice, {.name = "resting", .named = true}));
+  EXPECT_FALSE(world.control().Drain(kAdmin, "", seconds(10))->stays_in_ram);
+  EXPECT_TRUE(world.control().Drain(kAdmin, "", seconds(10)));
+  EXPECT_EQ(world.OnEngine([&] { return world.engine.submitted.size(); }), 2u) << "what is dirty by then";
+  EXPECT_TRUE(world.control().Undrain(kAdmin));
+  EXPECT_EQ(events.Wait(1).kind, "undrained");
+}
+
 TEST(ControlServer, DrainOfASessionThatDiesMeanwhileIsDone) {
   SessionWorld world;
   DataClient client(world.socket_path());
