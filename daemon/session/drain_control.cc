@@ -35,6 +35,8 @@ void DrainControl::Start(const Caller& caller, const std::string& name, uint32_t
     return Write((*job)->id, timeout_ms, group);
   }
   if (!caller.admin) return group->Fail(NotAdmin("drain the daemon").error());
+  // Who waits for the last process must not take the end of all sessions for it.
+  if (stopping()) return group->Fail({Code::kDisconnected, "tierd is being stopped"});
   parts_.jobs.CloseAdmission(kDrainedRefusal);
   if (!drained_.exchange(true, std::memory_order_relaxed))
     parts_.events.Emit("draining", nullptr, "the node is being drained: no new job or process is taken");

@@ -159,10 +159,11 @@ TEST(ControlServer, UndrainTakesJobsAgainAndIsForAdmins) {
   EXPECT_EQ(events.Wait(2).kind, "job_opened");
 }
 
-TEST(ControlServer, ADaemonThatStopsCannotBeUndrained) {
+TEST(ControlServer, ADaemonThatStopsIsNeitherDrainedNorUndrained) {
   SessionWorld world;
   world.control().SetStopping();
   EXPECT_EQ(world.control().Undrain(kAdmin).error().code, Code::kDisconnected);
+  EXPECT_EQ(world.control().Drain(kAdmin, "", seconds(10)).error().code, Code::kDisconnected);
   EXPECT_TRUE(world.control().Describe()->draining);
 }
 
