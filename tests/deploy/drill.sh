@@ -80,6 +80,25 @@ broken_configuration_fails() {
     [[ $(journalctl -u tierd --no-pager -o cat | grep -c "maximun") == 1 ]]
 }
 
+# A drop-in with an option that there is not: the unit is failed, and not tried again for as long as it stays.
+wrong_option_fails() {
+  local drop_in=/etc/systemd/system/tierd.service.d failed=1
+  mkdir -p "$drop_in"
+  printf '[Service]\nExecStart=\nExecStart=/usr/bin/tierd --confg /etc/tierd/tierd.toml\n' >"$drop_in/option.conf"
+  systemctl daemon-reload
+  ! systemctl start tierd || return 1
+  # Several times the pause between two tries.
+  for _ in $(seq 20); do
+    sleep 0.1
+    systemctl is-failed --quiet tierd || return 1
+  done
+  [[ $(systemctl show tierd --property=ExecMainStatus --value) == 2 ]] &&
+    [[ $(systemctl show tierd --property=NRestarts --value) == 0 ]] && failed=0
+  rm -r "$drop_in"
+  systemctl daemon-reload
+  return $failed
+}
+
 repaired_configuration_starts() {
   cp /drill/tierd.toml /etc/tierd/tierd.toml
   systemctl start tierd && systemctl is-active --quiet tierd &&
@@ -192,6 +211,7 @@ cp /drill/tierd.toml /etc/tierd/tierd.toml
 step "a C++ trainer builds against it and trains" trainer_builds_and_trains
 step "systemd reads the units without a word" unit_is_read_without_a_word
 step "a broken configuration leaves the unit failed" broken_configuration_fails
+step "a wrong option leaves the unit failed" wrong_option_fails
 step "a repaired one starts" repaired_configuration_starts
 step "the service starts" systemctl enable --now tierd
 step "it runs as its own user" test "$(stat -c %U "/proc/$(main_pid)")" = tierd
