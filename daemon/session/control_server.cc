@@ -49,7 +49,8 @@ ControlServer::ControlServer(DaemonFacts facts, const ControlServerParts& parts)
               .jobs = parts.jobs,
               .sessions = parts.sessions,
               .events = parts.events,
-              .has_ssd_tier = facts_.ssd_mode != "none"}),
+              .has_ssd_tier = facts_.ssd_mode != "none",
+              .on_closed = [this] { snapshot_rate_.EndTick(); }}),
       started_(parts.clock.Now()),
       devices_seen_(facts_.devices.size()) {}
 

@@ -38,6 +38,7 @@ void DrainControl::Start(const Caller& caller, const std::string& name, uint32_t
   // Who waits for the last process must not take the end of all sessions for it.
   if (stopping()) return group->Fail({Code::kDisconnected, "tierd is being stopped"});
   parts_.jobs.CloseAdmission(kDrainedRefusal);
+  if (parts_.on_closed) parts_.on_closed();
   if (!drained_.exchange(true, std::memory_order_relaxed))
     parts_.events.Emit("draining", nullptr, "the node is being drained: no new job or process is taken");
   for (const auto& [id, job] : parts_.jobs.registry().jobs()) Write(id, timeout_ms, group);

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -26,6 +27,7 @@ struct DrainControlParts {
   SessionTable& sessions;
   EventLog& events;
   bool has_ssd_tier = true;
+  std::function<void()> on_closed;  // No job comes any more: figures of before are not told from here on.
 };
 
 class DrainControl {

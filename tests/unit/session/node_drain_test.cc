@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/session/control_callers.h"
+#include "tests/support/session/manual_clock.h"
 #include "tests/support/session/session_world.h"
 
 namespace tier::session {
@@ -20,6 +21,7 @@ using testing::kAdmin;
 using testing::kAlice;
 using testing::kBob;
 using testing::MakeHello;
+using testing::ManualClock;
 using testing::ScriptedReply;
 using testing::SessionWorld;
 using testing::SubmittedRequest;
@@ -131,6 +133,17 @@ TEST(ControlServer, DrainOfTheDaemonIsForAdminsAndTakesNoNewJobs) {
   EXPECT_EQ(refusal.code, static_cast<uint16_t>(Code::kDenied));
   EXPECT_THAT(refusal.message, HasSubstr("being drained"));
   EXPECT_THAT(refusal.message, HasSubstr("tierctl undrain"));
+}
+
+// Who asks afterwards whether a process is attached restarts the daemon by the answer.
+TEST(ControlServer, FiguresBehindADrainAreNotOfBeforeIt) {
+  ManualClock clock;
+  SessionWorld world({.clock = &clock});
+  for (uint32_t i = 0; i < kSnapshotsPerTickMax; ++i) EXPECT_EQ(world.control().Describe()->engine.session_count, 0u);
+  world.OnEngine([&] { world.engine.snapshot.session_count = 1; });
+  ASSERT_EQ(world.control().Describe()->engine.session_count, 0u) << "as others asked for figures just now";
+  EXPECT_TRUE(world.control().Drain(kAdmin, "", seconds(10)));
+  EXPECT_EQ(world.control().Describe()->engine.session_count, 1u);
 }
 
 TEST(ControlServer, ADrainLeavesTheJobsThatRunUnharmed) {
