@@ -153,6 +153,15 @@ upgrade_without_jobs() {
   [[ $(main_pid) != "$before" ]] && systemctl is-active --quiet tierd && ! grep -F "keeps running" /drill/dpkg-output
 }
 
+# In its new version, and until it is undrained.
+upgrade_of_a_drained_daemon() {
+  local before
+  before=$(main_pid)
+  tierctl drain && upgrade "$1" || return 1
+  [[ $(main_pid) != "$before" ]] && grep -F "is drained as the old one was" /drill/dpkg-output &&
+    tierctl --json status | grep -F '"draining": true' && ! swap_as_another_user 1 && tierctl undrain
+}
+
 # wait_status ARGUMENTS of grep: until it finds the service's own line so; systemd shows it a moment after its cause.
 wait_status() {
   for _ in $(seq 100); do
@@ -225,6 +234,7 @@ step "the restarted daemon serves" swap_as_another_user 2
 step "an upgrade leaves a daemon with an attached client running" upgrade_under_a_client 99.1
 step "an upgrade leaves a daemon that does not answer running" upgrade_of_a_daemon_that_cannot_be_asked 99.2
 step "an upgrade restarts a daemon without jobs" upgrade_without_jobs 99.3
+step "an upgrade leaves a drained daemon drained" upgrade_of_a_drained_daemon 99.4
 step "a drain is seen and reversed" drain_is_seen_and_reversed
 step "a named job persists on two devices" persists_on_two_devices
 step "the service starts without a lost device" starts_without_a_lost_device
