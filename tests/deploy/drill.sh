@@ -204,6 +204,13 @@ gives_a_lost_device_up() {
   rm /var/lib/tierd/aside && cp /drill/tierd.toml /etc/tierd/tierd.toml && systemctl restart tierd
 }
 
+purge_beside_a_mounted_disk() {
+  local disk=/var/lib/tierd/disk
+  mkdir "$disk" && mount -t tmpfs tmpfs "$disk" && touch "$disk/kept" || return 1
+  dpkg --purge tierd >/drill/dpkg-output 2>&1 || return 1
+  [[ -e $disk/kept ]] && grep -F "$disk" /drill/dpkg-output && umount "$disk" && rmdir "$disk"
+}
+
 leaves_nothing() {
   local left
   left=$(find /etc /usr /var /run /srv -xdev \( -iname '*tierd*' -o -name 'libtier*' -o -name tierctl \) \
@@ -244,5 +251,5 @@ step "a stopped service is not failed" test "$(systemctl show tierd --property=R
 step "with the socket unit it starts on the first connection" systemctl start tierd.socket
 step "a client wakes it" swap_as_another_user 2
 step "socket and service stop" systemctl stop tierd.socket tierd.service
-step "purge runs" dpkg --purge tierd
+step "purge leaves a disk that is mounted below the data" purge_beside_a_mounted_disk
 step "purge leaves nothing" leaves_nothing
