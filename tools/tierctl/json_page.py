@@ -13,9 +13,9 @@ import re
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-VERSION = 2
+VERSION = 3
 # Numbers that name something, and so are strings.
-NAMES = {"id", "epoch", "space"}
+NAMES = {"id", "epoch", "space", "session"}
 # In no document unless they are set.
 MAY_LACK = {"token"}
 
