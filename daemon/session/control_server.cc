@@ -31,6 +31,7 @@ ControlServer::ControlServer(DaemonFacts facts, const ControlServerParts& parts)
     : facts_(std::move(facts)),
       parts_(parts),
       calls_(parts.mailbox, parts.rest),
+      names_(parts.owners, parts.users),
       stored_({.calls = calls_, .jobs = parts.jobs, .owners = parts.owners}),
       quotas_({.calls = calls_,
                .jobs = parts.jobs,
@@ -105,7 +106,7 @@ Result<JobDescription> ControlServer::WithOwner(Result<JobDescription> job) cons
 
 Status ControlServer::CloseJob(const Caller& caller, const std::string& name, bool purge) {
   if (Status known = CheckCaller(caller); !known) return known;
-  return stored_.Close(caller, name, purge);
+  return names_.Find(caller, name, [&](const std::string& written) { return stored_.Close(caller, written, purge); });
 }
 
 std::vector<StoredManifestDescription> ControlServer::ListStoredManifests(const Caller& caller,
@@ -124,20 +125,25 @@ std::vector<UnopenedReservationDescription> ControlServer::ListUnopenedReservati
 Result<JobDescription> ControlServer::SetJob(const Caller& caller, const std::string& name,
                                              const tiering::TermsChange& change) {
   if (Status known = CheckCaller(caller); !known) return std::unexpected(std::move(known.error()));
-  auto changed = calls_.Ask<JobDescription>([=, this]() -> Result<JobDescription> {
-    const auto found = parts_.jobs.registry().FindFor(caller, name);
-    if (!found) return std::unexpected(found.error());
-    const Job& job = **found;
-    if (Status set = parts_.jobs.SetJob(job.id, change); !set) return std::unexpected(std::move(set.error()));
-    JobDescription description = Describe(job, parts_.jobs.engine().Counters(job.id));
-    const tiering::JobCounters& has = description.counters;
-    parts_.events.Emit(
-        "job_changed", &job,
-        fmt::format("job '{}' has guarantee {} and limit {} bytes of RAM, {} and {} bytes of SSD", job.name,
-                    has.guarantee_bytes, has.limit_bytes, has.ssd_guarantee_bytes, has.ssd_limit_bytes));
-    return description;
-  });
-  return WithOwner(std::move(changed));
+  return WithOwner(names_.Find(caller, name, [&](const std::string& written) {
+    return calls_.Ask<JobDescription>([=, this] { return ChangeJob(caller, written, change); });
+  }));
+}
+
+// Engine thread.
+Result<JobDescription> ControlServer::ChangeJob(const Caller& caller, const std::string& name,
+                                                const tiering::TermsChange& change) {
+  const auto found = parts_.jobs.registry().FindFor(caller, name);
+  if (!found) return std::unexpected(found.error());
+  const Job& job = **found;
+  if (Status set = parts_.jobs.SetJob(job.id, change); !set) return std::unexpected(std::move(set.error()));
+  JobDescription description = Describe(job, parts_.jobs.engine().Counters(job.id));
+  const tiering::JobCounters& has = description.counters;
+  parts_.events.Emit(
+      "job_changed", &job,
+      fmt::format("job '{}' has guarantee {} and limit {} bytes of RAM, {} and {} bytes of SSD", job.name,
+                  has.guarantee_bytes, has.limit_bytes, has.ssd_guarantee_bytes, has.ssd_limit_bytes));
+  return description;
 }
 
 std::vector<JobDescription> ControlServer::ListJobs(const Caller& caller) {
@@ -163,13 +169,15 @@ Result<tiering::TensorPage> ControlServer::ListTensors(const Caller& caller, con
   do {
     // Once the list is full, one more tensor tells that there is another page.
     const bool full = listed.tensors.size() == max;
-    const auto page = calls_.Ask<tiering::TensorPage>(
-        [this, caller, job, next = listed.next,
-         wanted = full ? 1 : max - listed.tensors.size()]() -> Result<tiering::TensorPage> {
-          const auto found = parts_.jobs.registry().FindFor(caller, job);
-          if (!found) return std::unexpected(found.error());
-          return parts_.jobs.engine().Tensors((*found)->id, next, wanted);
-        });
+    const auto page = names_.Find(caller, job, [&](const std::string& written) {
+      return calls_.Ask<tiering::TensorPage>(
+          [this, caller, written, next = listed.next,
+           wanted = full ? 1 : max - listed.tensors.size()]() -> Result<tiering::TensorPage> {
+            const auto found = parts_.jobs.registry().FindFor(caller, written);
+            if (!found) return std::unexpected(found.error());
+            return parts_.jobs.engine().Tensors((*found)->id, next, wanted);
+          });
+    });
     if (!page) return std::unexpected(page.error());
     if (full && !page->tensors.empty()) return listed;
     listed.tensors.insert(listed.tensors.end(), page->tensors.begin(), page->tensors.end());
@@ -180,18 +188,23 @@ Result<tiering::TensorPage> ControlServer::ListTensors(const Caller& caller, con
 
 Result<StallReport> ControlServer::ListStalls(const Caller& caller, const std::string& name) {
   if (Status known = CheckCaller(caller); !known) return std::unexpected(std::move(known.error()));
-  return calls_.Ask<StallReport>([this, caller, name]() -> Result<StallReport> {
-    const auto job = parts_.jobs.registry().FindFor(caller, name);
-    if (!job) return std::unexpected(job.error());
-    const base::TimePoint now = parts_.clock.Now();
-    const auto wall = std::chrono::system_clock::now().time_since_epoch();
-    tiering::StallList list = parts_.jobs.engine().Stalls((*job)->id, now);
-    TIER_CHECK(list.stalls.size() <= tiering::kStallsKept + tiering::kWaitingListedMax, "{} stalls of job '{}'",
-               list.stalls.size(), name);
-    return StallReport{.list = std::move(list),
-                       .now = now,
-                       .now_unix_ms = std::chrono::duration_cast<std::chrono::milliseconds>(wall).count()};
+  return names_.Find(caller, name, [&](const std::string& written) {
+    return calls_.Ask<StallReport>([this, caller, written] { return StallsOf(caller, written); });
   });
+}
+
+// Engine thread.
+Result<StallReport> ControlServer::StallsOf(const Caller& caller, const std::string& name) {
+  const auto job = parts_.jobs.registry().FindFor(caller, name);
+  if (!job) return std::unexpected(job.error());
+  const base::TimePoint now = parts_.clock.Now();
+  const auto wall = std::chrono::system_clock::now().time_since_epoch();
+  tiering::StallList list = parts_.jobs.engine().Stalls((*job)->id, now);
+  TIER_CHECK(list.stalls.size() <= tiering::kStallsKept + tiering::kWaitingListedMax, "{} stalls of job '{}'",
+             list.stalls.size(), name);
+  return StallReport{.list = std::move(list),
+                     .now = now,
+                     .now_unix_ms = std::chrono::duration_cast<std::chrono::milliseconds>(wall).count()};
 }
 
 // Shared, not copied: what callers are told of them is made on their threads.
@@ -391,7 +404,7 @@ Result<NodeObservation> ControlServer::Observe() {
 
 Result<Drained> ControlServer::Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) {
   if (Status known = CheckCaller(caller); !known) return std::unexpected(std::move(known.error()));
-  return drain_.Drain(caller, job, timeout);
+  return names_.Find(caller, job, [&](const std::string& written) { return drain_.Drain(caller, written, timeout); });
 }
 
 Status ControlServer::Undrain(const Caller& caller) { return drain_.Undrain(caller); }

@@ -21,6 +21,7 @@
 #include "daemon/session/degraded.h"
 #include "daemon/session/drain_control.h"
 #include "daemon/session/engine_calls.h"
+#include "daemon/session/job_names.h"
 #include "daemon/session/owner_control.h"
 #include "daemon/session/pool_description.h"
 #include "daemon/session/quota_control.h"
@@ -165,11 +166,14 @@ class ControlServer final : public ControlApi {
   void AddDevices(const tiering::EngineSnapshot& snapshot, DaemonDescription* description) const;
   void AddOtherParts(DaemonDescription* description) const;
   void EmitDegraded(const tiering::EngineSnapshot& snapshot);
+  Result<JobDescription> ChangeJob(const Caller& caller, const std::string& name, const tiering::TermsChange& change);
+  Result<StallReport> StallsOf(const Caller& caller, const std::string& name);
   static JobDescription Describe(const Job& job, const tiering::JobCounters& counters);
 
   const DaemonFacts facts_;
   ControlServerParts parts_;
   EngineCalls calls_;
+  const JobNames names_;
   StoredControl stored_;
   QuotaControl quotas_;
   OwnerControl owners_;

@@ -34,7 +34,7 @@ namespace {
 
 constexpr uint32_t kYearSeconds = 365 * 24 * 3600;
 constexpr const char* kShells[] = {"bash", "zsh", "fish"};
-constexpr const char* kJobHelp = "Name of the job; UID/NAME, where several users have one of that name";
+constexpr const char* kJobHelp = "Name of the job; UID/NAME or OWNER/NAME, where several users have one of that name";
 
 // Everything the options of all verbs fill in.
 struct Arguments {
