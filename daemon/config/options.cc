@@ -33,7 +33,8 @@ constexpr auto kOptions = std::to_array<Option>({
      "HOME is set no daemon keeps anything: the file has no name, and is in /var/tmp. So is that of a private daemon\n"
      "without XDG_STATE_HOME whose user may not write to HOME."},
     {"daemon.admin_group", Kind::kText, Change::kAtRestart, TIER_FIELD(daemon.admin_group), "\"tierd\"",
-     "Members of this group may use admin.sock; root and the daemon's own user always may."},
+     "Processes in this group may use admin.sock; root and the daemon's own user always may. A user who was just made\n"
+     "a member logs in again first."},
     {"daemon.private", Kind::kBool, Change::kAtRestart, TIER_FIELD(daemon.is_private), "false",
      "A daemon that one program starts for itself: no TCP port, an SSD file without a name, only its own user;\n"
      "it ends 5 s after its last session, or 30 s after its starter died without any session."},

@@ -228,7 +228,8 @@ grpc::Status ControlService::ListSockets(grpc::ServerContext* context, const v1:
   return grpc::Status::OK;
 }
 
-grpc::Status ControlService::Drain(grpc::ServerContext* context, const v1::DrainRequest* request, v1::DrainResponse*) {
+grpc::Status ControlService::Drain(grpc::ServerContext* context, const v1::DrainRequest* request,
+                                   v1::DrainResponse* response) {
   const auto timeout = DrainTimeoutOf(*request);
   if (!timeout) return ToStatus(timeout.error(), context);
   if (drains_.fetch_add(1) >= kDrainsMax) {
@@ -237,9 +238,11 @@ grpc::Status ControlService::Drain(grpc::ServerContext* context, const v1::Drain
                                                " times already, the limit: wait for one of these"},
                     context);
   }
-  const tier::Status drained = api_.Drain(CallerOf(*context), request->job(), *timeout);
+  const auto drained = api_.Drain(CallerOf(*context), request->job(), *timeout);
   drains_.fetch_sub(1);
-  return StatusOf(drained, context);
+  if (!drained) return ToStatus(drained.error(), context);
+  response->set_stays_in_ram(drained->stays_in_ram);
+  return grpc::Status::OK;
 }
 
 grpc::Status ControlService::Undrain(grpc::ServerContext* context, const v1::UndrainRequest*, v1::UndrainResponse*) {

@@ -70,17 +70,18 @@ struct Entrance {
   std::optional<uint32_t> owner;  // Each client that comes by it is this owner.
 };
 
-// Lets the admin group reach the socket; where the group does not exist, its owner and root remain.
-void GiveToGroup(const std::string& path, const std::string& group) {
-  const struct group* record = ::getgrnam(group.c_str());  // Before any other thread runs.
-  if (record != nullptr) (void)!::chown(path.c_str(), static_cast<uid_t>(-1), record->gr_gid);
+// The start may wait for the user database; no connection does.
+std::optional<gid_t> GroupId(const std::string& name) {
+  const struct group* const record = ::getgrnam(name.c_str());  // Before any other thread runs.
+  return record == nullptr ? std::nullopt : std::optional<gid_t>(record->gr_gid);
 }
 
 }  // namespace
 
 struct GrpcServer::State {
   GrpcServerOptions options;
-  proto::FileDescriptor wake;  // Readable: there are other entrances, or the end.
+  std::optional<gid_t> admins;  // The group's; none: only the daemon's user and root administer.
+  proto::FileDescriptor wake;   // Readable: there are other entrances, or the end.
   std::atomic<bool> stopping{false};
   std::unique_ptr<IdentityServers> servers;
   Mutex handing;  // Held while an owner's connection is handed on; taken before `mutex`.
@@ -113,7 +114,7 @@ struct GrpcServer::State {
 
   bool Hand(const Entrance& entrance, proto::FileDescriptor* socket) {
     const auto peer = PeerOf(socket->get());
-    if (!peer || (entrance.admin && !MayAdminister(*peer, options.admin_group))) return false;
+    if (!peer || (entrance.admin && !MayAdminister(*peer, admins))) return false;
     if (!entrance.owner && session::IsOwnerUid(peer->uid)) {
       Warn(std::unexpected(session::OwnerUidRefusal(peer->uid)));
       return false;
@@ -192,7 +193,8 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOptions& o
         state.Add({.socket = {}, .path = options.admin_socket, .admin = true, .owner = {}}, options.admin_socket_mode);
   }
   if (!listening) return std::unexpected(listening.error());
-  GiveToGroup(options.admin_socket, options.admin_group);
+  state.admins = GroupId(options.admin_group);
+  if (state.admins) (void)!::chown(options.admin_socket.c_str(), static_cast<uid_t>(-1), *state.admins);
   state.servers = std::make_unique<IdentityServers>(api, options.identities_max);
   auto thread = proto::StartThread("tierd-accept", proto::BlockedSignals::kAsynchronous, [&state] { state.Accept(); });
   if (!thread) {

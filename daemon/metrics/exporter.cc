@@ -23,9 +23,9 @@ constexpr char kIndex[] =
 class Scraper {
  public:
   explicit Scraper(session::ControlApi& api) : api_(api) {}
-  std::string Page() {
+  Result<std::string> Page() {
     auto node = api_.Observe();
-    if (!node) return {};  // Stopping: an empty page, as for a daemon with nothing to tell.
+    if (!node) return std::unexpected(node.error());
     const std::vector<JobRow> rows = RowsOf(std::move(node->jobs), node->daemon.engine.totals);
     return prometheus::TextSerializer().Serialize(BuildFamilies(node->daemon, rows, ReadProcessFigures()));
   }
@@ -41,13 +41,20 @@ class Scraper {
   JobRows rows_ TIER_GUARDED_BY(mutex_);  // Of all who scrape together.
 };
 
+// To Prometheus the daemon is down then: a page without figures would be one of a daemon that is well.
+HttpPage Unavailable(const Error& why) { return {.status = 503, .type = kPlain, .body = why.message + "\n"}; }
+
 HttpPage PageOf(session::ControlApi& api, Scraper& scraper, std::string_view path) {
-  if (path == "/metrics") return {.type = "text/plain; version=0.0.4; charset=utf-8", .body = scraper.Page()};
+  if (path == "/metrics") {
+    auto page = scraper.Page();
+    if (!page) return Unavailable(page.error());
+    return {.type = "text/plain; version=0.0.4; charset=utf-8", .body = *std::move(page)};
+  }
   if (path == "/") return {.type = "text/html; charset=utf-8", .body = kIndex};
   if (path != "/healthz") return {.status = 404, .type = kPlain, .body = "there are /metrics and /healthz\n"};
   const auto daemon = api.Describe();
-  if (daemon) return {.type = kPlain, .body = "ok\n"};
-  return {.status = 503, .type = kPlain, .body = daemon.error().message + "\n"};
+  if (!daemon) return Unavailable(daemon.error());
+  return {.type = kPlain, .body = "ok\n"};
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Exporter: what is served over HTTP of a daemon: /metrics for Prometheus, /healthz, and a page that names both. Each
-// scrape asks the engine once. Threads: http_endpoint's.
+// scrape asks the engine once; where it does not answer, both say 503. Threads: http_endpoint's.
 #pragma once
 
 #include <cstdint>

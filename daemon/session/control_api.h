@@ -195,6 +195,11 @@ struct OwnerSocket {
   bool open = false;      // False: it was closed. Its jobs, and what they persisted, are there still.
 };
 
+// What a drain has done.
+struct Drained {
+  bool stays_in_ram = false;  // There is no SSD tier: nothing was written.
+};
+
 // The node as of one moment, for who watches all of it.
 struct NodeObservation {
   DaemonDescription daemon;
@@ -252,8 +257,8 @@ class ControlApi {
   virtual Status CloseSocket(const Caller& caller, const std::string& owner, bool purge) = 0;
   virtual Result<std::vector<OwnerSocket>> ListSockets(const Caller& caller) = 0;  // By name.
   // Blocks until every session of the job has written its dirty pieces to SSD. Job empty: of all jobs; and no new job
-  // or process is taken until Undrain. Those that are there go on.
-  virtual Status Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) = 0;
+  // or process is taken until Undrain, also where the writes fail. Those that are there go on.
+  virtual Result<Drained> Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) = 0;
   // New jobs and processes are taken again; also where they were before.
   virtual Status Undrain(const Caller& caller) = 0;
   // Empties a device, or uses it again.

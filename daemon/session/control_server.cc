@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <future>
 #include <string_view>
 #include <utility>
 
@@ -15,10 +14,6 @@
 
 namespace tier::session {
 namespace {
-
-constexpr const char* kDrainedRefusal =
-    "this node is being drained (tierctl drain): it takes no new job or process until an administrator runs tierctl "
-    "undrain; jobs that run go on";
 
 // Of a sentence that says that a job is not reserved.
 std::string_view EndingOf(GivenUp given_up, bool was_reserved_before) {
@@ -36,6 +31,7 @@ ControlServer::ControlServer(DaemonFacts facts, const ControlServerParts& parts)
     : facts_(std::move(facts)),
       parts_(parts),
       calls_(parts.mailbox, parts.rest),
+      names_(parts.owners, parts.users),
       stored_({.calls = calls_, .jobs = parts.jobs, .owners = parts.owners}),
       quotas_({.calls = calls_,
                .jobs = parts.jobs,
@@ -49,6 +45,13 @@ ControlServer::ControlServer(DaemonFacts facts, const ControlServerParts& parts)
                .sockets = facts_.is_private ? nullptr : parts.sockets,
                .quotas = parts.quotas,
                .users = parts.users}),
+      drain_({.calls = calls_,
+              .mailbox = parts.mailbox,
+              .jobs = parts.jobs,
+              .sessions = parts.sessions,
+              .events = parts.events,
+              .has_ssd_tier = facts_.ssd_mode != "none",
+              .on_closed = [this] { snapshot_rate_.EndTick(); }}),
       started_(parts.clock.Now()),
       devices_seen_(facts_.devices.size()) {}
 
@@ -103,7 +106,7 @@ Result<JobDescription> ControlServer::WithOwner(Result<JobDescription> job) cons
 
 Status ControlServer::CloseJob(const Caller& caller, const std::string& name, bool purge) {
   if (Status known = CheckCaller(caller); !known) return known;
-  return stored_.Close(caller, name, purge);
+  return names_.Find(caller, name, [&](const std::string& written) { return stored_.Close(caller, written, purge); });
 }
 
 std::vector<StoredManifestDescription> ControlServer::ListStoredManifests(const Caller& caller,
@@ -122,20 +125,25 @@ std::vector<UnopenedReservationDescription> ControlServer::ListUnopenedReservati
 Result<JobDescription> ControlServer::SetJob(const Caller& caller, const std::string& name,
                                              const tiering::TermsChange& change) {
   if (Status known = CheckCaller(caller); !known) return std::unexpected(std::move(known.error()));
-  auto changed = calls_.Ask<JobDescription>([=, this]() -> Result<JobDescription> {
-    const auto found = parts_.jobs.registry().FindFor(caller, name);
-    if (!found) return std::unexpected(found.error());
-    const Job& job = **found;
-    if (Status set = parts_.jobs.SetJob(job.id, change); !set) return std::unexpected(std::move(set.error()));
-    JobDescription description = Describe(job, parts_.jobs.engine().Counters(job.id));
-    const tiering::JobCounters& has = description.counters;
-    parts_.events.Emit(
-        "job_changed", &job,
-        fmt::format("job '{}' has guarantee {} and limit {} bytes of RAM, {} and {} bytes of SSD", job.name,
-                    has.guarantee_bytes, has.limit_bytes, has.ssd_guarantee_bytes, has.ssd_limit_bytes));
-    return description;
-  });
-  return WithOwner(std::move(changed));
+  return WithOwner(names_.Find(caller, name, [&](const std::string& written) {
+    return calls_.Ask<JobDescription>([=, this] { return ChangeJob(caller, written, change); });
+  }));
+}
+
+// Engine thread.
+Result<JobDescription> ControlServer::ChangeJob(const Caller& caller, const std::string& name,
+                                                const tiering::TermsChange& change) {
+  const auto found = parts_.jobs.registry().FindFor(caller, name);
+  if (!found) return std::unexpected(found.error());
+  const Job& job = **found;
+  if (Status set = parts_.jobs.SetJob(job.id, change); !set) return std::unexpected(std::move(set.error()));
+  JobDescription description = Describe(job, parts_.jobs.engine().Counters(job.id));
+  const tiering::JobCounters& has = description.counters;
+  parts_.events.Emit(
+      "job_changed", &job,
+      fmt::format("job '{}' has guarantee {} and limit {} bytes of RAM, {} and {} bytes of SSD", job.name,
+                  has.guarantee_bytes, has.limit_bytes, has.ssd_guarantee_bytes, has.ssd_limit_bytes));
+  return description;
 }
 
 std::vector<JobDescription> ControlServer::ListJobs(const Caller& caller) {
@@ -161,13 +169,15 @@ Result<tiering::TensorPage> ControlServer::ListTensors(const Caller& caller, con
   do {
     // Once the list is full, one more tensor tells that there is another page.
     const bool full = listed.tensors.size() == max;
-    const auto page = calls_.Ask<tiering::TensorPage>(
-        [this, caller, job, next = listed.next,
-         wanted = full ? 1 : max - listed.tensors.size()]() -> Result<tiering::TensorPage> {
-          const auto found = parts_.jobs.registry().FindFor(caller, job);
-          if (!found) return std::unexpected(found.error());
-          return parts_.jobs.engine().Tensors((*found)->id, next, wanted);
-        });
+    const auto page = names_.Find(caller, job, [&](const std::string& written) {
+      return calls_.Ask<tiering::TensorPage>(
+          [this, caller, written, next = listed.next,
+           wanted = full ? 1 : max - listed.tensors.size()]() -> Result<tiering::TensorPage> {
+            const auto found = parts_.jobs.registry().FindFor(caller, written);
+            if (!found) return std::unexpected(found.error());
+            return parts_.jobs.engine().Tensors((*found)->id, next, wanted);
+          });
+    });
     if (!page) return std::unexpected(page.error());
     if (full && !page->tensors.empty()) return listed;
     listed.tensors.insert(listed.tensors.end(), page->tensors.begin(), page->tensors.end());
@@ -178,18 +188,23 @@ Result<tiering::TensorPage> ControlServer::ListTensors(const Caller& caller, con
 
 Result<StallReport> ControlServer::ListStalls(const Caller& caller, const std::string& name) {
   if (Status known = CheckCaller(caller); !known) return std::unexpected(std::move(known.error()));
-  return calls_.Ask<StallReport>([this, caller, name]() -> Result<StallReport> {
-    const auto job = parts_.jobs.registry().FindFor(caller, name);
-    if (!job) return std::unexpected(job.error());
-    const base::TimePoint now = parts_.clock.Now();
-    const auto wall = std::chrono::system_clock::now().time_since_epoch();
-    tiering::StallList list = parts_.jobs.engine().Stalls((*job)->id, now);
-    TIER_CHECK(list.stalls.size() <= tiering::kStallsKept + tiering::kWaitingListedMax, "{} stalls of job '{}'",
-               list.stalls.size(), name);
-    return StallReport{.list = std::move(list),
-                       .now = now,
-                       .now_unix_ms = std::chrono::duration_cast<std::chrono::milliseconds>(wall).count()};
+  return names_.Find(caller, name, [&](const std::string& written) {
+    return calls_.Ask<StallReport>([this, caller, written] { return StallsOf(caller, written); });
   });
+}
+
+// Engine thread.
+Result<StallReport> ControlServer::StallsOf(const Caller& caller, const std::string& name) {
+  const auto job = parts_.jobs.registry().FindFor(caller, name);
+  if (!job) return std::unexpected(job.error());
+  const base::TimePoint now = parts_.clock.Now();
+  const auto wall = std::chrono::system_clock::now().time_since_epoch();
+  tiering::StallList list = parts_.jobs.engine().Stalls((*job)->id, now);
+  TIER_CHECK(list.stalls.size() <= tiering::kStallsKept + tiering::kWaitingListedMax, "{} stalls of job '{}'",
+             list.stalls.size(), name);
+  return StallReport{.list = std::move(list),
+                     .now = now,
+                     .now_unix_ms = std::chrono::duration_cast<std::chrono::milliseconds>(wall).count()};
 }
 
 // Shared, not copied: what callers are told of them is made on their threads.
@@ -238,7 +253,7 @@ Status ControlServer::ClearQuota(const Caller& caller, const QuotaTarget& target
 }
 
 Result<OwnerSocket> ControlServer::OpenSocket(const Caller& caller, const std::string& owner) {
-  if (stopping_.load(std::memory_order_relaxed)) return Fail(Code::kDisconnected, "tierd is being stopped");
+  if (drain_.stopping()) return Fail(Code::kDisconnected, "tierd is being stopped");
   return owners_.Open(caller, owner);
 }
 
@@ -266,8 +281,8 @@ Result<JobDescription> ControlServer::GiveUpReservation(const JobDescription& jo
     return Fail(why.code, fmt::format("whether job '{}' is reserved is not known (tierctl job list): {}; then {}",
                                       job.name, why.message, given_up.error().message));
   }
-  return Fail(why.code, fmt::format("job '{}' is not reserved{}: {}", job.name,
-                                    EndingOf(*given_up, before.has_value()), why.message));
+  return Fail(why.code, fmt::format("job '{}' is not reserved{}: {}", job.name, EndingOf(*given_up, before.has_value()),
+                                    why.message));
 }
 
 Result<SettingsReport> ControlServer::ListOptions(const Caller& caller) {
@@ -390,49 +405,12 @@ Result<NodeObservation> ControlServer::Observe() {
   return observed;
 }
 
-// Engine thread.
-void ControlServer::StartDrain(const Caller& caller, const std::string& name, uint32_t timeout_ms,
-                               SessionFlush::Done done) {
-  const auto group = std::make_shared<SessionFlush::Group>(std::move(done));
-  if (!name.empty()) {
-    const auto job = parts_.jobs.registry().FindFor(caller, name);
-    if (!job) return group->Fail(job.error());
-    parts_.events.Emit("drain", *job, fmt::format("job '{}' is being drained", name));
-    return parts_.sessions.Flush((*job)->id, timeout_ms, group);
-  }
-  if (!caller.admin) return group->Fail(NotAdmin("drain the daemon").error());
-  drained_.store(true, std::memory_order_relaxed);
-  parts_.jobs.CloseAdmission(kDrainedRefusal);
-  parts_.events.Emit("draining", nullptr, "the node is being drained: no new job or process is taken");
-  for (const auto& [id, job] : parts_.jobs.registry().jobs()) parts_.sessions.Flush(id, timeout_ms, group);
+Result<Drained> ControlServer::Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) {
+  if (Status known = CheckCaller(caller); !known) return std::unexpected(std::move(known.error()));
+  return names_.Find(caller, job, [&](const std::string& written) { return drain_.Drain(caller, written, timeout); });
 }
 
-Status ControlServer::Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) {
-  if (Status known = CheckCaller(caller); !known) return known;
-  auto answer = std::make_shared<std::promise<Status>>();
-  auto future = answer->get_future();
-  const auto timeout_ms = static_cast<uint32_t>(std::clamp<int64_t>(timeout.count(), 1, UINT32_MAX));
-  const auto start = [this, caller, job, timeout_ms, answer] {
-    StartDrain(caller, job, timeout_ms, [answer](const Status& status) { answer->set_value(status); });
-  };
-  if (!parts_.mailbox.TryPost(start)) return Fail(Code::kTimeout, "the engine has too many calls waiting: try again");
-  if (future.wait_for(timeout + kDrainSlack) != std::future_status::ready) {
-    return Fail(Code::kTimeout, fmt::format("not everything was written within {} ms", timeout.count()));
-  }
-  return future.get();
-}
-
-Status ControlServer::Undrain(const Caller& caller) {
-  if (!caller.admin) return NotAdmin("undrain the daemon");
-  return calls_.Ask<void>([this]() -> Status {
-    if (stopping_.load(std::memory_order_relaxed)) return Fail(Code::kDisconnected, "tierd is being stopped");
-    parts_.jobs.OpenAdmission();
-    if (drained_.exchange(false, std::memory_order_relaxed)) {
-      parts_.events.Emit("undrained", nullptr, "new jobs and processes are taken again");
-    }
-    return {};
-  });
-}
+Status ControlServer::Undrain(const Caller& caller) { return drain_.Undrain(caller); }
 
 Status ControlServer::DrainDevice(const Caller& caller, uint16_t device, bool draining) {
   if (!caller.admin) return NotAdmin("drain a device");

@@ -19,7 +19,9 @@
 #include "daemon/base/mailbox.h"
 #include "daemon/session/control_api.h"
 #include "daemon/session/degraded.h"
+#include "daemon/session/drain_control.h"
 #include "daemon/session/engine_calls.h"
+#include "daemon/session/job_names.h"
 #include "daemon/session/owner_control.h"
 #include "daemon/session/pool_description.h"
 #include "daemon/session/quota_control.h"
@@ -38,7 +40,6 @@ inline constexpr uint32_t kSnapshotsPerTickMax = 4;
 inline constexpr int kSnapshotTimeShare = 10;
 inline constexpr uint32_t kPoolViewsPerTickMax = 4;
 inline constexpr int kPoolViewTimeShare = 50;
-inline constexpr auto kDrainSlack = std::chrono::seconds(2);  // The engine's own timeout comes first.
 
 struct HostFigures {
   uint64_t available_bytes = 0;
@@ -115,7 +116,7 @@ class ControlServer final : public ControlApi {
   Result<OwnerSocket> OpenSocket(const Caller& caller, const std::string& owner) override;
   Status CloseSocket(const Caller& caller, const std::string& owner, bool purge) override;
   Result<std::vector<OwnerSocket>> ListSockets(const Caller& caller) override;
-  Status Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) override;
+  Result<Drained> Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) override;
   Status Undrain(const Caller& caller) override;
   Status DrainDevice(const Caller& caller, uint16_t device, bool draining) override;
   Status RetryDevice(const Caller& caller, uint16_t device) override;
@@ -131,10 +132,8 @@ class ControlServer final : public ControlApi {
   // about every second; does nothing while there is no watcher.
   void EmitChanges();
   // The daemon ends: it drains, and cannot be undrained.
-  void SetStopping() { stopping_.store(true, std::memory_order_relaxed); }
-  bool draining() const {
-    return drained_.load(std::memory_order_relaxed) || stopping_.load(std::memory_order_relaxed);
-  }
+  void SetStopping() { drain_.SetStopping(); }
+  bool draining() const { return drain_.draining(); }
 
  private:
   // What of a description the engine thread has.
@@ -161,24 +160,25 @@ class ControlServer final : public ControlApi {
   Result<JobDescription> WithOwner(Result<JobDescription> job) const;
   std::shared_ptr<const PoolSnapshot> Pool();  // Engine thread.
   void EmitDevice(size_t device, const tiering::DeviceView& now);
-  DaemonDescription Modes() const;  // Of SSD and memory; no more. Engine thread.
+  DaemonDescription Modes() const;                   // Of SSD and memory; no more. Engine thread.
   PartOfEngine TakePart();                           // Engine thread.
   DaemonDescription Whole(PartOfEngine part) const;  // On the caller's thread.
   void AddDevices(const tiering::EngineSnapshot& snapshot, DaemonDescription* description) const;
   void AddOtherParts(DaemonDescription* description) const;
   void EmitDegraded(const tiering::EngineSnapshot& snapshot);
+  Result<JobDescription> ChangeJob(const Caller& caller, const std::string& name, const tiering::TermsChange& change);
+  Result<StallReport> StallsOf(const Caller& caller, const std::string& name);
   static JobDescription Describe(const Job& job, const tiering::JobCounters& counters);
-  void StartDrain(const Caller& caller, const std::string& job, uint32_t timeout_ms, SessionFlush::Done done);
 
   const DaemonFacts facts_;
   ControlServerParts parts_;
   EngineCalls calls_;
+  const JobNames names_;
   StoredControl stored_;
   QuotaControl quotas_;
   OwnerControl owners_;
+  DrainControl drain_;
   const base::TimePoint started_;
-  std::atomic<bool> drained_{false};  // By request of an administrator.
-  std::atomic<bool> stopping_{false};
   std::shared_ptr<const tiering::EngineSnapshot> figures_;  // Engine thread, as those below. Null: none were taken.
   SnapshotRate snapshot_rate_{kSnapshotsPerTickMax, kSnapshotTimeShare};
   std::shared_ptr<const PoolSnapshot> pool_;  // Null: none was taken.

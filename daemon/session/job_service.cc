@@ -11,10 +11,7 @@ namespace tier::session {
 
 Result<const Job*> JobService::Open(uint32_t uid, const OpenJobRequest& request,
                                     std::optional<tiering::SessionId> session, base::TimePoint now) {
-  if (drain_reason_) {
-    return Fail(Code::kDisconnected, fmt::format("{}: no more sessions and jobs are taken", *drain_reason_));
-  }
-  if (closed_reason_) return Fail(Code::kDenied, *closed_reason_);
+  if (Status taken = CheckAdmission(); !taken) return std::unexpected(std::move(taken.error()));
   if (Status owner = CheckOwner(uid); !owner) return std::unexpected(std::move(owner.error()));
   if (request.owner) {
     if (Status room = CheckRoomToReserve(uid, request.name); !room) return std::unexpected(std::move(room.error()));
@@ -28,6 +25,13 @@ Result<const Job*> JobService::Open(uint32_t uid, const OpenJobRequest& request,
         request.name, uid);
   }
   return opened;
+}
+
+Status JobService::CheckAdmission() const {
+  if (drain_reason_)
+    return Fail(Code::kDisconnected, fmt::format("{}: no more sessions and jobs are taken", *drain_reason_));
+  if (closed_reason_) return Fail(Code::kDenied, *closed_reason_);
+  return {};
 }
 
 // A connection may be older than the end of its owner's name.

@@ -80,6 +80,8 @@ class JobService {
   // go on as they are.
   void CloseAdmission(const std::string& reason);
   void OpenAdmission() { closed_reason_.reset(); }
+  // DENIED while admission is closed, DISCONNECTED before the end.
+  Status CheckAdmission() const;
   // Before the end: nothing is opened or joined from now on, and the engine drains; a client that comes is told
   // `reason`.
   void StartDrain(const std::string& reason);

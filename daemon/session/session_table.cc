@@ -90,6 +90,8 @@ void SessionTable::FinishAttach(tiering::SessionId session, const Status& opened
   if (place == attaching_.end()) return;  // Its client has gone meanwhile.
   Attaching& attaching = place->second;
   Status known = opened;
+  // Who drains counts the sessions afterwards: none may come later.
+  if (known) known = job_service_->CheckAdmission();
   if (known) known = watch_.Add(attaching.entry.get());
   if (known) {
     known = job_service_->engine().OpenSession(session, attaching.entry->job);

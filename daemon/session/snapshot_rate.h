@@ -27,6 +27,8 @@ class SnapshotRate {
     }
     return taken_ < per_tick_max_ && share_ * spent_ < kSnapshotTick;
   }
+  // The next figures may be taken: those before are of another state of the node.
+  void EndTick() { ends_ = {}; }
   void NoteTaken(base::Duration took) {
     ++taken_;
     spent_ += took;

@@ -77,17 +77,19 @@ def draining(node: Node) -> Play:
 def unpinned(node: Node) -> Play:
     if os.geteuid() != 0:
         raise Needs("root: takes a right to lock memory away, and gives it back")
-    node.start()
+    # Quiet: without an SSD tier no memory is to be locked.
+    node.start(ssd={"devices": ["none"]})
+    node.wait_figure('tierd_memory_mode{mode="unpinned"}')
     yield
     without = node.folder / "without-lock"
     lowered = "prlimit --memlock=1048576:1048576 setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock"
     without.write_text(f'#!/bin/sh\nexec {lowered} {shlex.quote(str(launcher.need_build()))} "$@"\n')
     without.chmod(0o755)
     node.start(without)
-    node.wait_figure('tierd_memory_mode{mode="unpinned"}')
+    node.wait_figure('tierd_degraded{cause="memory"}')
     yield
     node.start()
-    node.wait_figure('tierd_memory_mode{mode="unpinned"}', 0, 0)
+    node.wait_figure('tierd_degraded{cause="memory"}', 0, 0)
 
 
 def threads(node: Node) -> Play:

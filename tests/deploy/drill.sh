@@ -80,6 +80,25 @@ broken_configuration_fails() {
     [[ $(journalctl -u tierd --no-pager -o cat | grep -c "maximun") == 1 ]]
 }
 
+# A drop-in with an option that there is not: the unit is failed, and not tried again for as long as it stays.
+wrong_option_fails() {
+  local drop_in=/etc/systemd/system/tierd.service.d failed=1
+  mkdir -p "$drop_in"
+  printf '[Service]\nExecStart=\nExecStart=/usr/bin/tierd --confg /etc/tierd/tierd.toml\n' >"$drop_in/option.conf"
+  systemctl daemon-reload
+  ! systemctl start tierd || return 1
+  # Several times the pause between two tries.
+  for _ in $(seq 20); do
+    sleep 0.1
+    systemctl is-failed --quiet tierd || return 1
+  done
+  [[ $(systemctl show tierd --property=ExecMainStatus --value) == 2 ]] &&
+    [[ $(systemctl show tierd --property=NRestarts --value) == 0 ]] && failed=0
+  rm -r "$drop_in"
+  systemctl daemon-reload
+  return $failed
+}
+
 repaired_configuration_starts() {
   cp /drill/tierd.toml /etc/tierd/tierd.toml
   systemctl start tierd && systemctl is-active --quiet tierd &&
@@ -134,6 +153,15 @@ upgrade_without_jobs() {
   [[ $(main_pid) != "$before" ]] && systemctl is-active --quiet tierd && ! grep -F "keeps running" /drill/dpkg-output
 }
 
+# In its new version, and until it is undrained.
+upgrade_of_a_drained_daemon() {
+  local before
+  before=$(main_pid)
+  tierctl drain && upgrade "$1" || return 1
+  [[ $(main_pid) != "$before" ]] && grep -F "is drained as the old one was" /drill/dpkg-output &&
+    tierctl --json status | grep -F '"draining": true' && ! swap_as_another_user 1 && tierctl undrain
+}
+
 # wait_status ARGUMENTS of grep: until it finds the service's own line so; systemd shows it a moment after its cause.
 wait_status() {
   for _ in $(seq 100); do
@@ -176,6 +204,13 @@ gives_a_lost_device_up() {
   rm /var/lib/tierd/aside && cp /drill/tierd.toml /etc/tierd/tierd.toml && systemctl restart tierd
 }
 
+purge_beside_a_mounted_disk() {
+  local disk=/var/lib/tierd/disk
+  mkdir "$disk" && mount -t tmpfs tmpfs "$disk" && touch "$disk/kept" || return 1
+  dpkg --purge tierd >/drill/dpkg-output 2>&1 || return 1
+  [[ -e $disk/kept ]] && grep -F "$disk" /drill/dpkg-output && umount "$disk" && rmdir "$disk"
+}
+
 leaves_nothing() {
   local left
   left=$(find /etc /usr /var /run /srv -xdev \( -iname '*tierd*' -o -name 'libtier*' -o -name tierctl \) \
@@ -192,6 +227,7 @@ cp /drill/tierd.toml /etc/tierd/tierd.toml
 step "a C++ trainer builds against it and trains" trainer_builds_and_trains
 step "systemd reads the units without a word" unit_is_read_without_a_word
 step "a broken configuration leaves the unit failed" broken_configuration_fails
+step "a wrong option leaves the unit failed" wrong_option_fails
 step "a repaired one starts" repaired_configuration_starts
 step "the service starts" systemctl enable --now tierd
 step "it runs as its own user" test "$(stat -c %U "/proc/$(main_pid)")" = tierd
@@ -205,6 +241,7 @@ step "the restarted daemon serves" swap_as_another_user 2
 step "an upgrade leaves a daemon with an attached client running" upgrade_under_a_client 99.1
 step "an upgrade leaves a daemon that does not answer running" upgrade_of_a_daemon_that_cannot_be_asked 99.2
 step "an upgrade restarts a daemon without jobs" upgrade_without_jobs 99.3
+step "an upgrade leaves a drained daemon drained" upgrade_of_a_drained_daemon 99.4
 step "a drain is seen and reversed" drain_is_seen_and_reversed
 step "a named job persists on two devices" persists_on_two_devices
 step "the service starts without a lost device" starts_without_a_lost_device
@@ -214,5 +251,5 @@ step "a stopped service is not failed" test "$(systemctl show tierd --property=R
 step "with the socket unit it starts on the first connection" systemctl start tierd.socket
 step "a client wakes it" swap_as_another_user 2
 step "socket and service stop" systemctl stop tierd.socket tierd.service
-step "purge runs" dpkg --purge tierd
+step "purge leaves a disk that is mounted below the data" purge_beside_a_mounted_disk
 step "purge leaves nothing" leaves_nothing

@@ -50,7 +50,7 @@ JOB = 'instance="n", tierd_job="train", uid="1000"'
 CAUSES: dict[str, Cause] = {
     "TierdDown": Cause({'up{job="tierd", instance="n"}': Level(1, 0)}, {"job": "tierd"}),
     "TierdDraining": Cause({'tierd_draining{instance="n"}': Level(0, 1)}),
-    "TierdUnpinned": Cause({'tierd_memory_mode{instance="n", mode="unpinned"}': Level(0, 1)}, {"mode": "unpinned"}),
+    "TierdUnpinned": Cause({'tierd_degraded{instance="n", cause="memory"}': Level(0, 1)}, {"cause": "memory"}),
     "TierdThreadsMode": Cause({'tierd_io_mode{instance="n", mode="threads"}': Level(0, 1)}, {"mode": "threads"}),
     "TierdNoSsdTier": Cause({'tierd_degraded{instance="n", cause="ssd_tier"}': Level(0, 1)}, {"cause": "ssd_tier"}),
     "TierdDeviceMissing": Cause({'tierd_missing_devices{instance="n"}': Level(0, 1)}),
@@ -212,6 +212,15 @@ def test_a_job_that_waits_less_for_a_minute_is_told_of_all_the_same(tmp_path: pa
     ]
     labels = {"alertname": "TierdJobStalls", "alertstate": "firing", "instance": "n", "severity": "info"}
     checks = [firing("TierdJobStalls", 20, {**labels, "tierd_job": "train", "uid": "1000"})]
+    promtool_test(tmp_path, [{"interval": f"{INTERVAL}s", "input_series": series, "promql_expr_test": checks}])
+
+
+def test_a_node_without_an_ssd_tier_need_not_lock_its_memory(tmp_path: pathlib.Path) -> None:
+    series = [
+        {"series": 'tierd_memory_mode{instance="n", mode="unpinned"}', "values": "1+0x480"},
+        {"series": 'tierd_degraded{instance="n", cause="memory"}', "values": "0+0x480"},
+    ]
+    checks = quiet_for("TierdUnpinned", 120)
     promtool_test(tmp_path, [{"interval": f"{INTERVAL}s", "input_series": series, "promql_expr_test": checks}])
 
 

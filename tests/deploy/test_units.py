@@ -115,8 +115,10 @@ def test_the_service_keeps_the_promises_of_a_restart() -> None:
     lines = (UNITS / "tierd.service").read_text().splitlines()
     for needed in ("Type=notify", "StartLimitIntervalSec=0", "Restart=always", "WatchdogSec=30s", "NotifyAccess=main"):
         assert needed in lines
-    # A configuration that is to blame leaves the unit failed; a crash is answered at once.
-    assert f"RestartPreventExitStatus={os.EX_CONFIG}" in lines and "RestartSec=250ms" in lines
+    # A command line or configuration that is to blame leaves the unit failed; a crash is answered at once.
+    usage = re.search(r"kExitUsage = (\d+);", (ROOT / "daemon/exit_status.h").read_text())
+    assert usage is not None
+    assert f"RestartPreventExitStatus={usage[1]} {os.EX_CONFIG}" in lines and "RestartSec=250ms" in lines
     assert any(line.startswith("FileDescriptorStoreMax=") for line in lines)
     reload = [line for line in lines if line.startswith("ExecReload=")]
     assert "--check-config" in reload[0] and "kill -HUP" in reload[1]

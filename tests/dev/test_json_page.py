@@ -27,6 +27,7 @@ def test_every_message_that_is_read_has_its_fields() -> None:
         "missing": json_page.Field("array of MissingDevice"),
     }
     assert of["Job"]["id"].kind == "string" and of["Job"]["token"].may_lack
+    assert of["Stall"]["session"].kind == of["Stall"]["space"].kind == "string"
     assert of["PoolWindow"]["numa_node"].may_lack and of["PoolWindow"]["kind"].kind == "string"
     assert of["Job"]["ranks"].kind == "array of number"
     assert of["Device"]["state"].kind == "string" and of["Device"]["state"].text == "online, suspect, offline, gone"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import json
 import os
+import pathlib
 
 import launcher
 import pytest
@@ -51,6 +52,88 @@ def test_a_drain_that_waits_returns_when_the_last_process_has_left(own_daemon: l
         result = drained.result(30)
     assert result.returncode == 0, result.stderr
     assert "no process is attached any more" in result.stdout
+
+
+def wait_until_drained(daemon: launcher.Running) -> None:
+    launcher.wait_for("the drain", lambda: launcher.metrics(daemon)["tierd_draining"] == 1)
+
+
+def test_a_drain_that_cannot_write_all_waits_all_the_same(socket_folder: pathlib.Path) -> None:
+    with (
+        launcher.start(socket_folder, arena="256MiB", tier="64MiB") as daemon,
+        concurrent.futures.ThreadPoolExecutor() as pool,
+    ):
+        with tierd.connect(job="large", socket=daemon.socket) as client:
+            for number in range(12):  # More than the SSD tier holds.
+                client.put(f"layer-{number}", os.urandom(8 << 20))
+            refused = tierctl(daemon, "drain")
+            assert refused.returncode == 5 and "the node is drained; not all is written" in refused.stderr
+            launcher.tierctl(daemon, "undrain")
+            drained = pool.submit(tierctl, daemon, "drain", "--wait")
+            wait_until_drained(daemon)
+            client.put("late", b"bytes")
+        result = drained.result(30)
+        assert result.returncode == 0, "it waited, and what could not be written went with its job: " + result.stderr
+        assert "drained; not all written: NO_SPACE" in result.stderr
+        assert "no process is attached any more" in result.stdout
+
+
+def test_a_drain_that_waits_says_what_a_job_that_stays_has_not_written(socket_folder: pathlib.Path) -> None:
+    with (
+        launcher.start(socket_folder, arena="256MiB", tier="64MiB") as daemon,
+        concurrent.futures.ThreadPoolExecutor() as pool,
+    ):
+        with tierd.connect(job="kept", socket=daemon.socket, named=True) as client:
+            for number in range(12):
+                client.put(f"layer-{number}", os.urandom(8 << 20), shared=True)
+            drained = pool.submit(tierctl, daemon, "drain", "--wait")
+            wait_until_drained(daemon)
+        result = drained.result(30)
+        assert result.returncode == 5 and "no process is attached any more" in result.stderr, result.stderr
+
+
+def test_a_drain_that_waits_fails_when_somebody_undrains(own_daemon: launcher.Running) -> None:
+    with (
+        tierd.connect(job="stays", socket=own_daemon.socket),
+        concurrent.futures.ThreadPoolExecutor() as pool,
+    ):
+        drained = pool.submit(tierctl, own_daemon, "drain", "--wait")
+        wait_until_drained(own_daemon)
+        launcher.tierctl(own_daemon, "undrain")
+        result = drained.result(30)
+    assert result.returncode == 1 and "was undrained meanwhile" in result.stderr, result.stderr
+
+
+def test_a_drain_that_waits_fails_when_the_daemon_is_restarted(socket_folder: pathlib.Path) -> None:
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        with launcher.start(socket_folder) as daemon:
+            client = tierd.connect(job="ended", socket=daemon.socket)
+            drained = pool.submit(tierctl, daemon, "drain", "--wait")
+            wait_until_drained(daemon)
+            daemon.process.kill()
+        with launcher.start(socket_folder):
+            result = drained.result(30)  # What it says depends on which of the two it found, or none.
+        client.close()
+    assert result.returncode in (1, 4) and not result.stdout.endswith("any more\n"), result
+
+
+def test_without_an_ssd_tier_a_drain_says_that_bytes_stay_in_ram(socket_folder: pathlib.Path) -> None:
+    with (
+        launcher.start(socket_folder, settings={"ssd": {"devices": ["none"]}}) as daemon,
+        tierd.connect(job="training", socket=daemon.socket) as client,
+    ):
+        client.put("weights", os.urandom(3 << 20))
+        for words in (["drain", "training"], ["drain"]):
+            told = launcher.tierctl(daemon, *words)
+            assert "no SSD tier: what is dirty stays in RAM" in told, told
+        assert json.loads(launcher.tierctl(daemon, "drain", "--json"))["stays_in_ram"] is True
+
+
+def test_only_a_drain_that_waits_has_more_than_an_hour(own_daemon: launcher.Running) -> None:
+    refused = tierctl(own_daemon, "drain", "--timeout", "7200")
+    assert refused.returncode == 2 and "only with --wait" in refused.stderr, refused.stderr
+    assert "no process is attached" in launcher.tierctl(own_daemon, "drain", "--wait", "--timeout", "7200")
+    launcher.tierctl(own_daemon, "undrain")
 
 
 def test_undrain_is_for_administrators_and_needs_no_drain(own_daemon: launcher.Running) -> None:

@@ -115,6 +115,11 @@ def test_owners_are_shown_by_name_and_have_quotas(node: launcher.Running) -> Non
     assert answer.startswith("Denied") and f"the quota of user {FIRST_UID}, set at run time" in answer, answer
     assert "pod-a" in admin(node, "job", "list").stdout
     assert "pod-a" in admin(node, "job", "show", "one").stdout
+    for words in (["job", "show"], ["job", "stalls"], ["tensor", "list"], ["drain"]):
+        named = admin(node, *words, "pod-a/one")
+        assert named.returncode == 0, named.stderr
+    assert admin(node, "job", "set", "pod-a/one", "--limit", "4MiB").returncode == 0
+    assert "no job 'pod-b/one'" in admin(node, "job", "stalls", "pod-b/one").stderr
     shown = admin(node, "quota").stdout
     assert "pod-a  RAM" in shown, shown
     assert "user pod-a" in admin(node, "quota", "list").stdout

@@ -197,6 +197,22 @@ def test_what_a_sentence_tells_to_type_exists(page: str) -> None:
     ] == []
 
 
+RESTARTS_BEHIND_A_DRAIN = ("docs/**/*.md", "deploy/man/*", "deploy/deb/postinst")
+
+
+def test_a_node_is_restarted_only_where_its_drain_succeeded() -> None:
+    """A drain that fails leaves jobs running: the restart stands behind && and is no sentence of its own."""
+    drains = re.compile(r"tierctl drain --wait\b(?P<between>.{0,60}?)systemctl restart tierd", re.DOTALL)
+    found = [
+        (path, match["between"])
+        for glob in RESTARTS_BEHIND_A_DRAIN
+        for path in sorted(ROOT.glob(glob))
+        for match in drains.finditer(path.read_text().replace("\\-", "-"))
+    ]
+    assert len({path for path, _ in found}) >= 6
+    assert [(path.name, between) for path, between in found if not re.fullmatch(r" && (sudo )?", between)] == []
+
+
 @pytest.mark.parametrize(
     ("line", "fault"),
     [

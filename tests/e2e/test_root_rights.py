@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import os
+import pathlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -65,6 +67,24 @@ def test_root_drains_the_node_by_the_admin_socket_alone(others_job: launcher.Run
         assert refused.returncode == 5 and "only an administrator" in refused.stderr, refused
         done = run(others_job, "admin.sock", *words)
         assert done.returncode == 0, done.stderr
+
+
+def test_a_process_in_the_group_administers_as_the_kernel_has_its_groups(socket_folder: pathlib.Path) -> None:
+    """The user database, which knows no such user, is not asked: it may not answer."""
+    if os.geteuid() != 0:
+        pytest.skip("needs to be root")
+    launcher.need_user(OTHER)
+    group = next(each for each in grp.getgrall() if each.gr_gid not in (0, OTHER))
+    socket_folder.chmod(0o755)
+    sections = {"socket_directory": str(socket_folder), "admin_group": group.gr_name}
+    with launcher.disk_folder() as disk:
+        settings = {"daemon": {**sections, "data_directory": str(disk)}}
+        with launcher.start(socket_folder, settings=settings) as daemon:
+            admin = daemon.directory / "admin.sock"
+            admin.chmod(0o666)  # What the daemon decides, and not the socket's mode.
+            for groups, status in (([group.gr_gid], 0), ([], 4)):
+                done = launcher.run_tierctl(admin, "undrain", cwd="/", user=OTHER, group=OTHER, extra_groups=groups)
+                assert done.returncode == status, done
 
 
 def test_root_joins_no_other_users_job_by_the_data_socket(others_job: launcher.Running) -> None:

@@ -78,6 +78,9 @@ HOMES: dict[str, tuple[str, ...]] = {
     r"lmdb\.h": (r"daemon/storage/index",),
     r"hwy/": (r"libclient/copy/", r"libclient/optimizer/"),
     r"spdlog/": (r"daemon/[a-z_]+\.(cc|h)$",),  # Libraries return, the edge logs.
+    # The user database may wait for a server of the network: no thread that others wait for asks it.
+    r"pwd\.h": (r"daemon/session/user_directory\.", r"tools/tierctl/"),
+    r"grp\.h": (r"daemon/session/user_directory\.", r"daemon/control/grpc_server\.cc", r"tools/tierctl/"),
     r"CLI/": (r"daemon/main\.cc", r"tools/"),
     r"nlohmann/": (r"tools/", r"libclient/control/"),
 }

@@ -9,16 +9,24 @@
 
 namespace tier::tierctl {
 
-// Connects, calls, and hands the response to `show`; or explains what went wrong. Returns an exit code.
-template <typename ResponseMessage, typename Method, typename RequestMessage, typename Show>
-int Ask(const DaemonOptions& options, Method method, const RequestMessage& request, Show&& show,
-        std::chrono::milliseconds timeout = control_client::kCallTimeout) {
+// Connects and calls.
+template <typename ResponseMessage, typename Method, typename RequestMessage>
+Result<ResponseMessage> AnswerTo(const DaemonOptions& options, Method method, const RequestMessage& request,
+                                 std::chrono::milliseconds timeout = control_client::kCallTimeout) {
   const auto channel = Connect(options);
-  if (!channel) return Explain(channel.error());
+  if (!channel) return std::unexpected(channel.error());
   ResponseMessage response;
-  const auto status = (*channel)->Call(method, request, &response, timeout);
-  if (!status) return Explain(status.error());
-  return show(response);
+  if (const auto status = (*channel)->Call(method, request, &response, timeout); !status)
+    return std::unexpected(status.error());
+  return response;
+}
+
+// As AnswerTo, and hands the response to `show`; or explains what went wrong. Returns an exit code.
+template <typename ResponseMessage, typename Method, typename RequestMessage, typename Show>
+int Ask(const DaemonOptions& options, Method method, const RequestMessage& request, Show&& show) {
+  auto response = AnswerTo<ResponseMessage>(options, method, request);  // A verb may change it.
+  if (!response) return Explain(response.error());
+  return show(*response);
 }
 
 // As Ask, for all pages of a list, or for as many as `more` wants (Channel::CallPages).

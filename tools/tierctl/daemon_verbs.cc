@@ -1,8 +1,6 @@
 #include "tools/tierctl/daemon_verbs.h"
 
-#include <chrono>
 #include <cstdio>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -145,38 +143,6 @@ void PrintStatus(const v1::NodeStatus& status, const OutputOptions& output) {
   PrintMissing(status.missing_devices(), output);
 }
 
-// Until no process is attached to any job, or `end` is over: polls, as a daemon that ends meanwhile is an answer too.
-int AwaitLastSession(const DaemonOptions& options, std::chrono::steady_clock::time_point end) {
-  constexpr auto kPoll = std::chrono::milliseconds(500);
-  for (;;) {
-    uint64_t sessions = 0;
-    uint64_t jobs = 0;
-    const auto count = [&](const v1::GetStatusResponse& answer) {
-      sessions = answer.status().session_count();
-      jobs = answer.status().job_count();
-      return kExitOk;
-    };
-    const int asked = Ask<v1::GetStatusResponse>(options, &Stub::GetStatus, v1::GetStatusRequest(), count);
-    if (asked != kExitOk) return asked;
-    if (sessions == 0) {
-      if (options.output.json) {
-        PrintJson({{"drained", ""}, {"sessions", 0}, {"jobs", jobs}});
-      } else {
-        fmt::print(
-            "no process is attached any more{}\n",
-            jobs == 0 ? "" : fmt::format("; {} jobs without processes keep their tensors (tierctl job list)", jobs));
-      }
-      return kExitOk;
-    }
-    if (std::chrono::steady_clock::now() + kPoll > end) {
-      return Explain({Code::kTimeout, fmt::format("{} processes are still attached; the node stays drained (tierctl "
-                                                  "undrain: it takes jobs again)",
-                                                  sessions)});
-    }
-    std::this_thread::sleep_for(kPoll);
-  }
-}
-
 }  // namespace
 
 int ShowStatus(const DaemonOptions& options) {
@@ -248,35 +214,6 @@ int PurgeDevice(const DaemonOptions& options, const std::string& uuid) {
     fmt::print("device {} is given up, with what {} {} persisted on it\n", Printable(uuid), answer.jobs_size(),
                answer.jobs_size() == 1 ? "job" : "jobs");
     for (const std::string& job : answer.jobs()) fmt::print("  {}\n", Printable(job));
-    return kExitOk;
-  });
-}
-
-int Drain(const DaemonOptions& options, const DrainRequest& asked) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(asked.timeout_s);
-  v1::DrainRequest request;
-  request.set_job(asked.job);
-  request.mutable_timeout()->set_seconds(asked.timeout_s);
-  const std::chrono::milliseconds wait(asked.timeout_s * 1000ll + 10'000);
-  const int flushed = Ask<v1::DrainResponse>(
-      options, &Stub::Drain, request,
-      [&](const v1::DrainResponse&) {
-        if (options.output.json) {
-          if (!asked.wait) PrintJson({{"drained", asked.job}});
-        } else if (asked.job.empty()) {
-          fmt::print("tierd takes no new job or process; what was dirty is on SSD\n");
-        } else {
-          fmt::print("job {}: everything dirty is on SSD\n", Printable(asked.job));
-        }
-        return kExitOk;
-      },
-      wait);
-  return flushed != kExitOk || !asked.wait ? flushed : AwaitLastSession(options, end);
-}
-
-int Undrain(const DaemonOptions& options) {
-  return Ask<v1::UndrainResponse>(options, &Stub::Undrain, v1::UndrainRequest(), [&](const v1::UndrainResponse&) {
-    options.output.json ? PrintJson({{"undrained", true}}) : fmt::print("tierd: new jobs and processes are taken\n");
     return kExitOk;
   });
 }

@@ -14,13 +14,6 @@ int ListDevices(const DaemonOptions& options);
 int DrainDevice(const DaemonOptions& options, uint32_t device, bool undo);
 int RetryDevice(const DaemonOptions& options, uint32_t device);
 int PurgeDevice(const DaemonOptions& options, const std::string& uuid);
-struct DrainRequest {
-  std::string job;  // Empty: the whole daemon, which then takes no new job or process.
-  uint32_t timeout_s = 60;
-  bool wait = false;  // Until the last process has left.
-};
-int Drain(const DaemonOptions& options, const DrainRequest& asked);
-int Undrain(const DaemonOptions& options);
 int ShowVersion(const DaemonOptions& options);
 
 }  // namespace tier::tierctl

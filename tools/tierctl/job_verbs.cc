@@ -1,5 +1,7 @@
 #include "tools/tierctl/job_verbs.h"
 
+#include <pwd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -195,6 +197,23 @@ int AskJobs(const DaemonOptions& options, bool tokens, Show&& show) {
   return AskPages<v1::ListJobsResponse>(options, &Stub::ListJobs, WithTokens(tokens), all, show);
 }
 
+// "OWNER/NAME" or "USER/NAME"; null: no job is meant.
+const v1::Job* FindOfOwner(const v1::ListJobsResponse& jobs, const std::string& name,
+                           const std::function<std::optional<uint32_t>(const std::string&)>& user_number) {
+  const size_t slash = name.find('/');
+  if (slash == std::string::npos) return nullptr;
+  const std::string owner = name.substr(0, slash);
+  const std::string of_owner = name.substr(slash + 1);
+  for (const v1::Job& job : jobs.jobs()) {
+    if (!owner.empty() && job.owner() == owner && job.name() == of_owner) return &job;
+  }
+  const auto uid = user_number(owner);
+  for (const v1::Job& job : jobs.jobs()) {
+    if (uid && job.uid() == *uid && job.name() == of_owner) return &job;
+  }
+  return nullptr;
+}
+
 Json WithoutPageToken(Json document) {
   document.erase("next_page_token");
   return document;
@@ -242,8 +261,15 @@ int ListJobs(const DaemonOptions& options, bool lost) {
   });
 }
 
-// As the daemon finds it for the other verbs: "UID/NAME" goes before a job whose name looks like that.
-Result<const v1::Job*> FindJob(const v1::ListJobsResponse& jobs, const std::string& name) {
+std::optional<uint32_t> UserNumber(const std::string& name) {
+  const passwd* const entry = ::getpwnam(name.c_str());
+  return entry == nullptr ? std::nullopt : std::optional<uint32_t>(entry->pw_uid);
+}
+
+// As the daemon finds it for the other verbs: "UID/NAME" goes before a job whose name looks like that, and that before
+// "OWNER/NAME". The user database is asked last.
+Result<const v1::Job*> FindJob(const v1::ListJobsResponse& jobs, const std::string& name,
+                               const std::function<std::optional<uint32_t>(const std::string&)>& user_number) {
   std::vector<const v1::Job*> found;
   for (const v1::Job& job : jobs.jobs()) {
     if (fmt::format("{}/{}", job.uid(), job.name()) == name) return &job;
@@ -253,8 +279,10 @@ Result<const v1::Job*> FindJob(const v1::ListJobsResponse& jobs, const std::stri
   if (found.size() > 1) {
     return Fail(Code::kInvalid, fmt::format("{} owners have a job '{}': write uid/{}", found.size(), name, name));
   }
+  if (const v1::Job* const job = FindOfOwner(jobs, name, user_number); job != nullptr) return job;
   for (const v1::UnopenedReservation& each : jobs.unopened_reservations()) {
-    if (each.name() != name && fmt::format("{}/{}", each.uid(), each.name()) != name) continue;
+    const std::string owners = fmt::format("{}/{}", UserText(each.uid(), each.owner()), each.name());
+    if (each.name() != name && fmt::format("{}/{}", each.uid(), each.name()) != name && owners != name) continue;
     return Fail(Code::kNotFound, fmt::format("job '{}' is reserved for uid {}, and not open: {}", each.name(),
                                              each.uid(), each.reason()));
   }

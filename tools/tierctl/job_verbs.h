@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -31,8 +32,13 @@ int ShowTensor(const DaemonOptions& options, const std::string& job, const std::
 // Names of jobs, one a line, as other verbs take them: UID/NAME where several owners have one of that name.
 int ListJobNames(const DaemonOptions& options);
 
-// The job that is meant by "NAME" or "UID/NAME". NOT_FOUND; INVALID where several owners have one of that name.
-Result<const v1::Job*> FindJob(const v1::ListJobsResponse& jobs, const std::string& name);
+// The number of a user of this system; none: there is no such user. May wait for a server of the network.
+std::optional<uint32_t> UserNumber(const std::string& name);
+// The job that is meant by "NAME", "UID/NAME", or with the name of an owner or user in place of UID. NOT_FOUND; INVALID
+// where several owners have one of that name.
+Result<const v1::Job*> FindJob(
+    const v1::ListJobsResponse& jobs, const std::string& name,
+    const std::function<std::optional<uint32_t>(const std::string&)>& user_number = UserNumber);
 // "64GiB", "1.5 TB", "4096": bytes, as in the configuration. Nothing if it is no size.
 std::optional<uint64_t> ParseBytes(const std::string& text);
 

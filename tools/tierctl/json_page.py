@@ -13,9 +13,9 @@ import re
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-VERSION = 2
+VERSION = 3
 # Numbers that name something, and so are strings.
-NAMES = {"id", "epoch", "space"}
+NAMES = {"id", "epoch", "space", "session"}
 # In no document unless they are set.
 MAY_LACK = {"token"}
 
@@ -108,6 +108,7 @@ def verbs() -> dict[str, Shape]:
         "tensors": Field("array of Tensor"),
         "truncated": Field("true or false", "the job has more: ask for them with --max"),
     }
+    drained = {"drained": Field("string", 'the job; "": the daemon'), **of["DrainResponse"]}
     degraded = {"degraded": Field("true or false", "whether degraded_by names a cause")}
     return {
         "status": of["NodeStatus"] | degraded,
@@ -117,10 +118,10 @@ def verbs() -> dict[str, Shape]:
             "missing": Field("array of MissingFile"),
         },
         "version": {"tierctl": Field("string"), "tierd": Field("string or null", "null: it does not answer")},
-        "drain": {"drained": Field("string", 'the job; "": the daemon')},
-        "drain JOB": {"drained": Field("string", 'the job; "": the daemon')},
+        "drain": drained,
+        "drain JOB": drained,
         "drain --wait": {
-            "drained": Field("string", 'the job; "": the daemon'),
+            **drained,
             "sessions": Field("number", "processes that are still attached: 0"),
             "jobs": Field("number", "open jobs without processes, which keep their tensors"),
         },

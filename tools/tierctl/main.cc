@@ -1,6 +1,7 @@
 // tierctl: the operator's command. Parses the command line (CLI11) and calls one verb.
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <functional>
@@ -19,6 +20,7 @@
 #include "tools/tierctl/doctor.h"
 #include "tools/tierctl/event_verbs.h"
 #include "tools/tierctl/job_verbs.h"
+#include "tools/tierctl/node_drain.h"
 #include "tools/tierctl/pool_verbs.h"
 #include "tools/tierctl/quota_verbs.h"
 #include "tools/tierctl/report.h"
@@ -30,8 +32,9 @@
 namespace tier::tierctl {
 namespace {
 
+constexpr uint32_t kYearSeconds = 365 * 24 * 3600;
 constexpr const char* kShells[] = {"bash", "zsh", "fish"};
-constexpr const char* kJobHelp = "Name of the job; UID/NAME, where several users have one of that name";
+constexpr const char* kJobHelp = "Name of the job; UID/NAME or OWNER/NAME, where several users have one of that name";
 
 // Everything the options of all verbs fill in.
 struct Arguments {
@@ -53,7 +56,7 @@ struct Arguments {
   std::string value;
   uint32_t device = 0;
   uint32_t max = 1000;
-  uint32_t timeout_s = 60;
+  std::optional<std::chrono::seconds> timeout;
   std::optional<uint64_t> since;
   std::optional<uint32_t> uid;
   double interval_s = 1;
@@ -163,15 +166,20 @@ class CommandLine {
     CLI::App* drain = Verb(
         &app_, "drain",
         "Take no new job or process, let those that run go on, and write everything dirty to SSD; or that of one job",
-        [this] { return Drain(args_.daemon, {.job = args_.job, .timeout_s = args_.timeout_s, .wait = args_.wait}); });
+        [this] { return Drain(args_.daemon, {.job = args_.job, .timeout = args_.timeout, .wait = args_.wait}); });
     CLI::Option* const job = drain->add_option("job", args_.job, "Only write what is dirty of this job");
-    drain->add_flag("--wait", args_.wait, "Return when the last process has left; --timeout counts for all of it")
+    drain
+        ->add_flag("--wait", args_.wait,
+                   "Return when the last process has left, however long that takes; also where not all can be written")
         ->excludes(job);
-    drain->add_option("--timeout", args_.timeout_s, "How long to wait, 1 to 3600")
+    drain
+        ->add_option_function<uint32_t>(
+            "--timeout", [this](uint32_t seconds) { args_.timeout = std::chrono::seconds(seconds); },
+            "How long the writes may take, 3600 at most; or with --wait all of it, which has no limit by default")
         ->type_name("SECONDS")
-        ->check(Within(1, 3600))
-        ->capture_default_str();
-    Examples(drain, {"drain --wait --timeout 3600", "drain train"});
+        ->check(Within(1, kYearSeconds))
+        ->default_str("60");
+    Examples(drain, {"drain --wait && systemctl restart tierd", "drain --wait --timeout 7200", "drain train"});
     Examples(Verb(&app_, "undrain", "Take new jobs and processes again", [this] { return Undrain(args_.daemon); }),
              {"undrain"});
     Examples(Verb(&app_, "help", "This text, or that of the noun and verb that follow",

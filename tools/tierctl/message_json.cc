@@ -16,7 +16,7 @@ using google::protobuf::util::TimeUtil;
 
 // Numbers that name something.
 bool IsName(const Field& field) {
-  constexpr std::array<std::string_view, 3> kNames = {"id", "epoch", "space"};
+  constexpr std::array<std::string_view, 4> kNames = {"id", "epoch", "space", "session"};
   return std::ranges::find(kNames, field.name()) != kNames.end();
 }
 

@@ -16,7 +16,7 @@ namespace tier::tierctl {
 using Json = nlohmann::ordered_json;
 
 // Of every document. It rises when a field goes or changes its meaning; new fields may come at any time.
-inline constexpr int kJsonVersion = 2;
+inline constexpr int kJsonVersion = 3;
 
 // "io_uring" for IO_MODE_IO_URING; "unknown" for a number that this tierctl has no word for.
 std::string EnumWord(const google::protobuf::EnumDescriptor& type, int number);

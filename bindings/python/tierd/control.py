@@ -273,8 +273,8 @@ class Control:
         self._call("ClearQuota", **target(user, group))
 
     def drain(self, job: str = "", *, timeout: float = 60.0) -> None:
-        """Returns when all tensors of the job are on SSD. Without ``job``: all tensors of the daemon, which then
-        accepts no new work; for administrators."""
+        """Returns when all tensors of the job are on SSD; at once where the daemon has no SSD tier. Without ``job``:
+        all tensors of the daemon, which then accepts no new work, also where this fails; for administrators."""
         seconds, milliseconds = divmod(max(1, int(timeout * 1000)), 1000)
         given = {"seconds": seconds, "nanos": milliseconds * 1_000_000}
         self._call("Drain", timeout + 5, job=job, timeout=given)

@@ -78,7 +78,8 @@ TIER_API int tier_control_set_job(tier_control* control, const char* name, const
 /* Lists the jobs that this caller may see: writes up to `max`, each jobs[0].struct_size long; *count becomes the number
  * of all such jobs. */
 TIER_API int tier_control_list_jobs(tier_control* control, tier_control_job* jobs, size_t max, size_t* count);
-/* Writes the job's dirty bytes to SSD, and waits up to timeout_ms (0: 60 s) until they are there. */
+/* Writes the job's dirty bytes to SSD, and waits up to timeout_ms (0: 60 s) until they are there. Does nothing where
+ * the daemon has no SSD tier. */
 TIER_API int tier_control_drain(tier_control* control, const char* name, uint32_t timeout_ms);
 /* Starts to move all bytes off a device, and returns. Administrators only. */
 TIER_API int tier_control_drain_device(tier_control* control, uint32_t device);

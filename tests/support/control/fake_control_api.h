@@ -168,12 +168,13 @@ class FakeControlApi final : public session::ControlApi {
     if (refusal.code != Code::kOk) return std::unexpected(refusal);
     return sockets;
   }
-  Status Drain(const session::Caller& caller, const std::string& job, std::chrono::milliseconds timeout) override {
+  Result<session::Drained> Drain(const session::Caller& caller, const std::string& job,
+                                 std::chrono::milliseconds timeout) override {
     if (on_drain) on_drain();
     const std::lock_guard lock(mutex_);
     callers.push_back(caller);
     drained.emplace_back(job, timeout);
-    return {};
+    return session::Drained{.stays_in_ram = stays_in_ram};
   }
   Status Undrain(const session::Caller& caller) override {
     const std::lock_guard lock(mutex_);
@@ -236,13 +237,14 @@ class FakeControlApi final : public session::ControlApi {
   session::DaemonDescription description;
   session::PoolDescription pool;
   std::vector<session::JobDescription> jobs;
-  std::vector<session::StoredManifestDescription> stored;  // By qualified name.
+  std::vector<session::StoredManifestDescription> stored;         // By qualified name.
   std::vector<session::UnopenedReservationDescription> unopened;  // So too.
   std::vector<tiering::TensorView> tensors;
   std::vector<session::Event> recent;
   std::vector<session::Caller> callers;
   std::vector<session::OpenJobRequest> opened;
   std::vector<std::pair<std::string, std::chrono::milliseconds>> drained;
+  bool stays_in_ram = false;  // What Drain says.
   int undrained = 0;
   std::vector<std::string> purged;       // Devices.
   std::vector<std::string> purged_jobs;  // The answer.

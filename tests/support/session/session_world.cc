@@ -56,9 +56,7 @@ SessionWorld::SessionWorld(const SessionWorldOptions& options)
   table_->Connect(*job_service_, *listener_);
   if (options.owners != nullptr)
     owner_sockets_ = std::make_unique<OwnerSockets>(directory_ + "/owners", *options.owners, CallsOfOwners());
-  DaemonFacts facts;
-  facts.version = "test";
-  facts.is_private = options.is_private;
+  DaemonFacts facts{.version = "test", .ssd_mode = options.ssd_mode, .is_private = options.is_private};
   facts.devices.resize(1);
   facts.spin_pauses = [this] { return loop_->spin_pauses(); };
   control_ = std::make_unique<ControlServer>(facts, ControlServerParts{.mailbox = mailbox_,

@@ -198,7 +198,8 @@ TEST_F(GrpcServerTest, ARefusalThatQuotesALongNameStillArrives) {
   EXPECT_EQ(rpc.error_message().find("no job xxx"), 0u);
 }
 
-TEST_F(GrpcServerTest, DrainTimeoutsAreBounded) {
+TEST_F(GrpcServerTest, DrainTimeoutsAreBoundedAndTheAnswerIsCarried) {
+  api_.stays_in_ram = true;
   for (const int64_t asked : {0, 5, INT32_MAX}) {
     grpc::ClientContext context;
     SetDeadline(&context);
@@ -206,6 +207,7 @@ TEST_F(GrpcServerTest, DrainTimeoutsAreBounded) {
     request.mutable_timeout()->set_seconds(asked);
     v1::DrainResponse response;
     ASSERT_TRUE(Stub(options_.control_socket)->Drain(&context, request, &response).ok());
+    EXPECT_TRUE(response.stays_in_ram());
   }
   ASSERT_EQ(api_.drained.size(), 3u);
   EXPECT_EQ(api_.drained[0].second, kDrainTimeoutDefault);

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/session/control_callers.h"
+#include "tests/support/session/manual_clock.h"
 #include "tests/support/session/session_world.h"
 
 namespace tier::session {
@@ -20,6 +21,7 @@ using testing::kAdmin;
 using testing::kAlice;
 using testing::kBob;
 using testing::MakeHello;
+using testing::ManualClock;
 using testing::ScriptedReply;
 using testing::SessionWorld;
 using testing::SubmittedRequest;
@@ -72,6 +74,42 @@ TEST(ControlServer, DrainTellsTheFirstFailure) {
   EXPECT_EQ(drained.error().message, "the SSD tier is full");
 }
 
+TEST(ControlServer, WithoutAnSsdTierADrainWritesNothingAndSaysSo) {
+  SessionWorld world({.ssd_mode = "none"});
+  DataClient client(world.socket_path());
+  ASSERT_EQ(client.Attach(MakeHello("train")).code, 0);
+  for (const char* const job : {"train", ""}) {
+    const auto drained = world.control().Drain(kAdmin, job, seconds(10));
+    ASSERT_TRUE(drained) << drained.error().message;
+    EXPECT_TRUE(drained->stays_in_ram);
+  }
+  EXPECT_TRUE(world.OnEngine([&] { return world.engine.submitted.empty(); })) << "a write could only fail";
+  EXPECT_TRUE(world.control().Describe()->draining);
+}
+
+TEST(ControlServer, ADrainWhoseWritesFailClosesTheNodeAllTheSame) {
+  SessionWorld world;
+  DataClient client(world.socket_path());
+  ASSERT_EQ(client.Attach(MakeHello("train")).code, 0);
+  world.OnEngine([&] {
+    world.engine.answer = [](const SubmittedRequest&) { return ScriptedReply{.code = Code::kIoError, .detail = "x"}; };
+  });
+  EXPECT_EQ(world.control().Drain(kAdmin, "", seconds(10)).error().code, Code::kIoError);
+  EXPECT_TRUE(world.control().Describe()->draining);
+}
+
+TEST(ControlServer, ADrainOfADrainedNodeWritesAgainAndTellsNobody) {
+  SessionWorld world;
+  Collector events({"draining", "undrained"});
+  const auto watch = world.control().Watch(kAdmin, events.callback());
+  ASSERT_TRUE(world.control().OpenJob(kAlice, {.name = "resting", .named = true}));
+  EXPECT_FALSE(world.control().Drain(kAdmin, "", seconds(10))->stays_in_ram);
+  EXPECT_TRUE(world.control().Drain(kAdmin, "", seconds(10)));
+  EXPECT_EQ(world.OnEngine([&] { return world.engine.submitted.size(); }), 2u) << "what is dirty by then";
+  EXPECT_TRUE(world.control().Undrain(kAdmin));
+  EXPECT_EQ(events.Wait(1).kind, "undrained");
+}
+
 TEST(ControlServer, DrainOfASessionThatDiesMeanwhileIsDone) {
   SessionWorld world;
   DataClient client(world.socket_path());
@@ -95,6 +133,17 @@ TEST(ControlServer, DrainOfTheDaemonIsForAdminsAndTakesNoNewJobs) {
   EXPECT_EQ(refusal.code, static_cast<uint16_t>(Code::kDenied));
   EXPECT_THAT(refusal.message, HasSubstr("being drained"));
   EXPECT_THAT(refusal.message, HasSubstr("tierctl undrain"));
+}
+
+// Who asks afterwards whether a process is attached restarts the daemon by the answer.
+TEST(ControlServer, FiguresBehindADrainAreNotOfBeforeIt) {
+  ManualClock clock;
+  SessionWorld world({.clock = &clock});
+  for (uint32_t i = 0; i < kSnapshotsPerTickMax; ++i) EXPECT_EQ(world.control().Describe()->engine.session_count, 0u);
+  world.OnEngine([&] { world.engine.snapshot.session_count = 1; });
+  ASSERT_EQ(world.control().Describe()->engine.session_count, 0u) << "as others asked for figures just now";
+  EXPECT_TRUE(world.control().Drain(kAdmin, "", seconds(10)));
+  EXPECT_EQ(world.control().Describe()->engine.session_count, 1u);
 }
 
 TEST(ControlServer, ADrainLeavesTheJobsThatRunUnharmed) {
@@ -123,10 +172,11 @@ TEST(ControlServer, UndrainTakesJobsAgainAndIsForAdmins) {
   EXPECT_EQ(events.Wait(2).kind, "job_opened");
 }
 
-TEST(ControlServer, ADaemonThatStopsCannotBeUndrained) {
+TEST(ControlServer, ADaemonThatStopsIsNeitherDrainedNorUndrained) {
   SessionWorld world;
   world.control().SetStopping();
   EXPECT_EQ(world.control().Undrain(kAdmin).error().code, Code::kDisconnected);
+  EXPECT_EQ(world.control().Drain(kAdmin, "", seconds(10)).error().code, Code::kDisconnected);
   EXPECT_TRUE(world.control().Describe()->draining);
 }
 

@@ -183,6 +183,23 @@ TEST_F(ResumeAttach, AJobThatIsClosedMeanwhileRefusesThem) {
   EXPECT_EQ(table_.size(), 0u);
 }
 
+// Who drains a node waits until no session is left: one that came later would be ended by the restart.
+TEST_F(ResumeAttach, ADrainThatBeganMeanwhileRefusesThem) {
+  const auto attempt = Resume(1);
+  job_service_.CloseAdmission("this node is being drained");
+  EndResumes();
+  ASSERT_TRUE(attempt->answer.has_value());
+  ASSERT_FALSE(attempt->answer->has_value());
+  EXPECT_EQ(attempt->answer->error().code, Code::kDenied);
+  EXPECT_THAT(attempt->answer->error().message, HasSubstr("being drained"));
+  EXPECT_TRUE(engine_.sessions.empty());
+  EXPECT_EQ(table_.size(), 0u);
+  job_service_.OpenAdmission();
+  const auto again = Resume(2);
+  loop_.RunOnce();
+  EXPECT_TRUE(again->answer.value().has_value());
+}
+
 TEST_F(ResumeAttach, AnOrderlyStopRefusesThem) {
   const auto attempt = Resume(1);
   table_.EndAll(Code::kDisconnected, "tierd stops");

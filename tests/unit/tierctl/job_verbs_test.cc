@@ -27,13 +27,26 @@ TEST(FindJob, ByNameOrWithItsOwner) {
   EXPECT_THAT(FindJob(jobs, "absent").error().message, HasSubstr("no job 'absent' among the 2 that you may see"));
 }
 
+TEST(FindJob, ByTheNameOfItsOwnerOrUser) {
+  auto jobs = Jobs({{4026531840, "train"}, {1001, "train"}, {1002, "pod-b/train"}, {4026531841, "train"}});
+  jobs.mutable_jobs(0)->set_owner("pod-a");
+  jobs.mutable_jobs(3)->set_owner("pod-b");
+  const auto alice = [](const std::string& name) { return name == "alice" ? std::optional(1001u) : std::nullopt; };
+  EXPECT_EQ(FindJob(jobs, "pod-a/train", alice).value(), &jobs.jobs(0));
+  EXPECT_EQ(FindJob(jobs, "alice/train", alice).value(), &jobs.jobs(1));
+  EXPECT_EQ(FindJob(jobs, "pod-b/train", alice).value(), &jobs.jobs(2)) << "it is called so";
+  EXPECT_EQ(FindJob(jobs, "bob/train", alice).error().code, Code::kNotFound);
+  EXPECT_EQ(FindJob(jobs, "/train", alice).error().code, Code::kNotFound);
+}
+
 TEST(FindJob, AReservationThatIsNotOpenIsNamedWithItsReason) {
   auto jobs = Jobs({{1000, "train"}});
   v1::UnopenedReservation* const step = jobs.add_unopened_reservations();
   step->set_uid(1001);
+  step->set_owner("pod-a");
   step->set_name("step");
   step->set_reason("4 GiB are not left");
-  for (const char* name : {"step", "1001/step"}) {
+  for (const char* name : {"step", "1001/step", "pod-a/step"}) {
     const auto found = FindJob(jobs, name);
     ASSERT_FALSE(found);
     EXPECT_EQ(found.error().code, Code::kNotFound);

@@ -15,6 +15,11 @@ TEST(MessageJson, NamesOfSixtyFourBitsAreStringsAndFiguresAreNumbers) {
   EXPECT_EQ(document["id"], "4787868879654501842");
   EXPECT_EQ(document["space"], "18446744073709551615");
   EXPECT_EQ(document["size_bytes"], uint64_t{1} << 50);
+  v1::Stall stall;
+  stall.set_space(7);
+  stall.set_session(7);
+  EXPECT_EQ(ToJson(stall)["space"], "7");
+  EXPECT_EQ(ToJson(stall)["session"], "7") << "the same thing";
   v1::NodeStatus status;
   status.set_epoch(~uint64_t{0});
   EXPECT_EQ(ToJson(status)["epoch"], "18446744073709551615");
@@ -94,7 +99,7 @@ TEST(MessageJson, EveryRepeatedFieldOfEveryMessageHasAKind) {
 }
 
 TEST(MessageJson, EachDocumentSaysItsVersionFirst) {
-  EXPECT_EQ(RenderJson({{"removed", "train"}}, -1), R"({"json_version":2,"removed":"train"})");
+  EXPECT_EQ(RenderJson({{"removed", "train"}}, -1), R"({"json_version":3,"removed":"train"})");
 }
 
 TEST(MessageJson, NothingOfItSteersATerminal) {

@@ -1,0 +1,176 @@
+// A drain that waits, of a scripted daemon and by a clock of its own.
+#include "tools/tierctl/node_drain.h"
+
+#include <algorithm>
+#include <deque>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tier::tierctl {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr seconds kPause{30};
+
+struct Node {
+  uint64_t sessions = 0;
+  uint64_t epoch = 7;
+  bool draining = true;
+  uint64_t jobs = 0;
+};
+
+Result<v1::NodeStatus> StatusOf(const Node& node) {
+  v1::NodeStatus status;
+  status.set_session_count(node.sessions);
+  status.set_epoch(node.epoch);
+  status.set_draining(node.draining);
+  status.set_job_count(node.jobs);
+  return status;
+}
+
+Result<v1::DrainResponse> Written(bool stays_in_ram = false) {
+  v1::DrainResponse answer;
+  answer.set_stays_in_ram(stays_in_ram);
+  return answer;
+}
+
+class DrainAndWaitTest : public ::testing::Test {
+ protected:
+  Result<DrainedNode> Run(std::optional<seconds> timeout = {}) {
+    return DrainAndWait({.drain =
+                             [this](seconds time) {
+                               write_times_.push_back(time);
+                               return Next(drains_);
+                             },
+                         .status = [this] { return Next(states_); },
+                         .now = [this] { return now_; },
+                         .pause = [this] { now_ += kPause; },
+                         .tell = [this](const std::string& sentence) { told_.push_back(sentence); },
+                         .warn = [this](const std::string& sentence) { warned_.push_back(sentence); }},
+                        timeout);
+  }
+  // The last one is answered from then on.
+  template <typename T>
+  static T Next(std::deque<T>& script) {
+    T next = script.front();
+    if (script.size() > 1) script.pop_front();
+    return next;
+  }
+
+  std::deque<Result<v1::DrainResponse>> drains_ = {Written()};
+  std::deque<Result<v1::NodeStatus>> states_ = {StatusOf({})};
+  std::chrono::steady_clock::time_point now_{};
+  std::vector<seconds> write_times_;
+  std::vector<std::string> told_;
+  std::vector<std::string> warned_;
+};
+
+TEST_F(DrainAndWaitTest, WaitsForAsLongAsAProcessIsAttached) {
+  states_.assign(2 * 24 * 120, StatusOf({.sessions = 3}));  // Two days.
+  states_.push_back(StatusOf({.jobs = 2}));
+  const auto node = Run();
+  ASSERT_TRUE(node) << node.error().message;
+  EXPECT_EQ(node->jobs, 2u);
+  EXPECT_GT(now_.time_since_epoch(), hours(47));
+  EXPECT_THAT(told_, ElementsAre(HasSubstr("what was dirty is on SSD")));
+  EXPECT_THAT(warned_, IsEmpty());
+}
+
+TEST_F(DrainAndWaitTest, WaitsOnWhereNotAllCanBeWritten) {
+  drains_ = {Fail(Code::kNoSpace, "the SSD tier is full"), Written()};
+  states_ = {StatusOf({.sessions = 1}), StatusOf({.sessions = 1}), StatusOf({})};
+  const auto node = Run();
+  ASSERT_TRUE(node) << "all that is left is written: " << node.error().message;
+  EXPECT_THAT(warned_, ElementsAre("drained; not all written: NO_SPACE: the SSD tier is full"));
+  EXPECT_THAT(told_, IsEmpty());
+}
+
+TEST_F(DrainAndWaitTest, WritesWhatJobsHoldOnceNobodyWritesAnyMore) {
+  states_ = {StatusOf({.sessions = 1}), StatusOf({.jobs = 1})};
+  ASSERT_TRUE(Run());
+  EXPECT_THAT(write_times_, ElementsAre(kWriteTime, kWriteTimeMax));
+}
+
+TEST_F(DrainAndWaitTest, FailsInTheEndWhereJobsHoldWhatCannotBeWritten) {
+  drains_ = {Fail(Code::kIoError, "device 0 fails")};
+  states_ = {StatusOf({.sessions = 1}), StatusOf({.jobs = 1})};
+  const auto node = Run();
+  ASSERT_FALSE(node);
+  EXPECT_EQ(node.error().code, Code::kIoError);
+  EXPECT_THAT(node.error().message, HasSubstr("no process is attached any more"));
+  EXPECT_THAT(node.error().message, HasSubstr("device 0 fails"));
+  EXPECT_EQ(write_times_.size(), 2u);
+}
+
+TEST_F(DrainAndWaitTest, ANodeWithoutAnSsdTierKeepsAllInRam) {
+  drains_ = {Written(true)};
+  const auto node = Run();
+  ASSERT_TRUE(node);
+  EXPECT_TRUE(node->stays_in_ram);
+  EXPECT_THAT(told_, ElementsAre(HasSubstr("stays in RAM")));
+}
+
+TEST_F(DrainAndWaitTest, ANodeThatWasUndrainedMeanwhileIsNotDrained) {
+  states_ = {StatusOf({.sessions = 2}), StatusOf({.sessions = 0, .draining = false})};
+  const auto node = Run();
+  ASSERT_FALSE(node) << "a job may come before the restart";
+  EXPECT_EQ(node.error().code, Code::kRevoked);
+  EXPECT_THAT(node.error().message, HasSubstr("undrained"));
+}
+
+TEST_F(DrainAndWaitTest, ARestartedDaemonIsNotTheOneThatWasDrained) {
+  for (const bool draining : {false, true}) {
+    states_ = {StatusOf({.sessions = 2}), StatusOf({.epoch = 8, .draining = draining})};
+    const auto node = Run();
+    ASSERT_FALSE(node);
+    EXPECT_EQ(node.error().code, Code::kStale);
+    EXPECT_THAT(node.error().message, HasSubstr("restarted"));
+  }
+}
+
+TEST_F(DrainAndWaitTest, AnUndrainDuringTheLastWritesCounts) {
+  states_ = {StatusOf({}), StatusOf({.sessions = 1, .draining = false})};
+  EXPECT_EQ(Run().error().code, Code::kRevoked);
+  EXPECT_EQ(write_times_.size(), 2u);
+}
+
+TEST_F(DrainAndWaitTest, ADrainThatIsRefusedIsNotWaitedFor) {
+  drains_ = {Fail(Code::kDenied, "only an administrator may drain the daemon")};
+  EXPECT_EQ(Run().error().code, Code::kDenied) << "though another administrator has drained it";
+  drains_ = {Fail(Code::kTimeout, "the engine has too many calls waiting")};
+  states_ = {StatusOf({.sessions = 1, .draining = false})};
+  EXPECT_EQ(Run().error().message, "the engine has too many calls waiting");
+  EXPECT_EQ(now_.time_since_epoch(), seconds(0));
+}
+
+TEST_F(DrainAndWaitTest, ATimeoutEndsTheWaitAndNotTheDrain) {
+  states_ = {StatusOf({.sessions = 4})};
+  const auto node = Run(seconds(7200));
+  ASSERT_FALSE(node);
+  EXPECT_EQ(node.error().code, Code::kTimeout);
+  EXPECT_THAT(node.error().message, HasSubstr("4 processes are still attached; the node stays drained"));
+  EXPECT_LE(now_.time_since_epoch(), seconds(7200));
+  EXPECT_GT(now_.time_since_epoch(), seconds(7200) - 2 * kPause);
+}
+
+TEST_F(DrainAndWaitTest, TheWritesStayWithinTheTimeout) {
+  ASSERT_TRUE(Run(seconds(5)));
+  EXPECT_THAT(write_times_, ElementsAre(seconds(5), seconds(5)));
+}
+
+TEST_F(DrainAndWaitTest, ADaemonThatIsBusyIsAskedAgainAndOneThatIsGoneIsNot) {
+  states_ = {StatusOf({.sessions = 1}), Fail(Code::kTimeout, "busy"), StatusOf({})};
+  EXPECT_TRUE(Run());
+  states_ = {StatusOf({.sessions = 1}), Fail(Code::kDisconnected, "no daemon answers")};
+  EXPECT_EQ(Run().error().code, Code::kDisconnected);
+}
+
+}  // namespace
+}  // namespace tier::tierctl

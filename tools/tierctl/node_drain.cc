@@ -1,0 +1,166 @@
+// See node_drain.h.
+#include "tools/tierctl/node_drain.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "tools/tierctl/ask.h"
+#include "tools/tierctl/connection.h"
+#include "tools/tierctl/message_json.h"
+#include "tools/tierctl/printable.h"
+
+namespace tier::tierctl {
+namespace {
+
+using Stub = v1::ControlService::Stub;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kPoll = std::chrono::milliseconds(500);
+
+Result<v1::DrainResponse> AskDrain(const DaemonOptions& options, const std::string& job, std::chrono::seconds time) {
+  v1::DrainRequest request;
+  request.set_job(job);
+  request.mutable_timeout()->set_seconds(time.count());
+  return AnswerTo<v1::DrainResponse>(options, &Stub::Drain, request, time + control_client::kCallTimeout);
+}
+
+// The node as it is now, provided that the daemon is still the one of `epoch`, and drained. Sets an epoch that is not
+// known yet.
+Result<v1::NodeStatus> DrainedStatus(const DrainSteps& steps, std::optional<uint64_t>* epoch) {
+  auto status = steps.status();
+  if (!status) return status;
+  if (epoch->value_or(status->epoch()) != status->epoch()) {
+    return Fail(Code::kStale, fmt::format("tierd was restarted meanwhile: the new one is {}drained, {} processes are "
+                                          "attached to it",
+                                          status->draining() ? "" : "not ", status->session_count()));
+  }
+  *epoch = status->epoch();
+  if (status->draining()) return status;
+  return Fail(Code::kRevoked, fmt::format("the node was undrained meanwhile: it takes jobs again, and {} processes are "
+                                          "attached",
+                                          status->session_count()));
+}
+
+std::string WhatIsWritten(const v1::DrainResponse& answer) {
+  return answer.stays_in_ram() ? "there is no SSD tier: what is dirty stays in RAM" : "what was dirty is on SSD";
+}
+
+// No process is attached any more, and what jobs hold was to be written since.
+Result<DrainedNode> Ended(const v1::NodeStatus& status, const Result<v1::DrainResponse>& written) {
+  if (written) return DrainedNode{.jobs = status.job_count(), .stays_in_ram = written->stays_in_ram()};
+  return Fail(written.error().code, fmt::format("no process is attached any more, and the node stays drained; not all "
+                                                "that its jobs hold is written: {}",
+                                                written.error().message));
+}
+
+DrainSteps StepsOf(const DaemonOptions& options) {
+  return {.drain = [&options](std::chrono::seconds time) { return AskDrain(options, "", time); },
+          .status = [&options]() -> Result<v1::NodeStatus> {
+            auto answer = AnswerTo<v1::GetStatusResponse>(options, &Stub::GetStatus, v1::GetStatusRequest());
+            if (!answer) return std::unexpected(answer.error());
+            return std::move(*answer->mutable_status());
+          },
+          .now = Clock::now,
+          .pause = [] { std::this_thread::sleep_for(kPoll); },
+          .tell =
+              [&options](const std::string& sentence) {
+                if (options.output.json) return;
+                fmt::print("{}\n", sentence);
+                (void)std::fflush(stdout);  // What follows may take days.
+              },
+          .warn = [](const std::string& sentence) { fmt::print(stderr, "tierctl: {}\n", Printable(sentence)); }};
+}
+
+// Of a drain of the node: whether it takes jobs all the same.
+Error WithState(const DrainSteps& steps, Error error) {
+  if (error.code == Code::kDenied) return error;
+  const auto status = steps.status();
+  if (status && status->draining()) error.message = "the node is drained; not all is written: " + error.message;
+  return error;
+}
+
+int ShowDrained(const DrainedNode& node, const OutputOptions& output) {
+  if (output.json) {
+    PrintJson({{"drained", ""}, {"sessions", 0}, {"jobs", node.jobs}, {"stays_in_ram", node.stays_in_ram}});
+    return kExitOk;
+  }
+  const std::string jobs =
+      node.jobs == 0 ? "" : fmt::format("; {} jobs without processes keep their tensors (tierctl job list)", node.jobs);
+  fmt::print("no process is attached any more{}\n", jobs);
+  return kExitOk;
+}
+
+}  // namespace
+
+Result<DrainedNode> DrainAndWait(const DrainSteps& steps, std::optional<std::chrono::seconds> timeout) {
+  std::optional<Clock::time_point> end;
+  if (timeout) end = steps.now() + *timeout;
+  const auto first = steps.drain(std::min(timeout.value_or(kWriteTime), kWriteTime));
+  // It may be drained all the same: by an administrator, which this caller is not; or because it stops.
+  if (!first && (first.error().code == Code::kDenied || first.error().code == Code::kDisconnected))
+    return std::unexpected(first.error());
+  std::optional<uint64_t> epoch;
+  auto status = DrainedStatus(steps, &epoch);
+  if (!status) return std::unexpected(first ? status.error() : first.error());
+  if (first) {
+    steps.tell("tierd takes no new job or process; " + WhatIsWritten(*first));
+  } else {
+    steps.warn(fmt::format("drained; not all written: {}: {}", CodeName(first.error().code), first.error().message));
+  }
+  uint64_t sessions = status->session_count();
+  std::optional<Result<v1::DrainResponse>> last;
+  for (;; status = DrainedStatus(steps, &epoch)) {
+    // A daemon that is busy will answer later.
+    if (!status && status.error().code != Code::kTimeout) return std::unexpected(status.error());
+    if (status) sessions = status->session_count();
+    if (status && sessions == 0) {
+      if (last) return Ended(*status, *last);
+      // Jobs that stay may have written since, and what failed before may work now.
+      const auto left = end ? std::chrono::floor<std::chrono::seconds>(*end - steps.now()) : kWriteTimeMax;
+      last = steps.drain(std::clamp(left, std::chrono::seconds(1), kWriteTimeMax));
+      continue;
+    }
+    if (end && steps.now() + kPoll > *end) {
+      return Fail(Code::kTimeout, fmt::format("{} processes are still attached; the node stays drained (tierctl "
+                                              "undrain: it takes jobs again)",
+                                              sessions));
+    }
+    steps.pause();
+  }
+}
+
+int Drain(const DaemonOptions& options, const DrainRequest& asked) {
+  if (asked.wait) {
+    const auto node = DrainAndWait(StepsOf(options), asked.timeout);
+    return node ? ShowDrained(*node, options.output) : Explain(node.error());
+  }
+  if (asked.timeout.value_or(kWriteTime) > kWriteTimeMax) {
+    fmt::print(stderr, "tierctl: writes may take {} s at most; only with --wait may --timeout be longer\n",
+               kWriteTimeMax.count());
+    return kExitUsage;
+  }
+  const auto answer = AskDrain(options, asked.job, asked.timeout.value_or(kWriteTime));
+  if (!answer) return Explain(asked.job.empty() ? WithState(StepsOf(options), answer.error()) : answer.error());
+  if (options.output.json) {
+    PrintJson({{"drained", asked.job}, {"stays_in_ram", answer->stays_in_ram()}});
+  } else if (asked.job.empty()) {
+    fmt::print("tierd takes no new job or process; {}\n", WhatIsWritten(*answer));
+  } else {
+    fmt::print("job {}: {}\n", Printable(asked.job),
+               answer->stays_in_ram() ? WhatIsWritten(*answer) : "everything dirty is on SSD");
+  }
+  return kExitOk;
+}
+
+int Undrain(const DaemonOptions& options) {
+  return Ask<v1::UndrainResponse>(options, &Stub::Undrain, v1::UndrainRequest(), [&](const v1::UndrainResponse&) {
+    options.output.json ? PrintJson({{"undrained", true}}) : fmt::print("tierd: new jobs and processes are taken\n");
+    return kExitOk;
+  });
+}
+
+}  // namespace tier::tierctl
