@@ -167,6 +167,7 @@ class ControlServer final : public ControlApi {
   void AddDevices(const tiering::EngineSnapshot& snapshot, DaemonDescription* description) const;
   void AddOtherParts(DaemonDescription* description) const;
   void EmitDegraded(const tiering::EngineSnapshot& snapshot);
+  void EmitSsdDrained(const tiering::EngineSnapshot& snapshot);
   static JobDescription Describe(const Job& job, const tiering::JobCounters& counters);
   void StartDrain(const Caller& caller, const std::string& job, uint32_t timeout_ms, SessionFlush::Done done);
 
@@ -187,6 +188,7 @@ class ControlServer final : public ControlApi {
   uint64_t waiting_seen_ = 0;
   std::vector<tiering::DeviceView> devices_seen_;
   std::array<bool, kDegradedCauses> degraded_seen_{};
+  bool ssd_drained_seen_ = false;
 };
 
 }  // namespace tier::session

@@ -11,6 +11,7 @@
 #include "tools/tierctl/ask.h"
 #include "tools/tierctl/connection.h"
 #include "tools/tierctl/message_json.h"
+#include "tools/tierctl/node_text.h"
 #include "tools/tierctl/printable.h"
 
 #ifndef TIER_VERSION
@@ -110,7 +111,7 @@ void PrintStatus(const v1::NodeStatus& status, const OutputOptions& output) {
   const auto& causes = status.degraded_by();
   const std::string word = causes.empty() ? "  ok" : "  degraded";
   std::string why = causes.empty() ? "" : fmt::format(": {}", fmt::join(causes, "; "));
-  if (status.draining()) why += "; draining: no new job or process is taken";
+  if (const std::string drained = DrainedText(status); !drained.empty()) why += "; " + drained;
   std::string text = RenderFields(
       {
           {"tierd", status.version() + word + why},
@@ -143,6 +144,14 @@ void PrintStatus(const v1::NodeStatus& status, const OutputOptions& output) {
   fmt::print("{}\n", text);
   PrintDevices(status.devices(), output);
   PrintMissing(status.missing_devices(), output);
+}
+
+// Asked behind the drain, whose answer has no place for it. Empty: other devices take new tensors, or nobody answers.
+std::string NoteOfDrain(const DaemonOptions& options, uint32_t device) {
+  const auto channel = Connect(options);
+  v1::ListDevicesResponse answer;
+  if (!channel || !(*channel)->Call(&Stub::ListDevices, v1::ListDevicesRequest(), &answer)) return {};
+  return LastDeviceText(answer.devices(), device);
 }
 
 // Until no process is attached to any job, or `end` is over: polls, as a daemon that ends meanwhile is an answer too.
@@ -190,7 +199,7 @@ int ShowStatus(const DaemonOptions& options) {
         } else {
           PrintStatus(status, options.output);
         }
-        return status.degraded_by().empty() && !status.draining() ? kExitOk : kExitDegraded;
+        return status.degraded_by().empty() && DrainedText(status).empty() ? kExitOk : kExitDegraded;
       });
 }
 
@@ -212,12 +221,14 @@ int DrainDevice(const DaemonOptions& options, uint32_t device, bool undo) {
   request.set_device(device);
   request.set_undo(undo);
   return Ask<v1::DrainDeviceResponse>(options, &Stub::DrainDevice, request, [&](const v1::DrainDeviceResponse&) {
+    const std::string note = undo ? "" : NoteOfDrain(options, device);
     if (options.output.json) {
-      PrintJson({{undo ? "used" : "draining", device}});
-    } else {
-      fmt::print("device {} is {}\n", device,
-                 undo ? "used again" : "being emptied; 'tierctl device list' says what stays on it, and why");
+      undo ? PrintJson({{"used", device}}) : PrintJson({{"draining", device}, {"note", note}});
+      return kExitOk;
     }
+    fmt::print("device {} is {}\n", device,
+               undo ? "used again" : "being emptied; 'tierctl device list' says what stays on it, and why");
+    if (!note.empty()) fmt::print("{}\n", Wrapped(note, options.output.width, 0));
     return kExitOk;
   });
 }

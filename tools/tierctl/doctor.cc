@@ -25,6 +25,7 @@
 #include "proto/socket_places.h"
 #include "tools/tierctl/connection.h"
 #include "tools/tierctl/message_json.h"
+#include "tools/tierctl/node_text.h"
 #include "tools/tierctl/printable.h"
 
 namespace tier::tierctl {
@@ -350,10 +351,12 @@ std::vector<Finding> WithDaemon(std::vector<Finding> findings, const v1::NodeSta
                   WordOf(status.memory_mode()), WordOf(status.huge_page_mode()), WordOf(status.ssd_mode()));
   if (reduced) found += fmt::format(" ({})", status.ssd_mode_reason());
   if (!causes.empty()) found += fmt::format("; degraded: {}", fmt::join(causes, "; "));
+  const std::string drained = DrainedText(status);
+  if (!drained.empty()) found += "; " + drained;
   findings.push_back({"daemon",
-                      !causes.empty() ? Verdict::kDegraded
-                      : reduced       ? Verdict::kNote
-                                      : Verdict::kGood,
+                      !causes.empty() || !drained.empty() ? Verdict::kDegraded
+                      : reduced                           ? Verdict::kNote
+                                                          : Verdict::kGood,
                       std::move(found), "",
                       causes.empty() ? "" : "above is what a tierd started from this shell would find"});
   return findings;

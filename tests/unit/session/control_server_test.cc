@@ -232,6 +232,25 @@ TEST(ControlServer, DeviceDrainIsForAdminsAndKnownDevices) {
   EXPECT_FALSE(world.control().Describe()->devices.at(0).now.draining);
 }
 
+// By whom it was told so: `status` right behind the command, and the line that systemd shows.
+TEST(ControlServer, WatchersAreToldThatTheLastDeviceIsDrainedAndThatOneIsUsedAgain) {
+  ManualClock clock;
+  SessionWorld world({.clock = &clock});
+  Collector events({"ssd_drained", "ssd_undrained"});
+  const auto watch = world.control().Watch(kAdmin, events.callback());
+  const auto drain = [&](bool on) {
+    EXPECT_TRUE(world.control().DrainDevice(kAdmin, 0, on));
+    for (int i = 0; i < 20; ++i) EXPECT_EQ(world.control().Describe()->devices.at(0).now.draining, on);
+    world.OnEngine([&] { world.control().EmitChanges(); });
+  };
+  drain(true);
+  drain(true);
+  drain(false);
+  EXPECT_THAT(events.Wait(0).message, HasSubstr("no SSD device takes new tensors"));
+  EXPECT_EQ(events.Wait(1).kind, "ssd_undrained");
+  EXPECT_EQ(events.count(), 2u);
+}
+
 TEST(ControlServer, QuarantinedPlacesAreRetriedForAdminsOnKnownDevices) {
   SessionWorld world;
   world.OnEngine([&] { world.engine.snapshot.devices = {{.space = {.quarantined = kBlockSize}}}; });
