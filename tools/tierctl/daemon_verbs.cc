@@ -95,12 +95,6 @@ void PrintMissing(const google::protobuf::RepeatedPtrField<v1::MissingDevice>& m
                  output));
 }
 
-// The reason of a mode that is none of the causes of "degraded".
-std::string SsdModeText(const v1::NodeStatus& status) {
-  if (status.ssd_mode() != v1::SSD_MODE_REDUCED) return WordOf(status.ssd_mode());
-  return fmt::format("reduced ({})", status.ssd_mode_reason());
-}
-
 std::string GivenBackText(const v1::NodeStatus& status) {
   const std::string all = fmt::format("{} since start, in {} shortages of the host",
                                       HumanBytes(status.given_back_bytes_total()), status.host_shortages_total());

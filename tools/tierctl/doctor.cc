@@ -348,8 +348,7 @@ std::vector<Finding> WithDaemon(std::vector<Finding> findings, const v1::NodeSta
   const bool reduced = status.ssd_mode() == v1::SSD_MODE_REDUCED;
   std::string found =
       fmt::format("{} on {}: I/O {}, memory {}, pages {}, SSD {}", status.version(), socket, WordOf(status.io_mode()),
-                  WordOf(status.memory_mode()), WordOf(status.huge_page_mode()), WordOf(status.ssd_mode()));
-  if (reduced) found += fmt::format(" ({})", status.ssd_mode_reason());
+                  WordOf(status.memory_mode()), WordOf(status.huge_page_mode()), SsdModeText(status));
   if (!causes.empty()) found += fmt::format("; degraded: {}", fmt::join(causes, "; "));
   const std::string drained = DrainedText(status);
   if (!drained.empty()) found += "; " + drained;

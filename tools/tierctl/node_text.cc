@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "tools/tierctl/message_json.h"
+
 namespace tier::tierctl {
 namespace {
 
@@ -12,6 +14,15 @@ bool TakesTensors(const v1::Device& device) {
 }
 
 }  // namespace
+
+std::string SsdModeText(const v1::NodeStatus& status) {
+  switch (status.ssd_mode()) {
+    // Its name in metrics and JSON reads as if the disk were full.
+    case v1::SSD_MODE_FULL: return "as configured";
+    case v1::SSD_MODE_REDUCED: return fmt::format("reduced ({})", status.ssd_mode_reason());
+    default: return WordOf(status.ssd_mode());
+  }
+}
 
 std::string DrainedText(const v1::NodeStatus& status) {
   std::string text = status.draining() ? "draining: no new job or process is taken" : "";

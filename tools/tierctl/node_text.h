@@ -1,4 +1,4 @@
-// What an administrator has drained, in words: the same for `status`, `doctor` and `device drain`.
+// What `status`, `doctor` and `device drain` say in the same words: how much SSD space there is, and what is drained.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,9 @@
 namespace tier::tierctl {
 
 using Devices = google::protobuf::RepeatedPtrField<v1::Device>;
+
+// "as configured", "none", "reduced (the disk is full)": the reason of a mode that is none of the causes of "degraded".
+std::string SsdModeText(const v1::NodeStatus& status);
 
 // "draining: no new job or process is taken; no SSD device takes new tensors: …". Empty: nothing is drained, or a
 // device beside which others take new tensors.

@@ -17,6 +17,17 @@ v1::Device Device(uint32_t index, bool draining, v1::DeviceState state = v1::DEV
   return device;
 }
 
+TEST(NodeText, NoSsdModeReadsAsIfTheDiskWereFull) {
+  v1::NodeStatus status;
+  status.set_ssd_mode(v1::SSD_MODE_FULL);
+  EXPECT_EQ(SsdModeText(status), "as configured");
+  status.set_ssd_mode(v1::SSD_MODE_NONE);
+  EXPECT_EQ(SsdModeText(status), "none");
+  status.set_ssd_mode(v1::SSD_MODE_REDUCED);
+  status.set_ssd_mode_reason("of 10 GiB 9 must stay free");
+  EXPECT_EQ(SsdModeText(status), "reduced (of 10 GiB 9 must stay free)");
+}
+
 TEST(NodeText, TellsOfTheNodeAndOfItsLastDevice) {
   v1::NodeStatus status;
   EXPECT_EQ(DrainedText(status), "");
