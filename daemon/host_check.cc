@@ -5,8 +5,10 @@
 
 #include <fmt/format.h>
 
+#include "daemon/session/quota_book.h"
 #include "daemon/storage/file_system.h"
 #include "daemon/storage/known_devices.h"
+#include "daemon/user_quotas.h"
 
 namespace tier {
 namespace {
@@ -52,6 +54,14 @@ Result<std::vector<std::string>> CheckHostPaths(const config::Config& config, co
     return Fail(ok.error().code, "ssd.devices: " + ok.error().message + unknown);
   }
   return lost;
+}
+
+std::vector<std::string> CheckQuotaNames(const config::Config& config, session::UserDirectory& users) {
+  const base::SteadyClock clock;
+  session::QuotaBook book({.table = config.quota, .ssd = {}, .jobs = {}, .file = {}}, {}, users, clock);
+  std::vector<std::string> notes;
+  for (const std::string& name : book.ListUnknown()) notes.push_back(UnknownQuotaText(name));
+  return notes;
 }
 
 }  // namespace tier

@@ -153,11 +153,27 @@ TEST(Config, MistakesAreToldWithLineAndRemedy) {
       {"[engine]\nwrite_behind = 0.5\n", "must be a share"},
       {"[jobs]\nmax_sessions = 99999999\n", "out of range"},
       {"[log]\nlevel = \"loud\"\n", "not one of"},
+      {"[jobs]\nmax_ssd_per_uid = 1GiB\n", "; write sizes in quotes: max_ssd_per_uid = \"1GiB\""},
+      {"[arena]\nmaximum = 1.5TB  # of it\r\n", "; write sizes in quotes: maximum = \"1.5TB\""},
+      {"[quota.default]\nram = 64 GiB", "tierd.toml:2: "},
+      {"[quota.default]\nram = 64 GiB", "; write sizes in quotes: ram = \"64 GiB\""},
+      {"[engine]\ndeadline = 60s\n", "; write times in quotes: deadline = \"60s\""},
+      {"[engine]\nwrite_behind = 30%\n", "; write shares in quotes: write_behind = \"30%\""},
+      {"[log]\nlevel = info\n", "; write texts in quotes: level = \"info\""},
+      {"[daemon]\nsocket_directory = /run/x\n", "; write texts in quotes: socket_directory = \"/run/x\""},
+      {"[engine]\nwrite_behind = \"130%\"\n", "'130%' is not a share of 0% to 100%"},
       {"[arena\n", "tierd.toml:1: "},
       {"[arena]\nmaximum = \"1GiB\"\nmaximum = \"2GiB\"\n", "tierd.toml:3: "},
       {"[daemon]\nsocket_directory = \"a\\u0000b\"\n", "NUL"},
   };
   for (const MistakeCase& c : cases) EXPECT_THAT(Mistake(c.text), HasSubstr(c.message)) << c.text;
+}
+
+TEST(Config, QuotesAreNotSaidToBeMissingWhereTheyWouldNotHelp) {
+  for (const char* text : {"[arena]\nprefault = True\n", "[arena]\nprefault = yes\n", "[engine]\nwrite_behind = 130%\n",
+                           "[ssd]\ndevices = [/dev/x]\n", "[arena]\nmaximum = \"1GiB\nx = 1\n", "[arena\n",
+                           "[arena]\nmaximum = # 1GiB\n", "[arena]\nmaximum = 1GiB, 2GiB\n", "= 1GiB\n", "level\n"})
+    EXPECT_THAT(Mistake(text), Not(HasSubstr("quotes"))) << text;
 }
 
 // toml++ 3.3 runs into undefined behaviour on them by itself.

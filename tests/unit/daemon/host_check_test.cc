@@ -133,5 +133,26 @@ TEST_F(HostCheckOfALostDevice, NeedsNoRightToWriteTheIndex) {
   EXPECT_TRUE(CheckHostPaths(config_, paths_));
 }
 
+class KnowsAlice final : public session::UserDirectory {
+ public:
+  session::UserEntry FindUser(uint32_t) override { return {}; }
+  Result<uint32_t> FindUserId(const std::string& name) override {
+    if (name == "alice") return 1000;
+    return session::NoUser(name);
+  }
+  Result<uint32_t> FindGroupId(const std::string& name) override {
+    return Fail(Code::kTimeout, "the directory does not answer for " + name);
+  }
+};
+
+TEST_F(HostCheck, AQuotaOfSomebodyWhomTheSystemDoesNotKnowIsToldAndNoMistake) {
+  KnowsAlice users;
+  for (const char* name : {"alice", "nosuchuser", "1234"}) config_.quota.users[name] = {};
+  config_.quota.groups["students"] = {};
+  EXPECT_THAT(CheckQuotaNames(config_, users),
+              ElementsAre("this system does not know who quota.user.nosuchuser is: that quota holds for no user"));
+  EXPECT_EQ(Mistake(), "");
+}
+
 }  // namespace
 }  // namespace tier
