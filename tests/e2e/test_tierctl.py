@@ -214,6 +214,23 @@ def test_a_mistyped_verb_is_answered_with_the_one_that_was_meant() -> None:
         assert done.returncode == 2 and f"did you mean '{meant}'?" in done.stderr
 
 
+def test_a_mistyped_option_is_answered_with_the_one_that_was_meant() -> None:
+    if not PROGRAM.exists():
+        pytest.skip("needs a build")
+    for words, said in (
+        (["job", "set", "train", "--guarante", "4GiB"], "of job set; did you mean '--guarantee'?"),
+        (["job", "show", "--shwo-token"], "of job show; did you mean '--show-token'?"),
+        (["status", "--jsn"], "of status; did you mean '--json'?"),
+        (
+            ["config", "set", "engine.write_behind=30%"],
+            "write OPTION VALUE: tierctl config set engine.write_behind 30%",
+        ),
+        (["config", "set", "engine.write_behind"], "value is required"),
+    ):
+        done = subprocess.run([PROGRAM, *words], capture_output=True, text=True)
+        assert done.returncode == 2 and said in done.stderr, done.stderr
+
+
 def test_bash_completes_the_jobs_that_there_are(hostile: launcher.Running) -> None:
     typed = "COMP_WORDS=(tierctl job show ho); COMP_CWORD=3"
     script = f"source <({PROGRAM} completion bash); {typed}; _tierctl; echo $COMPREPLY"

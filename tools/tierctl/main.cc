@@ -1,9 +1,9 @@
 // tierctl: the operator's command. Parses the command line (CLI11) and calls one verb.
 
-#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <functional>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,6 +20,7 @@
 #include "tools/tierctl/event_verbs.h"
 #include "tools/tierctl/job_verbs.h"
 #include "tools/tierctl/pool_verbs.h"
+#include "tools/tierctl/printable.h"
 #include "tools/tierctl/quota_verbs.h"
 #include "tools/tierctl/report.h"
 #include "tools/tierctl/socket_verbs.h"
@@ -111,10 +112,11 @@ class CommandLine {
       return kExitUsage;
     }
     try {
-      std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back.
-      app_.parse(std::move(arguments));
-    } catch (const CLI::ParseError& e) {
+      app_.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes them from the back.
+    } catch (const CLI::Success& e) {
       return app_.exit(e) == 0 ? kExitOk : kExitUsage;
+    } catch (const CLI::ParseError& e) {
+      return RefuseArguments(arguments, e);
     }
     const bool json = args_.daemon.output.json;
     args_.daemon.output = ThisOutput();
@@ -123,6 +125,19 @@ class CommandLine {
   }
 
  private:
+  int RefuseArguments(const std::vector<std::string>& arguments, const CLI::ParseError& error) {
+    std::optional<std::string> mistake = UnknownOption(app_, arguments);
+    if (const size_t equals = args_.option.find('='); !mistake && equals != std::string::npos && args_.value.empty()) {
+      mistake = fmt::format("write OPTION VALUE: tierctl config set {} {}", Printable(args_.option.substr(0, equals)),
+                            Printable(args_.option.substr(equals + 1)));
+    }
+    if (!mistake) {
+      (void)app_.exit(error);
+      return kExitUsage;
+    }
+    fmt::print(stderr, "tierctl: {}\n", *mistake);
+    return kExitUsage;
+  }
   CLI::App* Verb(CLI::App* parent, const char* name, const char* help, std::function<int()> body) {
     CLI::App* verb = parent->add_subcommand(name, help);
     verb->fallthrough();
