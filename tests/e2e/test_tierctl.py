@@ -168,6 +168,21 @@ def test_a_name_of_two_owners_is_refused_and_each_is_found(own_daemon: launcher.
         other.stdin.close()
 
 
+def test_a_device_that_the_user_may_not_read_is_refused() -> None:
+    launcher.need_user(12345)
+    with launcher.disk_folder() as disk:
+        disk.chmod(0o755)
+        file = disk / "tier.ssd"
+        file.touch(mode=0o600)
+        os.truncate(file, 64 << 20)
+        for words in (["show"], ["format", "--force"]):
+            refused = subprocess.run(
+                [launcher.need_tierctl(), "device", *words, file], capture_output=True, text=True, user=12345, group=12345,
+                extra_groups=[],
+            )  # fmt: skip
+            assert refused.returncode == 5 and "DENIED" in refused.stderr, refused.stderr
+
+
 def test_a_job_that_is_not_there_is_not_found(hostile: launcher.Running) -> None:
     refused = run(hostile, "job", "show", "absent\x1b[2J")
     assert refused.returncode == 3 and "no job 'absent" in refused.stderr and "\x1b" not in refused.stderr
