@@ -2,9 +2,11 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 
+#include "daemon/session/owner_table.h"
 #include "daemon/session/quota_book.h"
 #include "daemon/storage/file_system.h"
 #include "daemon/storage/known_devices.h"
@@ -56,7 +58,13 @@ Result<std::vector<std::string>> CheckHostPaths(const config::Config& config, co
   return lost;
 }
 
-std::vector<std::string> CheckQuotaNames(const config::Config& config, session::UserDirectory& users) {
+std::vector<std::string> CheckQuotaNames(const config::Config& config, const DaemonPaths& paths,
+                                         session::UserDirectory& system) {
+  auto stored = paths.persistent ? session::LoadOwners(session::OwnersPath(paths.data_directory))
+                                 : Result<session::OwnerRecords>();
+  // One that cannot be read is for the start to refuse.
+  const session::OwnerTable owners({}, stored ? std::move(*stored) : session::OwnerRecords());
+  session::OwnerDirectory users(owners, system);
   const base::SteadyClock clock;
   session::QuotaBook book({.table = config.quota, .ssd = {}, .jobs = {}, .file = {}}, {}, users, clock);
   std::vector<std::string> notes;

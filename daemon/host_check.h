@@ -23,8 +23,9 @@ inline constexpr char kNotChecked[] =
 // without, as the index of its last run tells, is no mistake: a sentence says what becomes of it. To find out, the
 // index is read where a device is not there, beside a daemon that has it open.
 Result<std::vector<std::string>> CheckHostPaths(const config::Config& config, const DaemonPaths& paths);
-// Of each quota for a user or group that the system does not know, a sentence, as a start and a reload log it. It is no
-// mistake: the user may come later. Waits for the user database.
-std::vector<std::string> CheckQuotaNames(const config::Config& config, session::UserDirectory& users);
+// Of each quota for a user or group that neither the system nor the daemon's table of owners knows, a sentence, as a
+// start and a reload log it. It is no mistake: the user may come later. Waits for the user database.
+std::vector<std::string> CheckQuotaNames(const config::Config& config, const DaemonPaths& paths,
+                                         session::UserDirectory& system);
 
 }  // namespace tier

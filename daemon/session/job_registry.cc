@@ -345,7 +345,9 @@ Result<const Job*> JobRegistry::FindFor(const Caller& caller, const std::string&
     return Fail(Code::kInvalid, fmt::format("{} owners have a job '{}': write uid/{}", found.size(), name, name));
   }
   if (owned_by_caller) return Fail(Code::kDenied, fmt::format("this is not the token of job '{}'", name));
-  return Fail(Code::kNotFound, fmt::format("no job '{}' that this caller may control", name));
+  const auto visible = std::ranges::count_if(jobs_, [&](const auto& each) { return MaySee(caller, each.second); });
+  return Fail(Code::kNotFound,
+              fmt::format("no job '{}' among the {} that you may see (tierctl job list)", name, visible));
 }
 
 }  // namespace tier::session

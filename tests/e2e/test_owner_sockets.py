@@ -117,7 +117,9 @@ def test_owners_are_shown_by_name_and_have_quotas(node: launcher.Running) -> Non
     assert "pod-a" in admin(node, "job", "show", "one").stdout
     shown = admin(node, "quota").stdout
     assert "pod-a  RAM" in shown, shown
-    assert "user pod-a" in admin(node, "quota", "list").stdout
+    assert "the quota of owner pod-a, set at run time" in shown and str(FIRST_UID) not in shown, shown
+    listed = admin(node, "quota", "list").stdout
+    assert "owner pod-a" in listed and str(FIRST_UID) not in listed, listed
     labels = [name for name in launcher.metrics(node) if 'tierd_job="one"' in name]
     assert labels and all(f'uid="{FIRST_UID}"' in name for name in labels), labels
     end(first)

@@ -188,6 +188,16 @@ def test_a_job_that_is_not_there_is_not_found(hostile: launcher.Running) -> None
     assert refused.returncode == 3 and "no job 'absent" in refused.stderr and "\x1b" not in refused.stderr
 
 
+def test_every_verb_says_the_same_of_a_job_that_is_not_there(hostile: launcher.Running) -> None:
+    for words in (["job", "show"], ["job", "stalls"], ["job", "remove"], ["job", "set", "--limit", "1GiB"],
+                  ["tensor", "list"], ["drain"]):  # fmt: skip
+        refused = run(hostile, *words, "absent")
+        assert refused.returncode == 3, refused.stderr
+        assert "no job 'absent' among the 2 that you may see (tierctl job list)" in refused.stderr, refused.stderr
+        named = run(hostile, *words, "root/hostile")
+        assert named.returncode == 3 and "the UID of UID/NAME is a number: 0/hostile\n" in named.stderr, named.stderr
+
+
 def all_verbs() -> list[str]:
     if not PROGRAM.exists():
         return []

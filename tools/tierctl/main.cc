@@ -26,6 +26,7 @@
 #include "tools/tierctl/socket_verbs.h"
 #include "tools/tierctl/stall_verbs.h"
 #include "tools/tierctl/top.h"
+#include "tools/tierctl/user_names.h"
 #include "tools/tierctl/words.h"
 
 namespace tier::tierctl {
@@ -121,7 +122,10 @@ class CommandLine {
     const bool json = args_.daemon.output.json;
     args_.daemon.output = ThisOutput();
     args_.daemon.output.json = json;
-    return verb_();
+    const int status = verb_();
+    const std::string hint = status == kExitNotFound ? HintOnUid(args_.job) : "";
+    if (!hint.empty()) fmt::print(stderr, "tierctl: {}\n", Printable(hint));
+    return status;
   }
 
  private:

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "daemon/base/workers.h"
+#include "daemon/session/owner_table.h"
 #include "daemon/storage/known_devices.h"
 #include "daemon/storage/ssd_tier.h"
 #include "tests/support/session/temporary_directory.h"
@@ -147,9 +148,12 @@ class KnowsAlice final : public session::UserDirectory {
 
 TEST_F(HostCheck, AQuotaOfSomebodyWhomTheSystemDoesNotKnowIsToldAndNoMistake) {
   KnowsAlice users;
-  for (const char* name : {"alice", "nosuchuser", "1234"}) config_.quota.users[name] = {};
+  for (const char* name : {"alice", "nosuchuser", "1234", "pod-a"}) config_.quota.users[name] = {};
   config_.quota.groups["students"] = {};
-  EXPECT_THAT(CheckQuotaNames(config_, users),
+  paths_.persistent = true;
+  std::filesystem::create_directory(paths_.data_directory);
+  ASSERT_TRUE(session::OwnerTable(session::OwnersPath(paths_.data_directory), {}).Open("pod-a"));
+  EXPECT_THAT(CheckQuotaNames(config_, paths_, users),
               ElementsAre("this system does not know who quota.user.nosuchuser is: that quota holds for no user"));
   EXPECT_EQ(Mistake(), "");
 }

@@ -48,6 +48,10 @@ TEST(ControlServer, OnlyOwnerTokenOrAdminTouchAJob) {
   SessionWorld world;
   const auto job = world.control().OpenJob(kAlice, {.name = "train"}).value();
   EXPECT_EQ(world.control().SetJob(kBob, "train", {.guarantee_bytes = 1}).error().code, Code::kNotFound);
+  EXPECT_EQ(world.control().CloseJob(kAdmin, "absent", false).error().message,
+            "no job 'absent' among the 1 that you may see (tierctl job list)");
+  EXPECT_EQ(world.control().ListStalls(kBob, "train").error().message,
+            "no job 'train' among the 0 that you may see (tierctl job list)");
   EXPECT_EQ(world.control().CloseJob(kBob, "train", false).error().code, Code::kNotFound);
   EXPECT_EQ(world.control().ListTensors(kBob, "train", 0, 10).error().code, Code::kNotFound);
   EXPECT_EQ(world.control().Drain(kBob, "train", milliseconds(10)).error().code, Code::kNotFound);

@@ -69,6 +69,21 @@ class OwnerPurge : public ::testing::Test {
   ControlServer& control_{world_.control()};
 };
 
+TEST_F(OwnerPurge, AQuotaOfAnOwnerIsListedAsItsOwn) {
+  const OwnerSocket socket = Open("pod-a");
+  ASSERT_TRUE(
+      quotas_.SetTable({.by_default = {}, .users = {{"pod-a", {.ram = 7}}, {"alice", {.ram = 8}}}, .groups = {}}));
+  ASSERT_TRUE(control_.SetQuota(kAdmin, {QuotaLevel::kUser, std::to_string(socket.uid)}, {.jobs = 1}));
+  const auto report = control_.ListQuotas(kAdmin);
+  ASSERT_TRUE(report);
+  std::vector<std::string> owners;
+  for (const QuotaRow& row : report->quotas) {
+    owners.push_back(row.owner);
+    EXPECT_EQ(row.name, row.owner.empty() ? "alice" : "pod-a");
+  }
+  EXPECT_THAT(owners, ElementsAre("pod-a", "", "pod-a")) << "set at run time; then the configuration, by name";
+}
+
 TEST_F(OwnerPurge, ANameIsGivenUpOnlyWhenNothingIsItsOwn) {
   const auto socket = control_.OpenSocket(kAdmin, "pod-a");
   ASSERT_TRUE(socket);
