@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "daemon/base/check.h"
+#include "daemon/base/counted.h"
 #include "daemon/base/format_bytes.h"
 #include "daemon/session/control_server.h"
 
@@ -36,18 +37,17 @@ void ControlServer::EmitDevice(size_t device, const tiering::DeviceView& now) {
   }
   const storage::DeviceTraffic& traffic = now.traffic;
   if (traffic.errors > seen.traffic.errors) {
-    emit("io_error", fmt::format("failed {} transfers", traffic.errors - seen.traffic.errors));
+    emit("io_error", "failed " + base::Counted(traffic.errors - seen.traffic.errors, "transfer"));
   }
   if (now.draining && now.space.live == 0 && (!seen.draining || seen.space.live != 0)) {
     emit("drain", "is empty: it can be taken out of ssd.devices");
   }
   if (seen.drain_note.empty() && !now.drain_note.empty()) emit("drain", "is not empty yet: " + now.drain_note);
   if (traffic.corrupt > seen.traffic.corrupt) {
-    parts_.events.Emit(
-        "corrupt", nullptr,
-        fmt::format("{} pieces came back from device {} ({}) with a wrong checksum: the device, or a client "
-                    "that wrote to its memory meanwhile",
-                    traffic.corrupt - seen.traffic.corrupt, device, path));
+    parts_.events.Emit("corrupt", nullptr,
+                       fmt::format("{} came back from device {} ({}) with a wrong checksum: the device, or a client "
+                                   "that wrote to its memory meanwhile",
+                                   base::Counted(traffic.corrupt - seen.traffic.corrupt, "piece"), device, path));
   }
 }
 
@@ -86,7 +86,8 @@ void ControlServer::EmitChanges() {
   for (const tiering::JobView& view : snapshot.jobs) {
     const Job* job = parts_.jobs.registry().Find(view.id);
     if (job == nullptr || view.counters.torn_count == 0 || snapshot.torn_count <= torn_seen_) continue;
-    parts_.events.Emit("torn", job, fmt::format("job '{}' has {} torn tensors", job->name, view.counters.torn_count));
+    parts_.events.Emit(
+        "torn", job, fmt::format("job '{}' has {}", job->name, base::Counted(view.counters.torn_count, "torn tensor")));
   }
   torn_seen_ = snapshot.torn_count;
   for (size_t i = 0; i < std::min(devices_seen_.size(), snapshot.devices.size()); ++i) {
@@ -96,7 +97,8 @@ void ControlServer::EmitChanges() {
   EmitSsdDrained(snapshot);
   if (snapshot.waiting_count > 0 && waiting_seen_ == 0) {
     parts_.events.Emit("pressure", nullptr,
-                       fmt::format("{} requests wait for memory, SSD or leases", snapshot.waiting_count));
+                       fmt::format("{} for memory, SSD or leases",
+                                   base::Counted(snapshot.waiting_count, "request waits", "requests wait")));
   }
   waiting_seen_ = snapshot.waiting_count;
 }

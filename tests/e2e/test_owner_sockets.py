@@ -178,7 +178,7 @@ def test_what_is_connected_goes_on_when_its_socket_is_closed(node: launcher.Runn
         client.put(2, b"after")
         assert bytes(client.get(1)) + bytes(client.get(2)) == b"beforeafter"
         used = admin(node, "socket", "close", "--owner", "pod-a", "--purge")
-        assert used.returncode == 5 and "it has 1 jobs, open or reserved" in used.stderr, used
+        assert used.returncode == 5 and "it has 1 job, open or reserved" in used.stderr, used
         assert open_socket(node, "pod-a")["uid"] == FIRST_UID
         tierd.connect(job="again", socket=data).close()
     launcher.wait_for("no job is left", lambda: jobs(node.directory / "admin.sock") == {})

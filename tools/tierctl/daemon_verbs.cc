@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "daemon/base/counted.h"
 #include "tools/tierctl/ask.h"
 #include "tools/tierctl/connection.h"
 #include "tools/tierctl/message_json.h"
@@ -96,8 +97,8 @@ void PrintMissing(const google::protobuf::RepeatedPtrField<v1::MissingDevice>& m
 }
 
 std::string GivenBackText(const v1::NodeStatus& status) {
-  const std::string all = fmt::format("{} since start, in {} shortages of the host",
-                                      HumanBytes(status.given_back_bytes_total()), status.host_shortages_total());
+  const std::string all = fmt::format("{} since start, in {} of the host", HumanBytes(status.given_back_bytes_total()),
+                                      base::Counted(status.host_shortages_total(), "shortage"));
   return status.host_shortage().empty() ? all : fmt::format("{}; now: {}", all, status.host_shortage());
 }
 
@@ -115,12 +116,13 @@ void PrintStatus(const v1::NodeStatus& status, const OutputOptions& output) {
           {"modes", fmt::format("I/O {}, memory {}, pages {}, spin {}, SSD {}", WordOf(status.io_mode()),
                                 WordOf(status.memory_mode()), WordOf(status.huge_page_mode()),
                                 WordOf(status.spin_mode()), SsdModeText(status))},
-          {"arena",
-           fmt::format("{} of {} in {} windows for blocks and {} for slots, {} free", HumanBytes(status.arena_bytes()),
-                       HumanBytes(status.arena_max_bytes()), status.window_count() - status.slot_window_count(),
-                       status.slot_window_count(), HumanBytes(status.arena_free_bytes()))},
-          {"compaction", fmt::format("{} pieces moved in RAM, {}; {} free beside leased slots", status.moves_total(),
-                                     HumanBytes(status.moved_bytes_total()), HumanBytes(status.lease_bound_bytes()))},
+          {"arena", fmt::format("{} of {} in {} for blocks and {} for slots, {} free", HumanBytes(status.arena_bytes()),
+                                HumanBytes(status.arena_max_bytes()),
+                                base::Counted(status.window_count() - status.slot_window_count(), "window"),
+                                status.slot_window_count(), HumanBytes(status.arena_free_bytes()))},
+          {"compaction",
+           fmt::format("{} moved in RAM, {}; {} free beside leased slots", base::Counted(status.moves_total(), "piece"),
+                       HumanBytes(status.moved_bytes_total()), HumanBytes(status.lease_bound_bytes()))},
           {"hand-over",
            fmt::format("{} of these pieces moved for other jobs, {}; {} evicted; {} lent by idle jobs",
                        status.hand_over_moves_total(), HumanBytes(status.hand_over_moved_bytes_total()),
@@ -128,9 +130,11 @@ void PrintStatus(const v1::NodeStatus& status, const OutputOptions& output) {
           {"host", fmt::format("{} available, waiting for memory {:.1f} % of the time",
                                HumanBytes(status.host_available_bytes()), 100 * status.psi_memory_some_ratio())},
           {"given back", GivenBackText(status)},
-          {"jobs", fmt::format("{} with {} sessions, {} tensors ({} torn), {} leases, {} requests waiting",
-                               status.job_count(), status.session_count(), status.tensor_count(), status.torn_count(),
-                               status.lease_count(), status.waiting_count())},
+          {"jobs",
+           fmt::format("{} with {}, {} ({} torn), {}, {} waiting", status.job_count(),
+                       base::Counted(status.session_count(), "session"), base::Counted(status.tensor_count(), "tensor"),
+                       status.torn_count(), base::Counted(status.lease_count(), "lease"),
+                       base::Counted(status.waiting_count(), "request"))},
       },
       output);
   // Behind the rendering, which lets no such thing through.
@@ -165,16 +169,17 @@ int AwaitLastSession(const DaemonOptions& options, std::chrono::steady_clock::ti
       if (options.output.json) {
         PrintJson({{"drained", ""}, {"sessions", 0}, {"jobs", jobs}});
       } else {
-        fmt::print(
-            "no process is attached any more{}\n",
-            jobs == 0 ? "" : fmt::format("; {} jobs without processes keep their tensors (tierctl job list)", jobs));
+        fmt::print("no process is attached any more{}\n",
+                   jobs == 0 ? ""
+                             : fmt::format("; {} without processes keep{} tensors (tierctl job list)",
+                                           base::Counted(jobs, "job"), jobs == 1 ? "s its" : " their"));
       }
       return kExitOk;
     }
     if (std::chrono::steady_clock::now() + kPoll > end) {
-      return Explain({Code::kTimeout, fmt::format("{} processes are still attached; the node stays drained (tierctl "
+      return Explain({Code::kTimeout, fmt::format("{} still attached; the node stays drained (tierctl "
                                                   "undrain: it takes jobs again)",
-                                                  sessions)});
+                                                  base::Counted(sessions, "process is", "processes are"))});
     }
     std::this_thread::sleep_for(kPoll);
   }

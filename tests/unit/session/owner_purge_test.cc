@@ -93,7 +93,7 @@ TEST_F(OwnerPurge, ANameIsGivenUpOnlyWhenNothingIsItsOwn) {
     const Status refused = control_.CloseSocket(kAdmin, "pod-a", true);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, Code::kDenied);
-    EXPECT_THAT(refused.error().message, HasSubstr("it has 1 jobs, open or reserved"));
+    EXPECT_THAT(refused.error().message, HasSubstr("it has 1 job, open or reserved"));
   }
   ASSERT_TRUE(world_.WaitForSessions(0));
   world_.OnEngine([&] { world_.engine.kept = {{.key = fmt::format("{}/nightly", socket->uid)}}; });
@@ -221,8 +221,7 @@ TEST_F(OwnerPurge, AReservedJobThatIsNotOpenIsTheOwnersToo) {
     EXPECT_FALSE(
         world_.jobs().Restore({.uid = socket.uid, .name = "train", .named = false, .terms = {}}, clock_.Now()));
   });
-  EXPECT_THAT(control_.CloseSocket(kAdmin, "pod-a", true).error().message,
-              HasSubstr("it has 1 jobs, open or reserved"));
+  EXPECT_THAT(control_.CloseSocket(kAdmin, "pod-a", true).error().message, HasSubstr("it has 1 job, open or reserved"));
   ASSERT_TRUE(control_.CloseJob(kAdmin, std::to_string(socket.uid) + "/train", false));
   EXPECT_TRUE(control_.CloseSocket(kAdmin, "pod-a", true));
 }
