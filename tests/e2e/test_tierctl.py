@@ -222,6 +222,14 @@ def test_the_help_of_each_verb_has_examples_that_are_right(verb: str) -> None:
         assert {word for word in words if word.startswith("--")} <= options, example
 
 
+def test_the_number_that_since_takes_stands_below_the_events(hostile: launcher.Running) -> None:
+    *_, last = run(hostile, "events").stdout.splitlines()
+    number = re.fullmatch(r"what comes behind these: tierctl events --since (\d+)", last)
+    assert number, last
+    assert run(hostile, "events", "--since", number[1]).stdout == ""
+    assert "2 with 2 sessions," in run(hostile, "status").stdout
+
+
 def test_a_default_is_shown_where_an_option_has_one() -> None:
     if not PROGRAM.exists():
         pytest.skip("needs a build")

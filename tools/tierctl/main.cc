@@ -223,7 +223,7 @@ class CommandLine {
     events->add_flag("--follow,-f", args_.follow, "Go on with what happens from now on, until interrupted");
     events
         ->add_option("--since", args_.since,
-                     "Only events behind the one with this number, such as the last one that was read")
+                     "Only events behind the one with this number, which the last line and --json of each show")
         ->type_name("SEQUENCE");
     Examples(events, {"events", "events --follow --json", "events --follow --since 1764223200000017"});
   }
