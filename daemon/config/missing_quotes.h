@@ -7,8 +7,8 @@
 
 namespace tier::config {
 
-// "; write sizes in quotes: file_size = \"1GiB\"", for the end of the parser's sentence, where that line of `text` (from
-// 1) gives a size, time, share or word without quotes. Empty: it does not.
+// "; write sizes in quotes: file_size = \"1GiB\"", to end the parser's sentence, where that line of `text` gives a
+// size, time, share or word without quotes; the first line is 1. Empty: it does not.
 std::string QuotesHint(std::string_view text, size_t line);
 
 }  // namespace tier::config

@@ -176,10 +176,8 @@ def test_a_device_that_the_user_may_not_read_is_refused() -> None:
         file.touch(mode=0o600)
         os.truncate(file, 64 << 20)
         for words in (["show"], ["format", "--force"]):
-            refused = subprocess.run(
-                [launcher.need_tierctl(), "device", *words, file], capture_output=True, text=True, user=12345, group=12345,
-                extra_groups=[],
-            )  # fmt: skip
+            command = [launcher.need_tierctl(), "device", *words, file]
+            refused = subprocess.run(command, capture_output=True, text=True, user=12345, group=12345, extra_groups=[])
             assert refused.returncode == 5 and "DENIED" in refused.stderr, refused.stderr
 
 

@@ -144,7 +144,8 @@ void PrintStatus(const v1::NodeStatus& status, const OutputOptions& output) {
   PrintMissing(status.missing_devices(), output);
 }
 
-// Asked behind the drain, whose answer has no place for it. Empty: other devices take new tensors, or nobody answers.
+// Asked behind the drain, whose answer has no place for it. Empty: other devices take new tensors, or the daemon does
+// not answer.
 std::string NoteOfDrain(const DaemonOptions& options, uint32_t device) {
   const auto channel = Connect(options);
   v1::ListDevicesResponse answer;

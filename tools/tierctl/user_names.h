@@ -1,4 +1,4 @@
-// Names of users and groups, as the system of whoever calls tierctl has them. They may wait for a server of the network.
+// Names of users and groups, as this system has them. They may wait for a server of the network.
 #pragma once
 
 #include <cstdint>

@@ -70,7 +70,7 @@ std::string OptionNameOf(const std::string& word) {
   return is_option ? word.substr(0, word.find('=')) : "";
 }
 
-// "--json", without those of help and version, which nobody misspells.
+// "--json" and the like, without those of help and version.
 std::vector<std::string> OptionsOf(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {

@@ -40,7 +40,7 @@ struct UserQuota {
 };
 static_assert(std::is_trivially_copyable_v<UserQuota>);
 
-// "the quota of user 1001, set at run time"; for sentences. `owner`: whose socket that number stands for, if anybody's.
+// "the quota of user 1001, set at run time"; for sentences. `owner`: of the socket that this number stands for.
 inline std::string DescribeOrigin(const QuotaOrigin& origin, const char* option, const std::string& owner = {}) {
   const char* const set = origin.at_run_time ? "set at run time" : "in the configuration";
   switch (origin.level) {

@@ -85,7 +85,7 @@ TEST(QuotaVerbs, ListsQuotas) {
   EXPECT_THAT(text, ::testing::Not(HasSubstr("\033"))) << "what is printed steers no terminal";
 }
 
-// Whoever it was set for, by name or number, is found again.
+// Who was typed is found again.
 TEST(QuotaVerbs, ListsWhomQuotasAreForByName) {
   const UserNames names{.of_user = [](uint32_t uid) { return uid == 5 ? "games" : ""; },
                         .of_group = [](uint32_t gid) { return gid == 60 ? "players" : ""; },
