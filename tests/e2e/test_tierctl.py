@@ -200,7 +200,7 @@ def all_verbs() -> list[str]:
     if not PROGRAM.exists():
         return []
     script = subprocess.run([PROGRAM, "completion", "bash"], capture_output=True, text=True, check=True).stdout
-    return re.findall(r'^    "([^"]+)"\) offered', script, re.M)
+    return re.findall(r'^    "([^"]+)"\) offered=', script, re.M)
 
 
 @pytest.mark.parametrize("verb", all_verbs())
@@ -268,6 +268,37 @@ def test_bash_completes_the_jobs_that_there_are(hostile: launcher.Running) -> No
     environment = {**os.environ, "TIERD_SOCKET": hostile.socket, "PATH": f"{PROGRAM.parent}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment, timeout=60)
     assert (done.stdout, done.stderr) == ("hostile\n", "")
+
+
+def test_each_shell_offers_in_each_place_what_belongs_there(hostile: launcher.Running, tmp_path: pathlib.Path) -> None:
+    environment = {**os.environ, "TIERD_SOCKET": hostile.socket, "PATH": f"{PROGRAM.parent}:{os.environ['PATH']}"}
+    catch = "compdef() { :; }; compadd() { shift; print -l -- $@; }; _files() { :; }; "
+    scripts = {
+        "bash": "source {file}; COMP_WORDS=(tierctl {words} ''); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _tierctl; "
+        "printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        "zsh": catch.replace("{", "{{").replace("}", "}}")
+        + "source {file}; words=(tierctl {words} ''); CURRENT=${{#words}}; _tierctl",
+        "fish": "source {file}; complete -C 'tierctl {words} ' | cut -f1",
+    }
+    for shell, script in scripts.items():
+        if shutil.which(shell) is None:
+            continue
+        file = tmp_path / shell
+        file.write_bytes(subprocess.run([PROGRAM, "completion", shell], capture_output=True, check=True).stdout)
+
+        def offered(words: str, shell: str = shell, script: str = script, file: pathlib.Path = file) -> set[str]:
+            command = [shell, "-c", script.format(file=file, words=words)]
+            done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=60)
+            assert done.stderr == "", (shell, words)
+            return {word for word in done.stdout.splitlines() if word and word[0] != "-"} - {"bash", "zsh", "fish"}
+
+        assert "hostile" in offered("tensor show"), shell
+        assert "hostile" not in offered("tensor show hostile"), f"{shell}: a tensor belongs there"
+        assert offered("device drain") == {"0"}, shell
+        assert offered("device purge") == set(), f"{shell}: none is missing"
+        assert offered("quota set") == {"default", "user", "group"}, shell
+        assert "user" not in offered("quota set user"), shell
+        assert "hostile" in offered("job set --limit 4GiB"), shell
 
 
 def test_bash_completes_the_options_of_the_configuration() -> None:

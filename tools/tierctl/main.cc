@@ -33,6 +33,7 @@ namespace tier::tierctl {
 namespace {
 
 constexpr const char* kShells[] = {"bash", "zsh", "fish"};
+constexpr const char* kQuotaLevels[] = {"default", "user", "group"};
 constexpr const char* kJobHelp = "Name of the job; UID/NAME, where several users have one of that name";
 
 // Everything the options of all verbs fill in.
@@ -425,6 +426,18 @@ class CommandLine {
     return kExitUsage;
   }
 
+  // By its name; the path is that of its verb.
+  static ArgumentWords ArgumentOf(const std::string& name, const std::string& path) {
+    using Asked = ArgumentWords::Asked;
+    if (name == "job" && path != "job open") return {.values = {}, .asked = Asked::kJobs};
+    if (name == "device") return {.values = {}, .asked = Asked::kDevices};
+    if (name == "uuid") return {.values = {}, .asked = Asked::kMissingDevices};
+    if (name == "shell") return {.values = {std::begin(kShells), std::end(kShells)}};
+    if (name == "for") return {.values = {std::begin(kQuotaLevels), std::end(kQuotaLevels)}};
+    if (name == "option") return {.values = path == "config set" ? OptionNamesForSet() : OptionNames()};
+    return {};
+  }
+
   // The app and all below it; those of all verbs are options of each.
   void Describe(const CLI::App& app, const std::string& path, std::vector<CommandWords>* commands) const {
     CommandWords command{.path = path};
@@ -433,14 +446,15 @@ class CommandLine {
     for (const CLI::App* of : {&app, &app_}) {
       for (const CLI::Option* option : of->get_options()) {
         if (option->get_lnames().empty() || (of == &app_ && &app != &app_ && option == app_.get_help_ptr())) continue;
-        command.options.push_back({"--" + option->get_lnames().front(), option->get_description()});
+        command.options.push_back({.word = "--" + option->get_lnames().front(),
+                                   .help = option->get_description(),
+                                   .takes_value = option->get_items_expected_max() > 0});
       }
       if (&app == &app_) break;
     }
-    command.takes_job = app.get_option_no_throw("job") != nullptr;
-    if (app.get_option_no_throw("shell") != nullptr) command.values.assign(std::begin(kShells), std::end(kShells));
-    if (app.get_option_no_throw("option") != nullptr)
-      command.values = app.get_option_no_throw("value") == nullptr ? OptionNames() : OptionNamesForSet();
+    for (const CLI::Option* option : app.get_options()) {
+      if (option->get_positional()) command.arguments.push_back(ArgumentOf(option->get_single_name(), path));
+    }
     commands->push_back(std::move(command));
     for (const CLI::App* child : children) {
       Describe(*child, path.empty() ? child->get_name() : path + " " + child->get_name(), commands);
