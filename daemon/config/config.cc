@@ -51,7 +51,8 @@ namespace tier::config {
 namespace {
 
 constexpr std::string_view kQuotaHelp =
-    "# Quotas: what all jobs of one user may have together; see docs/configuration.md. SIGHUP takes over a change.\n"
+    "# Quotas: what all jobs of one user may have together; see /usr/share/doc/tierd/configuration.md.\n"
+    "# SIGHUP takes over a change.\n"
     "# [quota.default]\n"
     "# ram = \"64GiB\"\n"
     "# [quota.user.\"alice\"]\n"
