@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "daemon/base/counted.h"
 #include "daemon/base/format_bytes.h"
 #include "proto/codes.h"
 
@@ -43,8 +44,8 @@ std::string Sessions(const EngineSnapshot& before, const EngineSnapshot& now) {
   if (now.session_count == before.session_count && now.tensor_count == before.tensor_count &&
       now.jobs.size() == before.jobs.size())
     return {};
-  return fmt::format("sessions: {} of {} jobs, with {} tensors and {} leases", now.session_count, now.jobs.size(),
-                     now.tensor_count, now.lease_count);
+  return fmt::format("sessions: {} of {}, with {} and {}", now.session_count, base::Counted(now.jobs.size(), "job"),
+                     base::Counted(now.tensor_count, "tensor"), base::Counted(now.lease_count, "lease"));
 }
 
 std::string Device(size_t index, const storage::DeviceTraffic& before, const storage::DeviceTraffic& now) {

@@ -1,6 +1,5 @@
 #include "daemon/composition.h"
 
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include <boost/asio/post.hpp>
 
 #include "daemon/base/format_bytes.h"
+#include "daemon/process_limits.h"
 #include "daemon/ssd_words.h"
 #include "daemon/version.h"
 
@@ -29,18 +29,6 @@ namespace {
 constexpr auto kTick = std::chrono::seconds(1);
 constexpr unsigned kSharedSocketMode = 0666;  // Every user may connect; the kernel says which one it is.
 constexpr unsigned kPrivateSocketMode = 0600;
-
-size_t OpenFileLimit() {
-  rlimit limit{};
-  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? static_cast<size_t>(limit.rlim_cur) : 1024;
-}
-
-// By the limit alone: what CAP_IPC_LOCK adds is told by the memory mode.
-std::string LockableText() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "any amount";
-  return base::FormatBytes(limit.rlim_cur);
-}
 
 uint64_t MakeEpoch() {
   session::KernelTokenSource source;
@@ -344,7 +332,7 @@ void Daemon::AnnounceReady() {
         "neither XDG_STATE_HOME nor HOME is set: nothing is kept, named jobs are refused; set "
         "daemon.data_directory to a directory on a local disk");
   }
-  spdlog::info("started as uid {} with {}; may lock {} of memory and open {} files", ::geteuid(),
+  spdlog::info("started as uid {} with {}; may lock {} and open {} files", ::geteuid(),
                source_.file.empty() ? "no configuration file" : "configuration " + source_.file, LockableText(),
                OpenFileLimit());
   const std::string status = StatusText();

@@ -270,7 +270,7 @@ Status EngineSide::MakeQuotas(const config::Config& config, const DaemonPaths& p
   if (paths.persistent) options.file = paths.data_directory + "/quotas";
   auto stored = options.file.empty() ? Result<session::QuotaOverrides>() : session::LoadQuotas(options.file);
   if (!stored) return std::unexpected(std::move(stored.error()));
-  const std::string owners = paths.persistent ? paths.data_directory + "/owners" : std::string();
+  const std::string owners = paths.persistent ? session::OwnersPath(paths.data_directory) : std::string();
   auto known = owners.empty() ? Result<session::OwnerRecords>() : session::LoadOwners(owners);
   if (!known) return std::unexpected(std::move(known.error()));
   owners_ = std::make_unique<session::OwnerTable>(owners, std::move(*known));

@@ -2,11 +2,15 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 
+#include "daemon/session/owner_table.h"
+#include "daemon/session/quota_book.h"
 #include "daemon/storage/file_system.h"
 #include "daemon/storage/known_devices.h"
+#include "daemon/user_quotas.h"
 
 namespace tier {
 namespace {
@@ -52,6 +56,20 @@ Result<std::vector<std::string>> CheckHostPaths(const config::Config& config, co
     return Fail(ok.error().code, "ssd.devices: " + ok.error().message + unknown);
   }
   return lost;
+}
+
+std::vector<std::string> CheckQuotaNames(const config::Config& config, const DaemonPaths& paths,
+                                         session::UserDirectory& system) {
+  auto stored = paths.persistent ? session::LoadOwners(session::OwnersPath(paths.data_directory))
+                                 : Result<session::OwnerRecords>();
+  // One that cannot be read is for the start to refuse.
+  const session::OwnerTable owners({}, stored ? std::move(*stored) : session::OwnerRecords());
+  session::OwnerDirectory users(owners, system);
+  const base::SteadyClock clock;
+  session::QuotaBook book({.table = config.quota, .ssd = {}, .jobs = {}, .file = {}}, {}, users, clock);
+  std::vector<std::string> notes;
+  for (const std::string& name : book.ListUnknown()) notes.push_back(UnknownQuotaText(name));
+  return notes;
 }
 
 }  // namespace tier

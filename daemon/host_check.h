@@ -1,5 +1,6 @@
 // What --check-config finds out about this host: whether the paths that the configuration names can be what they are to
-// be. Nothing is made or written, so a daemon may run meanwhile. Thread-safe.
+// be, and whether the system knows whom it names. Nothing is made or written, so a daemon may run meanwhile.
+// Thread-safe.
 #pragma once
 
 #include <string>
@@ -7,6 +8,7 @@
 
 #include "daemon/config/config.h"
 #include "daemon/daemon_paths.h"
+#include "daemon/session/user_directory.h"
 #include "proto/result.h"
 
 namespace tier {
@@ -21,5 +23,9 @@ inline constexpr char kNotChecked[] =
 // without, as the index of its last run tells, is no mistake: a sentence says what becomes of it. To find out, the
 // index is read where a device is not there, beside a daemon that has it open.
 Result<std::vector<std::string>> CheckHostPaths(const config::Config& config, const DaemonPaths& paths);
+// Of each quota for a user or group that neither the system nor the daemon's table of owners knows, a sentence, as a
+// start and a reload log it. It is no mistake: the user may come later. Waits for the user database.
+std::vector<std::string> CheckQuotaNames(const config::Config& config, const DaemonPaths& paths,
+                                         session::UserDirectory& system);
 
 }  // namespace tier

@@ -101,6 +101,8 @@ int CheckOnly(const std::string& file, const tier::config::Config& config, const
   const auto lost = tier::CheckHostPaths(config, paths);
   if (!lost) return RefuseStart(lost.error(), config, file);
   for (const std::string& each : *lost) fmt::print("{}\n", each);
+  tier::session::SystemUserDirectory users;
+  for (const std::string& each : tier::CheckQuotaNames(config, paths, users)) fmt::print("warning: {}\n", each);
   fmt::print("{}: no mistake found\n{}\n", file.empty() ? "the options" : file, tier::kNotChecked);
   return 0;
 }

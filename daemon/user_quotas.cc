@@ -3,12 +3,17 @@
 #include <string>
 #include <utility>
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <boost/asio/post.hpp>
 
 #include "daemon/session/quota_control.h"
 
 namespace tier {
+
+std::string UnknownQuotaText(const std::string& name) {
+  return fmt::format("this system does not know who {} is: that quota holds for no user", name);
+}
 
 // Without a thread for it, or room for the question, what is known of users has to do.
 bool UserQuotas::PostToNames(base::Workers::Task task) {
@@ -75,8 +80,7 @@ void UserQuotas::WarnOfUnknown() {
   session::QuotaBook& book = engine_.quotas();
   if (book.List().empty()) return;
   (void)PostToNames([&book] {
-    for (const std::string& name : book.ListUnknown())
-      spdlog::warn("this system does not know who {} is: that quota holds for no user", name);
+    for (const std::string& name : book.ListUnknown()) spdlog::warn("{}", UnknownQuotaText(name));
   });
 }
 

@@ -16,6 +16,9 @@
 
 namespace tier {
 
+// Of "quota.user.alice", as QuotaBook::ListUnknown names it.
+std::string UnknownQuotaText(const std::string& name);
+
 class UserQuotas {
  public:
   UserQuotas(boost::asio::io_context& io, EngineSide& engine)

@@ -41,6 +41,7 @@
 
 #include "daemon/base/check.h"
 #include "daemon/base/format_bytes.h"
+#include "daemon/config/missing_quotes.h"
 #include "daemon/config/options.h"
 #include "daemon/config/quantity.h"
 #include "daemon/config/quota_section.h"
@@ -50,7 +51,8 @@ namespace tier::config {
 namespace {
 
 constexpr std::string_view kQuotaHelp =
-    "# Quotas: what all jobs of one user may have together; see docs/configuration.md. SIGHUP takes over a change.\n"
+    "# Quotas: what all jobs of one user may have together; see /usr/share/doc/tierd/configuration.md.\n"
+    "# SIGHUP takes over a change.\n"
     "# [quota.default]\n"
     "# ram = \"64GiB\"\n"
     "# [quota.user.\"alice\"]\n"
@@ -370,7 +372,8 @@ Result<toml::table> ParseToml(std::string_view text, const std::string& source) 
   try {
     return toml::parse(text);
   } catch (const toml::parse_error& error) {
-    return Fail(Code::kInvalid, fmt::format("{}:{}: {}", source, error.source().begin.line, error.description()));
+    const toml::source_index line = error.source().begin.line;
+    return Fail(Code::kInvalid, fmt::format("{}:{}: {}{}", source, line, error.description(), QuotesHint(text, line)));
   } catch (const std::logic_error&) {
     return Fail(Code::kInvalid, fmt::format("{}:{}: this is not TOML", source, LineOfMalformed(text)));
   }

@@ -75,7 +75,7 @@ Result<base::Duration> ParseDuration(std::string_view text) {
 Result<double> ParseShare(std::string_view text) {
   const auto number = SplitNumber(text);
   if (!number || number->second != "%" || number->first > 100) {
-    return Fail(Code::kInvalid, fmt::format("'{}' is not a share; write it like \"25%\"", text));
+    return Fail(Code::kInvalid, fmt::format("'{}' is not a share of 0% to 100%; write it like \"25%\"", text));
   }
   return number->first / 100;
 }

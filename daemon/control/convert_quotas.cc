@@ -31,12 +31,12 @@ v1::QuotaLimit MessageOf(uint64_t most) {
   return message;
 }
 
-v1::QuotaUsePart MessageOf(const session::QuotaUse::Part& part, const char* option) {
+v1::QuotaUsePart MessageOf(const session::QuotaUse::Part& part, const char* option, const std::string& owner) {
   v1::QuotaUsePart message;
   message.set_used(part.used);
   *message.mutable_limit() = MessageOf(part.limit.most);
   const bool said = part.limit.any() || part.limit.origin.level != QuotaLevel::kOption;
-  if (said) message.set_origin(tiering::DescribeOrigin(part.limit.origin, option));
+  if (said) message.set_origin(tiering::DescribeOrigin(part.limit.origin, option, owner));
   return message;
 }
 
@@ -49,6 +49,7 @@ v1::QuotaLevel MessageOf(QuotaLevel level) {
 void ToMessage(const session::QuotaRow& row, v1::Quota* message) {
   message->set_level(MessageOf(row.level));
   message->set_name(row.name);
+  message->set_owner(row.owner);
   message->set_at_run_time(row.at_run_time);
   if (row.fields.ram) *message->mutable_ram() = MessageOf(*row.fields.ram);
   if (row.fields.ssd) *message->mutable_ssd() = MessageOf(*row.fields.ssd);
@@ -99,10 +100,10 @@ void ToMessage(const session::QuotaReport& report, v1::ListQuotasResponse* messa
     v1::QuotaUse* const to = message->add_uses();
     to->set_uid(use.uid);
     to->set_owner(use.owner);
-    *to->mutable_ram() = MessageOf(use.ram, "");
-    *to->mutable_ssd() = MessageOf(use.ssd, "jobs.max_ssd_per_uid");
-    *to->mutable_guarantee() = MessageOf(use.guarantee, "");
-    *to->mutable_jobs() = MessageOf(use.jobs, "jobs.max_jobs_per_uid");
+    *to->mutable_ram() = MessageOf(use.ram, "", use.owner);
+    *to->mutable_ssd() = MessageOf(use.ssd, "jobs.max_ssd_per_uid", use.owner);
+    *to->mutable_guarantee() = MessageOf(use.guarantee, "", use.owner);
+    *to->mutable_jobs() = MessageOf(use.jobs, "jobs.max_jobs_per_uid", use.owner);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "daemon/base/check.h"
+#include "daemon/base/counted.h"
 #include "daemon/base/format_bytes.h"
 #include "daemon/session/control_server.h"
 
@@ -36,18 +37,17 @@ void ControlServer::EmitDevice(size_t device, const tiering::DeviceView& now) {
   }
   const storage::DeviceTraffic& traffic = now.traffic;
   if (traffic.errors > seen.traffic.errors) {
-    emit("io_error", fmt::format("failed {} transfers", traffic.errors - seen.traffic.errors));
+    emit("io_error", "failed " + base::Counted(traffic.errors - seen.traffic.errors, "transfer"));
   }
   if (now.draining && now.space.live == 0 && (!seen.draining || seen.space.live != 0)) {
     emit("drain", "is empty: it can be taken out of ssd.devices");
   }
   if (seen.drain_note.empty() && !now.drain_note.empty()) emit("drain", "is not empty yet: " + now.drain_note);
   if (traffic.corrupt > seen.traffic.corrupt) {
-    parts_.events.Emit(
-        "corrupt", nullptr,
-        fmt::format("{} pieces came back from device {} ({}) with a wrong checksum: the device, or a client "
-                    "that wrote to its memory meanwhile",
-                    traffic.corrupt - seen.traffic.corrupt, device, path));
+    parts_.events.Emit("corrupt", nullptr,
+                       fmt::format("{} came back from device {} ({}) with a wrong checksum: the device, or a client "
+                                   "that wrote to its memory meanwhile",
+                                   base::Counted(traffic.corrupt - seen.traffic.corrupt, "piece"), device, path));
   }
 }
 
@@ -69,6 +69,15 @@ void ControlServer::EmitDegraded(const tiering::EngineSnapshot& snapshot) {
                : parts_.events.Emit("degraded", nullptr, text);
 }
 
+void ControlServer::EmitSsdDrained(const tiering::EngineSnapshot& snapshot) {
+  const bool drained = NoDeviceTakesTensors(snapshot.devices);
+  if (std::exchange(ssd_drained_seen_, drained) == drained) return;
+  drained ? parts_.events.Emit("ssd_drained", nullptr,
+                               "no SSD device takes new tensors: they stay in RAM, and are refused where it has no "
+                               "room, until a device is used again (tierctl device drain N --undo)")
+          : parts_.events.Emit("ssd_undrained", nullptr, "an SSD device takes new tensors again");
+}
+
 void ControlServer::EmitChanges() {
   if (parts_.events.watchers() == 0) return;
   TIER_CHECK(devices_seen_.size() == facts_.devices.size(), "{} of {}", devices_seen_.size(), facts_.devices.size());
@@ -77,16 +86,19 @@ void ControlServer::EmitChanges() {
   for (const tiering::JobView& view : snapshot.jobs) {
     const Job* job = parts_.jobs.registry().Find(view.id);
     if (job == nullptr || view.counters.torn_count == 0 || snapshot.torn_count <= torn_seen_) continue;
-    parts_.events.Emit("torn", job, fmt::format("job '{}' has {} torn tensors", job->name, view.counters.torn_count));
+    parts_.events.Emit(
+        "torn", job, fmt::format("job '{}' has {}", job->name, base::Counted(view.counters.torn_count, "torn tensor")));
   }
   torn_seen_ = snapshot.torn_count;
   for (size_t i = 0; i < std::min(devices_seen_.size(), snapshot.devices.size()); ++i) {
     EmitDevice(i, snapshot.devices[i]);
   }
   EmitDegraded(snapshot);
+  EmitSsdDrained(snapshot);
   if (snapshot.waiting_count > 0 && waiting_seen_ == 0) {
     parts_.events.Emit("pressure", nullptr,
-                       fmt::format("{} requests wait for memory, SSD or leases", snapshot.waiting_count));
+                       fmt::format("{} for memory, SSD or leases",
+                                   base::Counted(snapshot.waiting_count, "request waits", "requests wait")));
   }
   waiting_seen_ = snapshot.waiting_count;
 }

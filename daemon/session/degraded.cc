@@ -1,5 +1,7 @@
 #include "daemon/session/degraded.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "daemon/base/check.h"
@@ -67,6 +69,13 @@ std::vector<Degradation> DegradedBy(const DaemonDescription& daemon) {
   for (const DeviceDescription& device : daemon.devices)
     condition.devices.push_back({.index = device.index, .now = &device.now});
   return DegradedBy(condition);
+}
+
+bool NoDeviceTakesTensors(std::span<const tiering::DeviceView> devices) {
+  return std::ranges::any_of(devices, &tiering::DeviceView::draining) &&
+         std::ranges::all_of(devices, [](const tiering::DeviceView& device) {
+           return device.draining || storage::IsAway(device.state);
+         });
 }
 
 }  // namespace tier::session

@@ -54,4 +54,8 @@ Condition ConditionOf(const DaemonDescription& modes, const tiering::EngineSnaps
 std::vector<Degradation> DegradedBy(const Condition& condition);
 std::vector<Degradation> DegradedBy(const DaemonDescription& daemon);
 
+// Some device is drained, and no other takes new tensors: each is drained too, or does not answer. No degradation: it
+// was told to.
+bool NoDeviceTakesTensors(std::span<const tiering::DeviceView> devices);
+
 }  // namespace tier::session

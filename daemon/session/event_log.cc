@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "daemon/base/check.h"
+#include "daemon/base/counted.h"
 #include "proto/mutex.h"
 #include "proto/start_thread.h"
 
@@ -143,11 +144,12 @@ class EventLog::Watcher {
     }
   }
   static Event LostEvent(const Queued& queued) {
-    return {.sequence = queued.event.sequence,
-            .unix_time_ms = queued.event.unix_time_ms,
-            .kind = kEventsLost,
-            .job = {},
-            .message = fmt::format("{} events are missing here: this watcher was too slow", queued.lost)};
+    return {
+        .sequence = queued.event.sequence,
+        .unix_time_ms = queued.event.unix_time_ms,
+        .kind = kEventsLost,
+        .job = {},
+        .message = base::Counted(queued.lost, "event is", "events are") + " missing here: this watcher was too slow"};
   }
 
   const Caller caller_;

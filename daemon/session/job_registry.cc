@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "daemon/base/check.h"
+#include "daemon/base/counted.h"
 
 namespace tier::session {
 namespace {
@@ -85,8 +86,8 @@ Status JobRegistry::CheckMode(const Job& job, const OpenJobRequest& request) {
   }
   if (request.mode == OpenMode::kCreate && !AdmitsFirstRun(job, request)) {
     return Fail(Code::kAlreadyExists,
-                fmt::format("job '{}' is live with {} sessions; attach to it, or remove it first (tierctl job remove)",
-                            job.name, job.members.size()));
+                fmt::format("job '{}' is live with {}; attach to it, or remove it first (tierctl job remove)", job.name,
+                            base::Counted(job.members.size(), "session")));
   }
   if (request.resumes() && StartedByAttach(job, request)) {
     return Fail(
@@ -102,9 +103,9 @@ Status JobRegistry::CheckMode(const Job& job, const OpenJobRequest& request) {
   }
   if (request.resumes() && !for_one_run && !MayResume(job, request)) {
     return Fail(Code::kAlreadyExists,
-                fmt::format("job '{}' is live with {} sessions; resume takes a named job without any, or one that "
+                fmt::format("job '{}' is live with {}; resume takes a named job without any, or one that "
                             "another rank of the same run has just resumed",
-                            job.name, job.members.size()));
+                            job.name, base::Counted(job.members.size(), "session")));
   }
   return {};
 }
@@ -143,7 +144,7 @@ Result<Admission> JobRegistry::AdmitNew(uint32_t uid, const OpenJobRequest& requ
   const size_t owned = CountOf(uid);
   if (owned >= jobs_max.most) {
     return Fail(Code::kDenied,
-                fmt::format("uid {} has {} jobs, the limit ({}) is {}", uid, owned,
+                fmt::format("uid {} has {}, the limit ({}) is {}", uid, base::Counted(owned, "job"),
                             tiering::DescribeOrigin(jobs_max.origin, "jobs.max_jobs_per_uid"), jobs_max.most));
   }
   Admission admission{.job = {}, .created = true, .resume = resume};
@@ -193,17 +194,16 @@ Status JobRegistry::CheckToken(const Job& job, const OpenJobRequest& request) co
   }
   if (!request.token.empty()) return Fail(Code::kDenied, fmt::format("this is not the token of job '{}'", job.name));
   if (!request.launch.empty()) {
-    return Fail(Code::kDenied, fmt::format("job '{}' belongs to another launch, with {} sessions: join it with its "
+    return Fail(Code::kDenied, fmt::format("job '{}' belongs to another launch, with {}: join it with its "
                                            "token (TIERD_JOB_TOKEN), or choose another name",
-                                           job.name, job.members.size()));
+                                           job.name, base::Counted(job.members.size(), "session")));
   }
   if (request.mode == OpenMode::kJoin) {
     return Fail(Code::kDenied, fmt::format("joining job '{}' needs its token (TIERD_JOB_TOKEN)", job.name));
   }
-  return Fail(Code::kAlreadyExists,
-              fmt::format("job '{}' is live with {} sessions; pass its token (TIERD_JOB_TOKEN) to join "
-                          "it, or choose another name",
-                          job.name, job.members.size()));
+  return Fail(Code::kAlreadyExists, fmt::format("job '{}' is live with {}; pass its token (TIERD_JOB_TOKEN) to join "
+                                                "it, or choose another name",
+                                                job.name, base::Counted(job.members.size(), "session")));
 }
 
 Status JobRegistry::CheckWorld(const Job& job, const OpenJobRequest& request) const {
@@ -345,7 +345,9 @@ Result<const Job*> JobRegistry::FindFor(const Caller& caller, const std::string&
     return Fail(Code::kInvalid, fmt::format("{} owners have a job '{}': write uid/{}", found.size(), name, name));
   }
   if (owned_by_caller) return Fail(Code::kDenied, fmt::format("this is not the token of job '{}'", name));
-  return Fail(Code::kNotFound, fmt::format("no job '{}' that this caller may control", name));
+  const auto visible = std::ranges::count_if(jobs_, [&](const auto& each) { return MaySee(caller, each.second); });
+  return Fail(Code::kNotFound,
+              fmt::format("no job '{}' among the {} that you may see (tierctl job list)", name, visible));
 }
 
 }  // namespace tier::session

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "daemon/base/check.h"
+#include "daemon/base/counted.h"
 
 namespace tier::session {
 
@@ -240,8 +241,8 @@ Status JobService::PurgeDevice(const std::string& uuid, const std::string& reaso
   return engine_.PurgeDevice(uuid, [this, uuid, reason, done](const Result<std::vector<std::string>>& keys) {
     if (!keys) return done(keys);
     events_.Emit("device_purged", nullptr,
-                 fmt::format("the missing device {} was given up {}, and what {} jobs persisted on it", uuid, reason,
-                             keys->size()));
+                 fmt::format("the missing device {} was given up {}, and what {} persisted on it", uuid, reason,
+                             base::Counted(keys->size(), "job")));
     for (const std::string& key : *keys) {
       const auto owner = ParseQualifiedName(key);
       if (!owner) continue;

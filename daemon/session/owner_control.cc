@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "daemon/base/check.h"
+#include "daemon/base/counted.h"
 #include "daemon/session/not_admin.h"
 
 namespace tier::session {
@@ -64,10 +65,11 @@ Status OwnerControl::CheckUnused(uint32_t uid, const std::string& owner) {
     const size_t reserved = parts_.jobs.unopened().CountOf(uid);
     const bool persisted = !parts_.jobs.engine().StoredManifests(fmt::format("{}/", uid), 1).empty();
     if (jobs == 0 && reserved == 0 && !persisted) return CheckSettled(uid, owner);
-    return Fail(Code::kDenied,
-                fmt::format("the socket of owner {0} is closed, and its name is not given up: it has {1} jobs, open or "
-                            "reserved{2}; remove them first (tierctl job list, tierctl job remove --purge {3}/JOB)",
-                            owner, jobs + reserved, persisted ? ", and persisted tensors" : "", uid));
+    return Fail(
+        Code::kDenied,
+        fmt::format("the socket of owner {0} is closed, and its name is not given up: it has {1}, open or "
+                    "reserved{2}; remove them first (tierctl job list, tierctl job remove --purge {3}/JOB)",
+                    owner, base::Counted(jobs + reserved, "job"), persisted ? ", and persisted tensors" : "", uid));
   });
 }
 

@@ -58,6 +58,8 @@ struct OwnerRecords {
 std::string FormatOwners(const OwnerRecords& records);
 // CORRUPT names the line and what is wrong with it; VERSION: a later tierd wrote it.
 Result<OwnerRecords> ParseOwners(std::string_view text);
+// Where the file of a daemon stands that keeps something.
+inline std::string OwnersPath(const std::string& data_directory) { return data_directory + "/owners"; }
 // No owners where there is no file. Errors name the path and what to do.
 Result<OwnerRecords> LoadOwners(const std::string& path);
 

@@ -5,7 +5,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -13,16 +12,12 @@
 
 #include <fmt/format.h>
 
+#include "daemon/base/capability.h"
 #include "daemon/base/check.h"
 
 namespace tier::session {
 
-bool MayEndOthers() {
-  __user_cap_header_struct header{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
-  std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> sets{};
-  if (::syscall(SYS_capget, &header, sets.data()) != 0) return false;
-  return (sets[CAP_TO_INDEX(CAP_KILL)].effective & CAP_TO_MASK(CAP_KILL)) != 0;
-}
+bool MayEndOthers() { return base::HasCapability(CAP_KILL); }
 
 Status EndProcess(int pidfd) {
   if (::syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, nullptr, 0) == 0) return {};

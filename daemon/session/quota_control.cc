@@ -30,8 +30,11 @@ Result<QuotaReport> QuotaControl::List(const Caller& caller) {
   for (QuotaUse& use : report->uses) use.owner = OwnerOf(use.uid);
   if (caller.admin) report->quotas = parts_.book->List();
   for (QuotaRow& row : report->quotas) {
-    const auto uid = row.level == QuotaLevel::kUser ? NumberOf<uint32_t>(row.name) : std::nullopt;
-    if (uid && !OwnerOf(*uid).empty()) row.name = OwnerOf(*uid);
+    if (row.level != QuotaLevel::kUser || parts_.owners == nullptr) continue;
+    auto uid = NumberOf<uint32_t>(row.name);
+    if (!uid) uid = parts_.owners->UidOf(row.name);
+    if (uid) row.owner = OwnerOf(*uid);
+    if (!row.owner.empty()) row.name = row.owner;
   }
   return report;
 }

@@ -64,7 +64,8 @@ struct QuotaTarget {
 struct QuotaRow {
   tiering::QuotaLevel level = tiering::QuotaLevel::kDefault;
   bool at_run_time = false;
-  std::string name;  // As it stands in the configuration; a number for what was set at run time.
+  std::string name;   // As it stands in the configuration; a number for what was set at run time.
+  std::string owner;  // The owner of a socket whom it is for; empty: a user or group of the system.
   QuotaFields fields;
 };
 

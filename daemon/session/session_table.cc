@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "daemon/base/check.h"
+#include "daemon/base/counted.h"
 
 namespace tier::session {
 
@@ -37,10 +38,10 @@ Status SessionTable::CheckRoomFor(uint32_t uid) const {
              sessions_.size(), attaching_.size());
   const auto over_quota = quota_.OverQuotaUid(uid);
   if (!over_quota) return {};
-  return Fail(Code::kDenied,
-              fmt::format("{} sessions are attached, {} of them of uid {}; the limit (option "
-                          "jobs.max_sessions) is {}, and {} of one user",
-                          quota_.taken(), quota_.HeldBy(*over_quota), *over_quota, quota_.max(), quota_.of_one_max()));
+  return Fail(Code::kDenied, fmt::format("{} attached, {} of them of uid {}; the limit (option "
+                                         "jobs.max_sessions) is {}, and {} of one user",
+                                         base::Counted(quota_.taken(), "session is", "sessions are"),
+                                         quota_.HeldBy(*over_quota), *over_quota, quota_.max(), quota_.of_one_max()));
 }
 
 void SessionTable::Attach(AttachRequest request, base::TimePoint now, AttachDone done) {

@@ -18,7 +18,7 @@ Status StoredControl::Close(const Caller& caller, const std::string& name, bool 
       const std::vector<StoredManifestDescription> stored = Named(caller, name);
       const bool dropped = !job && DropReservation(caller, name);
       if (dropped && (stored.empty() || !purge)) return {};
-      if (!job) return RemoveStored(caller, name, stored, purge);
+      if (!job) return RemoveStored(caller, name, stored, purge, job.error());
       if (Status clear = CheckPurge(**job, name, stored); !clear) return clear;
     }
     (void)parts_.jobs.DropReservation((*job)->uid, (*job)->name);  // Of one that is being resumed.
@@ -54,7 +54,8 @@ Status StoredControl::CheckPurge(const Job& job, const std::string& name,
 }
 
 Status StoredControl::RemoveStored(const Caller& caller, const std::string& name,
-                                   const std::vector<StoredManifestDescription>& stored, bool purge) {
+                                   const std::vector<StoredManifestDescription>& stored, bool purge,
+                                   const Error& absent) {
   if (stored.size() > 1) {
     return Fail(Code::kInvalid, fmt::format("{} owners have a job '{}': write uid/{}", stored.size(), name, name));
   }
@@ -63,9 +64,7 @@ Status StoredControl::RemoveStored(const Caller& caller, const std::string& name
                                              "persisted",
                                              name));
   }
-  if (!purge || !JobRegistry::MaySeeOf(caller, caller.uid)) {
-    return Fail(Code::kNotFound, fmt::format("no job '{}' that this caller may control", name));
-  }
+  if (!purge || !JobRegistry::MaySeeOf(caller, caller.uid)) return std::unexpected(absent);
   // One that is not listed may be closing, or on its way out already: the engine knows.
   std::pair owner(caller.uid, name);
   if (const auto qualified = caller.admin ? ParseQualifiedName(name) : std::nullopt) owner = *qualified;

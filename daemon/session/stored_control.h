@@ -36,8 +36,9 @@ class StoredControl {
   std::vector<StoredManifestDescription> For(const Caller& caller, size_t max);
   std::vector<StoredManifestDescription> Named(const Caller& caller, const std::string& name);
   Status CheckPurge(const Job& job, const std::string& name, const std::vector<StoredManifestDescription>& stored);
+  // `absent`: why no open job is meant.
   Status RemoveStored(const Caller& caller, const std::string& name,
-                      const std::vector<StoredManifestDescription>& stored, bool purge);
+                      const std::vector<StoredManifestDescription>& stored, bool purge, const Error& absent);
   bool DropReservation(const Caller& caller, const std::string& name);
   std::string OwnerOf(uint32_t uid) const { return parts_.owners == nullptr ? "" : parts_.owners->NameOf(uid); }
 

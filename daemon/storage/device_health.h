@@ -23,6 +23,8 @@ namespace tier::storage {
 
 enum class DeviceState : uint8_t { kOnline, kSuspect, kOffline, kGone };
 const char* DeviceStateName(DeviceState state);  // "online" …
+// It does not answer.
+constexpr bool IsAway(DeviceState state) { return state == DeviceState::kOffline || state == DeviceState::kGone; }
 // The error may be of a place. The others are of the device, of the way to it, or of the file system beneath.
 bool MayBeOfAPlace(int error);
 

@@ -18,6 +18,9 @@ from dashboard import (
     stat,
 )
 
+# "SSD full" would read as a full disk.
+SSD_MODE = f'label_replace(tierd_ssd_mode{{{NODE}}} == 1, "mode", "as configured", "mode", "full")'
+
 BOARD = Board(
     "tierd-node",
     "tierd: node",
@@ -28,12 +31,12 @@ BOARD = Board(
             stat("Version", "Which build runs.", f"tierd_build_info{{{NODE}}}", "{{version}}", unit="none"),
             Panel(
                 "Modes",
-                "io_uring, or the slower threads; memory pinned or not (tierctl doctor says why); the SSD tier full, "
-                "reduced where the disk is nearly full, or none.",
+                "io_uring, or the slower threads; memory pinned or not (tierctl doctor says why); the SSD tier as "
+                "configured, reduced where the disk is nearly full, or none.",
                 {
                     "I/O {{mode}}": f"tierd_io_mode{{{NODE}}} == 1",
                     "memory {{mode}}": f"tierd_memory_mode{{{NODE}}} == 1",
-                    "SSD {{mode}}": f"tierd_ssd_mode{{{NODE}}} == 1",
+                    "SSD {{mode}}": SSD_MODE,
                     "spin {{mode}}": f"tierd_engine_spin_mode{{{NODE}}} == 1",
                 },
                 "none",

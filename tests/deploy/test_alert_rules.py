@@ -473,7 +473,7 @@ def test_every_alert_has_a_page_and_every_page_an_alert() -> None:
     assert pages == set(alerts())
     index = (RUNBOOKS / "README.md").read_text()
     for name, rule in alerts().items():
-        assert rule["annotations"]["runbook"] == f"docs/runbooks/{name}.md"
+        assert rule["annotations"]["runbook"] == f"/usr/share/doc/tierd/runbooks/{name}.md", "where it is installed"
         assert (RUNBOOKS / f"{name}.md").read_text().startswith(f"# {name}\n")
         assert f"({name}.md)" in index
         assert rule["annotations"]["summary"] and rule["annotations"]["description"]

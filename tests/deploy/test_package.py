@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import pathlib
 import re
 import subprocess
@@ -34,6 +35,10 @@ WANTED = (
     "/usr/share/fish/vendor_completions.d/tierctl.fish",
     "/usr/share/doc/tierd/copyright",
     "/usr/share/doc/tierd/changelog.gz",
+    "/usr/share/doc/tierd/formats.md",
+    "/usr/share/doc/tierd/index.md",
+    "/usr/share/doc/tierd/runbooks/TierdDown.md",
+    "/usr/share/doc/tierd/tierctl-json.md",
     "/usr/share/tierd/grafana/node.json",
     "/usr/share/tierd/proto/tier/v1/control.proto",
 )
@@ -58,6 +63,25 @@ def test_the_package_holds(deb: pathlib.Path, path: str) -> None:
 @pytest.mark.parametrize("name", WANTED_NAMES)
 def test_the_package_holds_the_libraries(deb: pathlib.Path, name: str) -> None:
     assert any(re.search(name, path) for path in contents(deb))
+
+
+def test_every_page_that_something_in_it_names_is_in_it(deb: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Links between pages, and what manual pages, alerts and files of /etc name."""
+    subprocess.run(["dpkg-deb", "-x", deb, tmp_path], check=True)
+    pages = [*(tmp_path / "usr/share/doc/tierd").rglob("*.md")]
+    assert len(pages) > 40
+    for page in pages:
+        for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
+            assert ":" in link or (page.parent / link).exists(), f"{page.name} names {link}"
+    texts = [gzip.decompress(path.read_bytes()).decode() for path in (tmp_path / "usr/share/man").rglob("*.gz")]
+    texts += [path.read_text() for path in (tmp_path / "usr/share/tierd").rglob("*.yml")]
+    texts += [path.read_text() for path in (tmp_path / "etc").rglob("*") if path.is_file()]
+    named = set(re.findall(r"/usr/share/doc/tierd[\w./-]*\w", "\n".join(texts).replace("\\-", "-")))
+    assert len(named) > 20
+    for path in named:
+        assert (tmp_path / path[1:]).exists(), path
+    for text in texts:
+        assert not re.search(r"\bdocs/[\w-]+\.md", text.replace("\\-", "-")), "it is no file of an installed system"
 
 
 def test_everything_in_it_is_owned_by_root_and_lies_where_packages_may_put_it(deb: pathlib.Path) -> None:

@@ -8,12 +8,24 @@ import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/concepts.md").read_text()
-WORDS = "arena trainer window lease job session token guarantee share limit borrow torn".split()
+WORDS = (
+    "arena trainer window block slot piece lease job session token guarantee share limit borrow hand-over torn".split()
+)
+# What the first screen of `tierctl status` says beside these.
+OF_STATUS = ("for blocks", "for slots", "pieces", "hand-over", "*spin*", "*SSD as configured*")
 
 
 def test_every_word_of_a_user_is_explained() -> None:
     explained = " ".join(re.findall(r"\*\*(.*?)\*\*", PAGE, re.DOTALL)).lower()
     assert [word for word in WORDS if word not in explained] == []
+
+
+def test_the_words_of_the_first_screen_are_explained() -> None:
+    """status says them (tools/tierctl/daemon_verbs.cc, node_text.cc)."""
+    shown = "".join((ROOT / "tools/tierctl" / name).read_text() for name in ("daemon_verbs.cc", "node_text.cc"))
+    for words in OF_STATUS:
+        assert words.lower() in PAGE.lower(), words
+        assert words.strip("*").removeprefix("SSD ") in shown, words
 
 
 def test_the_picture_is_well_formed_and_its_texts_lie_inside_of_it() -> None:

@@ -8,6 +8,7 @@ import pathlib
 import time
 
 import launcher
+import pytest
 import tierd
 
 
@@ -53,6 +54,25 @@ def test_a_device_is_emptied_of_what_a_closed_job_persisted(socket_folder: pathl
                 for key, value in weights.items():
                     assert bytes(client.get(key)) == value, key
                 assert traffic(daemon, 1) == 0
+
+
+def test_who_drains_the_only_device_is_told_what_follows(socket_folder: pathlib.Path) -> None:
+    with launcher.start(socket_folder, arena="32MiB", tier="256MiB") as daemon:
+        with tierd.connect(job="training", socket=daemon.socket, named=True) as client:
+            client.put("weight", os.urandom(5 << 20))
+            client.persist()
+        drained = launcher.tierctl(daemon, "device", "drain", "0")
+        assert "no other SSD device takes new tensors" in drained and "device drain 0 --undo" in drained
+        status = launcher.run_tierctl(daemon, "status")
+        assert status.returncode == 6 and "no SSD device takes new tensors" in status.stdout, status.stdout
+        assert "no SSD device takes new tensors" in launcher.run_tierctl(daemon, "doctor").stdout
+        device = json.loads(launcher.tierctl(daemon, "device", "list", "--json"))["devices"][0]
+        assert device["draining"] and "no other SSD device takes them" in device["drain_note"]
+        with tierd.connect(job="next", socket=daemon.socket) as client, pytest.raises(tierd.NoSpace):
+            for key in range(64):
+                client.put(key, bytes(1 << 20))
+        assert json.loads(launcher.tierctl(daemon, "device", "drain", "0", "--undo", "--json"))["used"] == 0
+        assert "no SSD device" not in launcher.run_tierctl(daemon, "status").stdout
 
 
 def test_an_emptied_device_is_taken_out_and_comes_back(socket_folder: pathlib.Path) -> None:

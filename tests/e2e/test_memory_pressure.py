@@ -66,7 +66,7 @@ def test_a_lowered_limit_takes_memory_and_no_byte(group: MemoryGroup, running: l
         client.put("another", content(99))
         assert (client.get("another") == content(99)).all()
     status = launcher.tierctl(running, "status")
-    now = r"given back .* in 1 shortages of the host; now: memory\.(high|limit_in_bytes) of "
+    now = r"given back .* in 1 shortage of the host; now: memory\.(high|limit_in_bytes) of "
     assert re.search(now, status), status
     assert group.oom_kills() == 0
     assert running.process.poll() is None

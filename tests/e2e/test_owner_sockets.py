@@ -122,7 +122,9 @@ def test_owners_are_shown_by_name_and_have_quotas(node: launcher.Running) -> Non
     assert "no job 'pod-b/one'" in admin(node, "job", "stalls", "pod-b/one").stderr
     shown = admin(node, "quota").stdout
     assert "pod-a  RAM" in shown, shown
-    assert "user pod-a" in admin(node, "quota", "list").stdout
+    assert "the quota of owner pod-a, set at run time" in shown and str(FIRST_UID) not in shown, shown
+    listed = admin(node, "quota", "list").stdout
+    assert "owner pod-a" in listed and str(FIRST_UID) not in listed, listed
     labels = [name for name in launcher.metrics(node) if 'tierd_job="one"' in name]
     assert labels and all(f'uid="{FIRST_UID}"' in name for name in labels), labels
     end(first)
@@ -181,7 +183,7 @@ def test_what_is_connected_goes_on_when_its_socket_is_closed(node: launcher.Runn
         client.put(2, b"after")
         assert bytes(client.get(1)) + bytes(client.get(2)) == b"beforeafter"
         used = admin(node, "socket", "close", "--owner", "pod-a", "--purge")
-        assert used.returncode == 5 and "it has 1 jobs, open or reserved" in used.stderr, used
+        assert used.returncode == 5 and "it has 1 job, open or reserved" in used.stderr, used
         assert open_socket(node, "pod-a")["uid"] == FIRST_UID
         tierd.connect(job="again", socket=data).close()
     launcher.wait_for("no job is left", lambda: jobs(node.directory / "admin.sock") == {})

@@ -140,6 +140,8 @@ def test_only_administrators_change_quotas_and_users_see_their_own(node: launche
     assert [use["uid"] for use in own["uses"]] == [OTHER] and own["quotas"] == []
     table = admin(node, "quota", "list").stdout
     assert "group games" in table and "in the configuration" in table, table
+    assert admin(node, "quota", "set", "user", "games", "--jobs", "3").returncode == 0
+    assert f"user games ({GAMES})" in admin(node, "quota", "list").stdout, "as it was typed"
 
 
 def test_a_job_that_root_reserves_is_joined_by_its_owner_alone_and_without_a_token(node: launcher.Running) -> None:

@@ -168,16 +168,40 @@ def test_a_name_of_two_owners_is_refused_and_each_is_found(own_daemon: launcher.
         other.stdin.close()
 
 
+def test_a_device_that_the_user_may_not_read_is_refused() -> None:
+    launcher.need_user(12345)
+    with launcher.disk_folder() as disk:
+        disk.chmod(0o755)
+        file = disk / "tier.ssd"
+        file.touch(mode=0o600)
+        os.truncate(file, 64 << 20)
+        for words in (["show"], ["format", "--force"]):
+            command = [launcher.need_tierctl(), "device", *words, file]
+            refused = subprocess.run(command, capture_output=True, text=True, user=12345, group=12345, extra_groups=[])
+            assert refused.returncode == 5 and "DENIED" in refused.stderr, refused.stderr
+
+
 def test_a_job_that_is_not_there_is_not_found(hostile: launcher.Running) -> None:
     refused = run(hostile, "job", "show", "absent\x1b[2J")
     assert refused.returncode == 3 and "no job 'absent" in refused.stderr and "\x1b" not in refused.stderr
+
+
+def test_every_verb_says_the_same_of_a_job_that_is_not_there(hostile: launcher.Running) -> None:
+    for words in (["job", "show"], ["job", "stalls"], ["job", "remove"], ["job", "set", "--limit", "1GiB"],
+                  ["tensor", "list"], ["drain"]):  # fmt: skip
+        refused = run(hostile, *words, "absent")
+        assert refused.returncode == 3, refused.stderr
+        assert "no job 'absent' among the 2 that you may see (tierctl job list)" in refused.stderr, refused.stderr
+        for owner in ("root", "no-such-user"):
+            named = run(hostile, *words, f"{owner}/absent")
+            assert named.returncode == 3 and f"no job '{owner}/absent'" in named.stderr, named.stderr
 
 
 def all_verbs() -> list[str]:
     if not PROGRAM.exists():
         return []
     script = subprocess.run([PROGRAM, "completion", "bash"], capture_output=True, text=True, check=True).stdout
-    return re.findall(r'^    "([^"]+)"\) offered', script, re.M)
+    return re.findall(r'^    "([^"]+)"\) offered=', script, re.M)
 
 
 @pytest.mark.parametrize("verb", all_verbs())
@@ -197,6 +221,14 @@ def test_the_help_of_each_verb_has_examples_that_are_right(verb: str) -> None:
         assert {word for word in words if word.startswith("--")} <= options, example
 
 
+def test_the_number_that_since_takes_stands_below_the_events(hostile: launcher.Running) -> None:
+    *_, last = run(hostile, "events").stdout.splitlines()
+    number = re.fullmatch(r"what comes behind these: tierctl events --since (\d+)", last)
+    assert number, last
+    assert run(hostile, "events", "--since", number[1]).stdout == ""
+    assert "2 with 2 sessions," in run(hostile, "status").stdout
+
+
 def test_a_default_is_shown_where_an_option_has_one() -> None:
     if not PROGRAM.exists():
         pytest.skip("needs a build")
@@ -214,12 +246,60 @@ def test_a_mistyped_verb_is_answered_with_the_one_that_was_meant() -> None:
         assert done.returncode == 2 and f"did you mean '{meant}'?" in done.stderr
 
 
+def test_a_mistyped_option_is_answered_with_the_one_that_was_meant() -> None:
+    if not PROGRAM.exists():
+        pytest.skip("needs a build")
+    for words, said in (
+        (["job", "set", "train", "--guarante", "4GiB"], "of job set; did you mean '--guarantee'?"),
+        (["job", "show", "--shwo-token"], "of job show; did you mean '--show-token'?"),
+        (["status", "--jsn"], "of status; did you mean '--json'?"),
+        (
+            ["config", "set", "engine.write_behind=30%"],
+            "write OPTION VALUE: tierctl config set engine.write_behind 30%",
+        ),
+        (["config", "set", "engine.write_behind"], "value is required"),
+    ):
+        done = subprocess.run([PROGRAM, *words], capture_output=True, text=True)
+        assert done.returncode == 2 and said in done.stderr, done.stderr
+
+
 def test_bash_completes_the_jobs_that_there_are(hostile: launcher.Running) -> None:
     typed = "COMP_WORDS=(tierctl job show ho); COMP_CWORD=3"
     script = f"source <({PROGRAM} completion bash); {typed}; _tierctl; echo $COMPREPLY"
     environment = {**os.environ, "TIERD_SOCKET": hostile.socket, "PATH": f"{PROGRAM.parent}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment, timeout=60)
     assert (done.stdout, done.stderr) == ("hostile\n", "")
+
+
+def test_each_shell_offers_in_each_place_what_belongs_there(hostile: launcher.Running, tmp_path: pathlib.Path) -> None:
+    environment = {**os.environ, "TIERD_SOCKET": hostile.socket, "PATH": f"{PROGRAM.parent}:{os.environ['PATH']}"}
+    catch = "compdef() { :; }; compadd() { shift; print -l -- $@; }; _files() { :; }; "
+    scripts = {
+        "bash": "source {file}; COMP_WORDS=(tierctl {words} ''); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _tierctl; "
+        "printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        "zsh": catch.replace("{", "{{").replace("}", "}}")
+        + "source {file}; words=(tierctl {words} ''); CURRENT=${{#words}}; _tierctl",
+        "fish": "source {file}; complete -C 'tierctl {words} ' | cut -f1",
+    }
+    for shell, script in scripts.items():
+        if shutil.which(shell) is None:
+            continue
+        file = tmp_path / shell
+        file.write_bytes(subprocess.run([PROGRAM, "completion", shell], capture_output=True, check=True).stdout)
+
+        def offered(words: str, shell: str = shell, script: str = script, file: pathlib.Path = file) -> set[str]:
+            command = [shell, "-c", script.format(file=file, words=words)]
+            done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=60)
+            assert done.stderr == "", (shell, words)
+            return {word for word in done.stdout.splitlines() if word and word[0] != "-"} - {"bash", "zsh", "fish"}
+
+        assert "hostile" in offered("tensor show"), shell
+        assert "hostile" not in offered("tensor show hostile"), f"{shell}: a tensor belongs there"
+        assert offered("device drain") == {"0"}, shell
+        assert offered("device purge") == set(), f"{shell}: none is missing"
+        assert offered("quota set") == {"default", "user", "group"}, shell
+        assert "user" not in offered("quota set user"), shell
+        assert "hostile" in offered("job set --limit 4GiB"), shell
 
 
 def test_bash_completes_the_options_of_the_configuration() -> None:

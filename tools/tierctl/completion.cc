@@ -1,12 +1,26 @@
 #include "tools/tierctl/completion.h"
 
+#include <set>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 namespace tier::tierctl {
 namespace {
 
-constexpr char kJobNames[] = "tierctl job names 2>/dev/null";
+using Asked = ArgumentWords::Asked;
+
+// What lists them, one a line, in each of the three shells. Empty: nothing is asked.
+std::string CommandFor(Asked asked) {
+  switch (asked) {
+    case Asked::kNothing: break;
+    case Asked::kJobs: return "tierctl job names 2>/dev/null";
+    case Asked::kDevices: return R"(tierctl device list 2>/dev/null | sed -n 's/^ *\([0-9][0-9]*\) .*/\1/p')";
+    case Asked::kMissingDevices:
+      return R"(tierctl device list 2>/dev/null | sed -n 's/^\([0-9a-f]\{8\}-[0-9a-f-]\{27\}\) .*/\1/p')";
+  }
+  return {};
+}
 
 // Patterns of a shell's `case` for what a word adds to the path before it: " job", "job set".
 std::vector<std::string> Steps(const std::vector<CommandWords>& commands) {
@@ -17,40 +31,77 @@ std::vector<std::string> Steps(const std::vector<CommandWords>& commands) {
   return steps;
 }
 
+// Options of all verbs whose next word is no argument. No flag of one verb is such an option of another.
+std::set<std::string> OptionsWithValue(const std::vector<CommandWords>& commands) {
+  std::set<std::string> options;
+  for (const CommandWords& command : commands) {
+    for (const CompletionWord& option : command.options) {
+      if (option.takes_value) options.insert(option.word);
+    }
+  }
+  return options;
+}
+
 std::string WordsOf(const CommandWords& command) {
-  std::vector<std::string> words = command.values;
+  std::vector<std::string> words;
   for (const CompletionWord& verb : command.verbs) words.push_back(verb.word);
   for (const CompletionWord& option : command.options) words.push_back(option.word);
   return fmt::format("{}", fmt::join(words, " "));
 }
 
-// What follows the path, for bash and zsh alike.
+// What follows the path, and what else stands behind so many arguments: for bash and zsh alike.
 std::string Cases(const std::vector<CommandWords>& commands) {
-  std::string cases;
+  std::string of_path;
+  std::string of_place;
   for (const CommandWords& command : commands) {
-    const std::string jobs = command.takes_job ? fmt::format(" $({})", kJobNames) : "";
-    cases += fmt::format("    \"{}\") offered=\"{}{}\" ;;\n", command.path, WordsOf(command), jobs);
+    of_path += fmt::format("    \"{}\") offered=\"{}\" ;;\n", command.path, WordsOf(command));
+    for (size_t at = 0; at < command.arguments.size(); ++at) {
+      const ArgumentWords& argument = command.arguments[at];
+      std::string words = fmt::format("{}", fmt::join(argument.values, " "));
+      if (argument.asked != Asked::kNothing) words += fmt::format("$({})", CommandFor(argument.asked));
+      if (!words.empty()) of_place += fmt::format("    \"{} {}\") offered+=\" {}\" ;;\n", command.path, at, words);
+    }
   }
-  return cases;
+  return fmt::format(
+      "  case \"$so_far\" in\n"
+      "{}"
+      "  esac\n"
+      "  case \"$so_far $at\" in\n"
+      "{}"
+      "  esac\n",
+      of_path, of_place);
 }
 
+// The words before the current one: how far they follow the path, and how many arguments stand behind it.
+std::string Loop(const std::vector<CommandWords>& commands, const char* skip_value) {
+  return fmt::format(
+      "    case \"$word\" in\n"
+      "    {}) {} ;;\n"
+      "    -*) continue ;;\n"
+      "    esac\n"
+      "    case \"$so_far $word\" in\n"
+      "    {}) so_far=\"${{so_far:+$so_far }}$word\" ;;\n"
+      "    *) at=$((at + 1)) ;;\n"
+      "    esac\n"
+      "  done\n",
+      fmt::join(OptionsWithValue(commands), " | "), skip_value, fmt::join(Steps(commands), " | "));
+}
+
+// It splits "--limit=4GiB" into three words. Where the value of an option is typed, files are offered.
 std::string Bash(const std::vector<CommandWords>& commands) {
   return fmt::format(
       "# bash completion of tierctl\n"
       "_tierctl() {{\n"
-      "  local path=\"\" offered=\"\" i\n"
+      "  local so_far=\"\" offered=\"\" at=0 word i\n"
       "  for ((i = 1; i < COMP_CWORD; i++)); do\n"
-      "    case \"$path ${{COMP_WORDS[i]}}\" in\n"
-      "    {}) path=\"${{path:+$path }}${{COMP_WORDS[i]}}\" ;;\n"
-      "    esac\n"
-      "  done\n"
-      "  case \"$path\" in\n"
+      "    word=\"${{COMP_WORDS[i]}}\"\n"
       "{}"
-      "  esac\n"
+      "  [ \"$i\" -gt \"$COMP_CWORD\" ] && return\n"
+      "{}"
       "  COMPREPLY=($(compgen -W \"$offered\" -- \"${{COMP_WORDS[COMP_CWORD]}}\"))\n"
       "}}\n"
       "complete -o bashdefault -o default -F _tierctl tierctl\n",
-      fmt::join(Steps(commands), " | "), Cases(commands));
+      Loop(commands, "i=$((i + 1)); [ \"${COMP_WORDS[i]}\" = \"=\" ] && i=$((i + 1)); continue"), Cases(commands));
 }
 
 // In a folder of $fpath the file itself is the function, and is called as it.
@@ -58,15 +109,15 @@ std::string Zsh(const std::vector<CommandWords>& commands) {
   return fmt::format(
       "#compdef tierctl\n"
       "_tierctl() {{\n"
-      "  local path_so_far=\"\" offered=\"\" i\n"
+      "  local so_far=\"\" offered=\"\" at=0 word i\n"
       "  for ((i = 2; i < CURRENT; i++)); do\n"
-      "    case \"$path_so_far ${{words[i]}}\" in\n"
-      "    {}) path_so_far=\"${{path_so_far:+$path_so_far }}${{words[i]}}\" ;;\n"
-      "    esac\n"
-      "  done\n"
-      "  case \"$path_so_far\" in\n"
+      "    word=\"${{words[i]}}\"\n"
       "{}"
-      "  esac\n"
+      "  if [ \"$i\" -gt \"$CURRENT\" ]; then\n"
+      "    _files\n"
+      "    return\n"
+      "  fi\n"
+      "{}"
       "  compadd -- ${{=offered}}\n"
       "  _files\n"
       "}}\n"
@@ -75,7 +126,7 @@ std::string Zsh(const std::vector<CommandWords>& commands) {
       "else\n"
       "  compdef _tierctl tierctl\n"
       "fi\n",
-      fmt::join(Steps(commands), " | "), Cases(commands));
+      Loop(commands, "i=$((i + 1)); continue"), Cases(commands));
 }
 
 std::string FishQuoted(const std::string& text) {
@@ -87,30 +138,63 @@ std::string FishQuoted(const std::string& text) {
   return quoted + "'";
 }
 
+std::string FishArguments(const CommandWords& command) {
+  std::string script;
+  for (size_t at = 0; at < command.arguments.size(); ++at) {
+    const ArgumentWords& argument = command.arguments[at];
+    const std::string begin =
+        fmt::format("complete -c tierctl -n 'test \"$(__tierctl_place)\" = \"{} {}\"' -f -a ", command.path, at);
+    for (const std::string& value : argument.values) script += fmt::format("{}{}\n", begin, value);
+    if (argument.asked != Asked::kNothing)
+      script += fmt::format("{}{}\n", begin, FishQuoted("(" + CommandFor(argument.asked) + ")"));
+  }
+  return script;
+}
+
+// __tierctl_place: the path, and how many arguments stand behind it; "value" where the value of an option is typed.
 std::string Fish(const std::vector<CommandWords>& commands) {
   std::string script = fmt::format(
       "# fish completion of tierctl\n"
-      "function __tierctl_path\n"
+      "function __tierctl_place\n"
       "    set -l path ''\n"
+      "    set -l at 0\n"
+      "    set -l value no\n"
       "    for word in (commandline -opc)[2..-1]\n"
+      "        if test $value = yes\n"
+      "            set value no\n"
+      "            continue\n"
+      "        end\n"
+      "        switch $word\n"
+      "            case {}\n"
+      "                set value yes\n"
+      "                continue\n"
+      "            case '-*'\n"
+      "                continue\n"
+      "        end\n"
       "        switch \"$path $word\"\n"
       "            case {}\n"
       "                set path (string trim -- \"$path $word\")\n"
+      "            case '*'\n"
+      "                set at (math $at + 1)\n"
       "        end\n"
       "    end\n"
-      "    echo $path\n"
+      "    test $value = yes; and set path value\n"
+      "    echo \"$path $at\"\n"
+      "end\n"
+      "function __tierctl_path\n"
+      "    string replace -r ' [0-9]+$' '' -- (__tierctl_place)\n"
       "end\n",
-      fmt::join(Steps(commands), " "));
+      fmt::join(OptionsWithValue(commands), " "), fmt::join(Steps(commands), " "));
   for (const CommandWords& command : commands) {
     const std::string begin = fmt::format("complete -c tierctl -n 'test \"$(__tierctl_path)\" = \"{}\"'", command.path);
     for (const CompletionWord& verb : command.verbs) {
       script += fmt::format("{} -f -a {} -d {}\n", begin, verb.word, FishQuoted(verb.help));
     }
     for (const CompletionWord& option : command.options) {
-      script += fmt::format("{} -l {} -d {}\n", begin, option.word.substr(2), FishQuoted(option.help));
+      script += fmt::format("{} -l {} -d {}{}\n", begin, option.word.substr(2), FishQuoted(option.help),
+                            option.takes_value ? " -r" : "");
     }
-    for (const std::string& value : command.values) script += fmt::format("{} -f -a {}\n", begin, value);
-    if (command.takes_job) script += fmt::format("{} -f -a '({})'\n", begin, kJobNames);
+    script += FishArguments(command);
   }
   return script;
 }

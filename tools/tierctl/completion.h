@@ -9,6 +9,15 @@ namespace tier::tierctl {
 struct CompletionWord {
   std::string word;  // "set", "--limit"
   std::string help;
+  bool takes_value = false;  // An option whose next word is its own.
+};
+
+// What may stand in one place behind a verb.
+struct ArgumentWords {
+  enum class Asked { kNothing, kJobs, kDevices, kMissingDevices };
+
+  std::vector<std::string> values;  // Where there are only these.
+  Asked asked = Asked::kNothing;    // The script asks tierctl for those that there are.
 };
 
 // What may follow a noun or verb.
@@ -16,8 +25,7 @@ struct CommandWords {
   std::string path;                   // "job", "job set"; "" for the top level.
   std::vector<CompletionWord> verbs;  // Each is the end of another path.
   std::vector<CompletionWord> options;
-  std::vector<std::string> values;  // Of its argument, where there are only these.
-  bool takes_job = false;           // The name of a job: the script asks tierctl for those that there are.
+  std::vector<ArgumentWords> arguments;  // In their order.
 };
 
 // `shell` is bash, zsh or fish; empty for any other. The script serves by being read (bash, zsh) and as a file in the

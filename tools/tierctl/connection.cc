@@ -40,9 +40,9 @@ Result<std::unique_ptr<control_client::Channel>> Connect(const DaemonOptions& op
 
 bool SocketIsNamed(const DaemonOptions& options) { return SocketsOf(options.socket).named; }
 
-int Explain(const Error& error) {
-  fmt::print(stderr, "tierctl: {}: {}\n", CodeName(error.code), Printable(error.message));
-  switch (error.code) {
+int ExitCodeOf(Code code) {
+  switch (code) {
+    case Code::kOk: return kExitOk;
     case Code::kNotFound: return kExitNotFound;
     case Code::kDisconnected:
     case Code::kVersion: return kExitUnreachable;
@@ -53,6 +53,11 @@ int Explain(const Error& error) {
     case Code::kNoSpace: return kExitRefused;
     default: return kExitFailure;
   }
+}
+
+int Explain(const Error& error) {
+  fmt::print(stderr, "tierctl: {}: {}\n", CodeName(error.code), Printable(error.message));
+  return ExitCodeOf(error.code);
 }
 
 }  // namespace tier::tierctl

@@ -12,6 +12,8 @@ namespace tier::tierctl {
 Result<std::unique_ptr<control_client::Channel>> Connect(const DaemonOptions& options);
 // Whether the caller says which daemon it means, by option or environment.
 bool SocketIsNamed(const DaemonOptions& options);
+// What a verb ends with that failed so: the one table for all verbs.
+int ExitCodeOf(Code code);
 // Prints the error's sentence and gives its exit code.
 int Explain(const Error& error);
 

@@ -6,9 +6,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "daemon/base/counted.h"
 #include "tools/tierctl/ask.h"
 #include "tools/tierctl/connection.h"
 #include "tools/tierctl/message_json.h"
+#include "tools/tierctl/node_text.h"
 #include "tools/tierctl/printable.h"
 
 #ifndef TIER_VERSION
@@ -92,15 +94,9 @@ void PrintMissing(const google::protobuf::RepeatedPtrField<v1::MissingDevice>& m
                  output));
 }
 
-// The reason of a mode that is none of the causes of "degraded".
-std::string SsdModeText(const v1::NodeStatus& status) {
-  if (status.ssd_mode() != v1::SSD_MODE_REDUCED) return WordOf(status.ssd_mode());
-  return fmt::format("reduced ({})", status.ssd_mode_reason());
-}
-
 std::string GivenBackText(const v1::NodeStatus& status) {
-  const std::string all = fmt::format("{} since start, in {} shortages of the host",
-                                      HumanBytes(status.given_back_bytes_total()), status.host_shortages_total());
+  const std::string all = fmt::format("{} since start, in {} of the host", HumanBytes(status.given_back_bytes_total()),
+                                      base::Counted(status.host_shortages_total(), "shortage"));
   return status.host_shortage().empty() ? all : fmt::format("{}; now: {}", all, status.host_shortage());
 }
 
@@ -108,7 +104,7 @@ void PrintStatus(const v1::NodeStatus& status, const OutputOptions& output) {
   const auto& causes = status.degraded_by();
   const std::string word = causes.empty() ? "  ok" : "  degraded";
   std::string why = causes.empty() ? "" : fmt::format(": {}", fmt::join(causes, "; "));
-  if (status.draining()) why += "; draining: no new job or process is taken";
+  if (const std::string drained = DrainedText(status); !drained.empty()) why += "; " + drained;
   std::string text = RenderFields(
       {
           {"tierd", status.version() + word + why},
@@ -118,12 +114,13 @@ void PrintStatus(const v1::NodeStatus& status, const OutputOptions& output) {
           {"modes", fmt::format("I/O {}, memory {}, pages {}, spin {}, SSD {}", WordOf(status.io_mode()),
                                 WordOf(status.memory_mode()), WordOf(status.huge_page_mode()),
                                 WordOf(status.spin_mode()), SsdModeText(status))},
-          {"arena",
-           fmt::format("{} of {} in {} windows for blocks and {} for slots, {} free", HumanBytes(status.arena_bytes()),
-                       HumanBytes(status.arena_max_bytes()), status.window_count() - status.slot_window_count(),
-                       status.slot_window_count(), HumanBytes(status.arena_free_bytes()))},
-          {"compaction", fmt::format("{} pieces moved in RAM, {}; {} free beside leased slots", status.moves_total(),
-                                     HumanBytes(status.moved_bytes_total()), HumanBytes(status.lease_bound_bytes()))},
+          {"arena", fmt::format("{} of {} in {} for blocks and {} for slots, {} free", HumanBytes(status.arena_bytes()),
+                                HumanBytes(status.arena_max_bytes()),
+                                base::Counted(status.window_count() - status.slot_window_count(), "window"),
+                                status.slot_window_count(), HumanBytes(status.arena_free_bytes()))},
+          {"compaction",
+           fmt::format("{} moved in RAM, {}; {} free beside leased slots", base::Counted(status.moves_total(), "piece"),
+                       HumanBytes(status.moved_bytes_total()), HumanBytes(status.lease_bound_bytes()))},
           {"hand-over",
            fmt::format("{} of these pieces moved for other jobs, {}; {} evicted; {} lent by idle jobs",
                        status.hand_over_moves_total(), HumanBytes(status.hand_over_moved_bytes_total()),
@@ -131,9 +128,11 @@ void PrintStatus(const v1::NodeStatus& status, const OutputOptions& output) {
           {"host", fmt::format("{} available, waiting for memory {:.1f} % of the time",
                                HumanBytes(status.host_available_bytes()), 100 * status.psi_memory_some_ratio())},
           {"given back", GivenBackText(status)},
-          {"jobs", fmt::format("{} with {} sessions, {} tensors ({} torn), {} leases, {} requests waiting",
-                               status.job_count(), status.session_count(), status.tensor_count(), status.torn_count(),
-                               status.lease_count(), status.waiting_count())},
+          {"jobs",
+           fmt::format("{} with {}, {} ({} torn), {}, {} waiting", status.job_count(),
+                       base::Counted(status.session_count(), "session"), base::Counted(status.tensor_count(), "tensor"),
+                       status.torn_count(), base::Counted(status.lease_count(), "lease"),
+                       base::Counted(status.waiting_count(), "request"))},
       },
       output);
   // Behind the rendering, which lets no such thing through.
@@ -141,6 +140,15 @@ void PrintStatus(const v1::NodeStatus& status, const OutputOptions& output) {
   fmt::print("{}\n", text);
   PrintDevices(status.devices(), output);
   PrintMissing(status.missing_devices(), output);
+}
+
+// Asked behind the drain, whose answer has no place for it. Empty: other devices take new tensors, or the daemon does
+// not answer.
+std::string NoteOfDrain(const DaemonOptions& options, uint32_t device) {
+  const auto channel = Connect(options);
+  v1::ListDevicesResponse answer;
+  if (!channel || !(*channel)->Call(&Stub::ListDevices, v1::ListDevicesRequest(), &answer)) return {};
+  return LastDeviceText(answer.devices(), device);
 }
 
 }  // namespace
@@ -156,7 +164,7 @@ int ShowStatus(const DaemonOptions& options) {
         } else {
           PrintStatus(status, options.output);
         }
-        return status.degraded_by().empty() && !status.draining() ? kExitOk : kExitDegraded;
+        return status.degraded_by().empty() && DrainedText(status).empty() ? kExitOk : kExitDegraded;
       });
 }
 
@@ -178,12 +186,14 @@ int DrainDevice(const DaemonOptions& options, uint32_t device, bool undo) {
   request.set_device(device);
   request.set_undo(undo);
   return Ask<v1::DrainDeviceResponse>(options, &Stub::DrainDevice, request, [&](const v1::DrainDeviceResponse&) {
+    const std::string note = undo ? "" : NoteOfDrain(options, device);
     if (options.output.json) {
-      PrintJson({{undo ? "used" : "draining", device}});
-    } else {
-      fmt::print("device {} is {}\n", device,
-                 undo ? "used again" : "being emptied; 'tierctl device list' says what stays on it, and why");
+      undo ? PrintJson({{"used", device}}) : PrintJson({{"draining", device}, {"note", note}});
+      return kExitOk;
     }
+    fmt::print("device {} is {}\n", device,
+               undo ? "used again" : "being emptied; 'tierctl device list' says what stays on it, and why");
+    if (!note.empty()) fmt::print("{}\n", Wrapped(note, options.output.width, 0));
     return kExitOk;
   });
 }

@@ -27,6 +27,13 @@ void Print(const storage::SsdDeviceDescription& device, const char* verb) {
              HumanBytes(device.capacity), HumanBytes(device.size));
 }
 
+// INVALID, VERSION and CORRUPT are of what lies there: a refusal, and neither a wrong command line nor a daemon.
+int ExplainDevice(const Error& error) {
+  const int exit_code = Explain(error);
+  const bool of_content = error.code == Code::kInvalid || error.code == Code::kVersion || error.code == Code::kCorrupt;
+  return of_content ? kExitRefused : exit_code;
+}
+
 // As the daemon tells it. None: no daemon answers, or it does not have this device.
 std::optional<v1::Device> FindInUse(const DaemonOptions& options, const std::string& uuid) {
   const auto channel = Connect(options);
@@ -49,17 +56,12 @@ int FormatDevice(const std::string& path, bool force, const OutputOptions& outpu
     output.json ? PrintJson(ToJson(*device)) : Print(*device, "formatted");
     return kExitOk;
   }
-  (void)Explain(device.error());
-  // The daemon calls foreign content INVALID. To the person at the keyboard it is a refusal, not a usage error.
-  return device.error().code == Code::kNotFound ? kExitNotFound : kExitRefused;
+  return ExplainDevice(device.error());
 }
 
 int ShowDevice(const std::string& path, const DaemonOptions& options) {
   const auto device = storage::DescribeDevice(path);
-  if (!device) {
-    (void)Explain(device.error());
-    return device.error().code == Code::kNotFound ? kExitNotFound : kExitFailure;
-  }
+  if (!device) return ExplainDevice(device.error());
   const auto now = FindInUse(options, device->uuid);
   if (options.output.json) {
     Json document = ToJson(*device);

@@ -25,6 +25,7 @@
 #include "proto/socket_places.h"
 #include "tools/tierctl/connection.h"
 #include "tools/tierctl/message_json.h"
+#include "tools/tierctl/node_text.h"
 #include "tools/tierctl/printable.h"
 
 namespace tier::tierctl {
@@ -347,13 +348,14 @@ std::vector<Finding> WithDaemon(std::vector<Finding> findings, const v1::NodeSta
   const bool reduced = status.ssd_mode() == v1::SSD_MODE_REDUCED;
   std::string found =
       fmt::format("{} on {}: I/O {}, memory {}, pages {}, SSD {}", status.version(), socket, WordOf(status.io_mode()),
-                  WordOf(status.memory_mode()), WordOf(status.huge_page_mode()), WordOf(status.ssd_mode()));
-  if (reduced) found += fmt::format(" ({})", status.ssd_mode_reason());
+                  WordOf(status.memory_mode()), WordOf(status.huge_page_mode()), SsdModeText(status));
   if (!causes.empty()) found += fmt::format("; degraded: {}", fmt::join(causes, "; "));
+  const std::string drained = DrainedText(status);
+  if (!drained.empty()) found += "; " + drained;
   findings.push_back({"daemon",
-                      !causes.empty() ? Verdict::kDegraded
-                      : reduced       ? Verdict::kNote
-                                      : Verdict::kGood,
+                      !causes.empty() || !drained.empty() ? Verdict::kDegraded
+                      : reduced                           ? Verdict::kNote
+                                                          : Verdict::kGood,
                       std::move(found), "",
                       causes.empty() ? "" : "above is what a tierd started from this shell would find"});
   return findings;

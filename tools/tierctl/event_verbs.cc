@@ -44,11 +44,13 @@ Error ReadStream(const DaemonOptions& options, const WatchOptions& watch,
 
 int ShowRecent(const DaemonOptions& options, uint64_t since) {
   Json events = Json::array();
+  uint64_t last = 0;
   const Error end = ReadStream(options, {.since = since, .recent_only = true}, [&](const v1::Event& event) {
+    last = event.sequence();
     options.output.json ? events.push_back(ToJson(event)) : fmt::print("{}\n", EventText(event, options.output));
   });
   if (end.code != Code::kOk) return Explain(end);
-  if (options.output.json) PrintJson({{"events", events}});
+  options.output.json ? PrintJson({{"events", events}}) : fmt::print("{}", SinceText(last, options.output));
   return kExitOk;
 }
 
@@ -65,6 +67,11 @@ std::string EventText(const v1::Event& event, const OutputOptions& output) {
   if (::localtime_r(&seconds, &local) != nullptr) (void)std::strftime(time, sizeof time, "%F %T", &local);
   const std::string head = fmt::format("{}  {:<{}}  ", time, Printable(event.kind()), kKindWidth);
   return head + Wrapped(Printable(event.message()), output.width, head.size());
+}
+
+std::string SinceText(uint64_t last, const OutputOptions& output) {
+  if (last == 0) return {};
+  return Wrapped(fmt::format("what comes behind these: tierctl events --since {}", last), output.width, 0) + "\n";
 }
 
 int ShowEvents(const DaemonOptions& options, const EventsOptions& events) {

@@ -26,4 +26,7 @@ Error ReadRecent(const DaemonOptions& options, uint64_t since, const std::functi
 // "2026-11-24 12:00:01  job_opened  job 'train' of uid 1000 opened", in the local time.
 std::string EventText(const v1::Event& event, const OutputOptions& output);
 
+// Below the recent ones: how to ask for those behind the last of them, by its number. Empty: there was none.
+std::string SinceText(uint64_t last, const OutputOptions& output);
+
 }  // namespace tier::tierctl

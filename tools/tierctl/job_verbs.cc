@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "daemon/base/counted.h"
 #include "tools/tierctl/ask.h"
 #include "tools/tierctl/connection.h"
 #include "tools/tierctl/message_json.h"
@@ -40,11 +41,11 @@ void PrintJob(const v1::Job& job, const OutputOptions& output) {
           {"job", job.name() + (job.named() ? "  (named)" : "") + (job.reserved() ? "  (reserved)" : "")},
           {"owner", fmt::format("{}uid {}", job.owner().empty() ? "" : job.owner() + ", ", job.uid())},
           {"ranks", job.world_size() > 0 ? fmt::format("{} of {}", ranks, job.world_size())
-                                         : fmt::format("{} sessions", job.session_count())},
-          {"RAM",
-           fmt::format("{} held in {} windows, {} in use, {} leased, {} dirty, {} moved", HumanBytes(job.held_bytes()),
-                       job.window_count(), HumanBytes(job.ram_bytes()), HumanBytes(job.leased_bytes()),
-                       HumanBytes(job.dirty_bytes()), HumanBytes(job.moved_bytes_total()))},
+                                         : base::Counted(job.session_count(), "session")},
+          {"RAM", fmt::format("{} held in {}, {} in use, {} leased, {} dirty, {} moved", HumanBytes(job.held_bytes()),
+                              base::Counted(job.window_count(), "window"), HumanBytes(job.ram_bytes()),
+                              HumanBytes(job.leased_bytes()), HumanBytes(job.dirty_bytes()),
+                              HumanBytes(job.moved_bytes_total()))},
           {"promise", fmt::format("{} promised, guarantee {}, {} borrowed beyond it, {} owed",
                                   HumanBytes(job.promised_bytes()), LimitText(job.guarantee_bytes()),
                                   HumanBytes(job.borrowed_bytes()), HumanBytes(job.owed_bytes()))},
@@ -56,7 +57,8 @@ void PrintJob(const v1::Job& job, const OutputOptions& output) {
                               HumanBytes(job.swap_out_bytes_total()), HumanBytes(job.swap_in_bytes_total()))},
           {"keeps", fmt::format("{} in tensors, SSD guarantee {}, SSD limit {}", HumanBytes(job.logical_bytes()),
                                 HumanBytes(job.ssd_guarantee_bytes()), LimitText(job.ssd_limit_bytes()))},
-          {"tensors", fmt::format("{} ({} torn), {} leases", job.tensor_count(), job.torn_count(), job.lease_count())},
+          {"tensors", fmt::format("{} ({} torn), {}", job.tensor_count(), job.torn_count(),
+                                  base::Counted(job.lease_count(), "lease"))},
           {"acquires", fmt::format("{} of {} from RAM, waited {:.3f} s", job.acquire_hits_total(), asked,
                                    job.stall_seconds_total())},
       },
@@ -91,19 +93,19 @@ void PrintStored(const google::protobuf::RepeatedPtrField<v1::StoredManifest>& s
 void PrintUnopened(const google::protobuf::RepeatedPtrField<v1::UnopenedReservation>& unopened,
                    const OutputOptions& output) {
   using Each = v1::UnopenedReservation;
-  fmt::print("\nreserved, and not open (tried again each minute; tierctl job remove UID/JOB gives one up):\n{}",
-             RenderTable(
-                 {
-                     MakeColumn("JOB", unopened, false, [](const Each& each) { return each.name(); }),
-                     MakeColumn("UID", unopened, true,
-                                [](const Each& each) { return UserText(each.uid(), each.owner()); }),
-                     MakeColumn("GUARANTEE", unopened, true,
-                                [](const Each& each) { return LimitText(each.guarantee_bytes()); }),
-                     MakeColumn("SSD GUARANTEE", unopened, true,
-                                [](const Each& each) { return LimitText(each.ssd_guarantee_bytes()); }),
-                     MakeColumn("REASON", unopened, false, [](const Each& each) { return each.reason(); }),
-                 },
-                 output));
+  fmt::print(
+      "\nreserved, and not open (tried again each minute; tierctl job remove UID/JOB gives one up):\n{}",
+      RenderTable(
+          {
+              MakeColumn("JOB", unopened, false, [](const Each& each) { return each.name(); }),
+              MakeColumn("UID", unopened, true, [](const Each& each) { return UserText(each.uid(), each.owner()); }),
+              MakeColumn("GUARANTEE", unopened, true,
+                         [](const Each& each) { return LimitText(each.guarantee_bytes()); }),
+              MakeColumn("SSD GUARANTEE", unopened, true,
+                         [](const Each& each) { return LimitText(each.ssd_guarantee_bytes()); }),
+              MakeColumn("REASON", unopened, false, [](const Each& each) { return each.reason(); }),
+          },
+          output));
 }
 
 void PrintJobs(const v1::ListJobsResponse& answer, const OutputOptions& output) {

@@ -147,7 +147,10 @@ def verbs() -> dict[str, Shape]:
         "device list": of["ListDevicesResponse"],
         "device show PATH": superblock | in_use,
         "device format PATH": superblock,
-        "device drain DEVICE": {"draining": Field("number", "the device")},
+        "device drain DEVICE": {
+            "draining": Field("number", "the device"),
+            "note": Field("string", 'what follows where no other device takes new tensors; "": another does'),
+        },
         "device drain DEVICE --undo": {"used": Field("number", "the device")},
         "device retry DEVICE": {"retried": Field("number", "the device")},
         "device purge UUID": {"purged": Field("string", "the device")} | of["PurgeDeviceResponse"],

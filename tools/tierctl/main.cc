@@ -1,10 +1,10 @@
 // tierctl: the operator's command. Parses the command line (CLI11) and calls one verb.
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <exception>
 #include <functional>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,6 +22,7 @@
 #include "tools/tierctl/job_verbs.h"
 #include "tools/tierctl/node_drain.h"
 #include "tools/tierctl/pool_verbs.h"
+#include "tools/tierctl/printable.h"
 #include "tools/tierctl/quota_verbs.h"
 #include "tools/tierctl/report.h"
 #include "tools/tierctl/socket_verbs.h"
@@ -34,6 +35,7 @@ namespace {
 
 constexpr uint32_t kYearSeconds = 365 * 24 * 3600;
 constexpr const char* kShells[] = {"bash", "zsh", "fish"};
+constexpr const char* kQuotaLevels[] = {"default", "user", "group"};
 constexpr const char* kJobHelp = "Name of the job; UID/NAME or OWNER/NAME, where several users have one of that name";
 
 // Everything the options of all verbs fill in.
@@ -114,10 +116,11 @@ class CommandLine {
       return kExitUsage;
     }
     try {
-      std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back.
-      app_.parse(std::move(arguments));
-    } catch (const CLI::ParseError& e) {
+      app_.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes them from the back.
+    } catch (const CLI::Success& e) {
       return app_.exit(e) == 0 ? kExitOk : kExitUsage;
+    } catch (const CLI::ParseError& e) {
+      return RefuseArguments(arguments, e);
     }
     const bool json = args_.daemon.output.json;
     args_.daemon.output = ThisOutput();
@@ -126,6 +129,19 @@ class CommandLine {
   }
 
  private:
+  int RefuseArguments(const std::vector<std::string>& arguments, const CLI::ParseError& error) {
+    std::optional<std::string> mistake = UnknownOption(app_, arguments);
+    if (const size_t equals = args_.option.find('='); !mistake && equals != std::string::npos && args_.value.empty()) {
+      mistake = fmt::format("write OPTION VALUE: tierctl config set {} {}", Printable(args_.option.substr(0, equals)),
+                            Printable(args_.option.substr(equals + 1)));
+    }
+    if (!mistake) {
+      (void)app_.exit(error);
+      return kExitUsage;
+    }
+    fmt::print(stderr, "tierctl: {}\n", *mistake);
+    return kExitUsage;
+  }
   CLI::App* Verb(CLI::App* parent, const char* name, const char* help, std::function<int()> body) {
     CLI::App* verb = parent->add_subcommand(name, help);
     verb->fallthrough();
@@ -212,7 +228,7 @@ class CommandLine {
     events->add_flag("--follow,-f", args_.follow, "Go on with what happens from now on, until interrupted");
     events
         ->add_option("--since", args_.since,
-                     "Only events behind the one with this number, such as the last one that was read")
+                     "Only events behind the one with this number, which the last line and --json of each show")
         ->type_name("SEQUENCE");
     Examples(events, {"events", "events --follow --json", "events --follow --since 1764223200000017"});
   }
@@ -414,6 +430,18 @@ class CommandLine {
     return kExitUsage;
   }
 
+  // By its name; the path is that of its verb.
+  static ArgumentWords ArgumentOf(const std::string& name, const std::string& path) {
+    using Asked = ArgumentWords::Asked;
+    if (name == "job" && path != "job open") return {.values = {}, .asked = Asked::kJobs};
+    if (name == "device") return {.values = {}, .asked = Asked::kDevices};
+    if (name == "uuid") return {.values = {}, .asked = Asked::kMissingDevices};
+    if (name == "shell") return {.values = {std::begin(kShells), std::end(kShells)}};
+    if (name == "for") return {.values = {std::begin(kQuotaLevels), std::end(kQuotaLevels)}};
+    if (name == "option") return {.values = path == "config set" ? OptionNamesForSet() : OptionNames()};
+    return {};
+  }
+
   // The app and all below it; those of all verbs are options of each.
   void Describe(const CLI::App& app, const std::string& path, std::vector<CommandWords>* commands) const {
     CommandWords command{.path = path};
@@ -422,14 +450,15 @@ class CommandLine {
     for (const CLI::App* of : {&app, &app_}) {
       for (const CLI::Option* option : of->get_options()) {
         if (option->get_lnames().empty() || (of == &app_ && &app != &app_ && option == app_.get_help_ptr())) continue;
-        command.options.push_back({"--" + option->get_lnames().front(), option->get_description()});
+        command.options.push_back({.word = "--" + option->get_lnames().front(),
+                                   .help = option->get_description(),
+                                   .takes_value = option->get_items_expected_max() > 0});
       }
       if (&app == &app_) break;
     }
-    command.takes_job = app.get_option_no_throw("job") != nullptr;
-    if (app.get_option_no_throw("shell") != nullptr) command.values.assign(std::begin(kShells), std::end(kShells));
-    if (app.get_option_no_throw("option") != nullptr)
-      command.values = app.get_option_no_throw("value") == nullptr ? OptionNames() : OptionNamesForSet();
+    for (const CLI::Option* option : app.get_options()) {
+      if (option->get_positional()) command.arguments.push_back(ArgumentOf(option->get_single_name(), path));
+    }
     commands->push_back(std::move(command));
     for (const CLI::App* child : children) {
       Describe(*child, path.empty() ? child->get_name() : path + " " + child->get_name(), commands);

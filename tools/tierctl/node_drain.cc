@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "daemon/base/counted.h"
 #include "tools/tierctl/ask.h"
 #include "tools/tierctl/connection.h"
 #include "tools/tierctl/message_json.h"
@@ -34,15 +35,14 @@ Result<v1::NodeStatus> DrainedStatus(const DrainSteps& steps, std::optional<uint
   auto status = steps.status();
   if (!status) return status;
   if (epoch->value_or(status->epoch()) != status->epoch()) {
-    return Fail(Code::kStale, fmt::format("tierd was restarted meanwhile: the new one is {}drained, {} processes are "
-                                          "attached to it",
-                                          status->draining() ? "" : "not ", status->session_count()));
+    return Fail(Code::kStale, fmt::format("tierd was restarted meanwhile: the new one is {}drained, {} attached to it",
+                                          status->draining() ? "" : "not ",
+                                          base::Counted(status->session_count(), "process is", "processes are")));
   }
   *epoch = status->epoch();
   if (status->draining()) return status;
-  return Fail(Code::kRevoked, fmt::format("the node was undrained meanwhile: it takes jobs again, and {} processes are "
-                                          "attached",
-                                          status->session_count()));
+  return Fail(Code::kRevoked, fmt::format("the node was undrained meanwhile: it takes jobs again, and {} attached",
+                                          base::Counted(status->session_count(), "process is", "processes are")));
 }
 
 std::string WhatIsWritten(const v1::DrainResponse& answer) {
@@ -88,8 +88,10 @@ int ShowDrained(const DrainedNode& node, const OutputOptions& output) {
     PrintJson({{"drained", ""}, {"sessions", 0}, {"jobs", node.jobs}, {"stays_in_ram", node.stays_in_ram}});
     return kExitOk;
   }
-  const std::string jobs =
-      node.jobs == 0 ? "" : fmt::format("; {} jobs without processes keep their tensors (tierctl job list)", node.jobs);
+  const std::string jobs = node.jobs == 0
+                               ? ""
+                               : fmt::format("; {} without processes keep{} tensors (tierctl job list)",
+                                             base::Counted(node.jobs, "job"), node.jobs == 1 ? "s its" : " their");
   fmt::print("no process is attached any more{}\n", jobs);
   return kExitOk;
 }
@@ -125,9 +127,9 @@ Result<DrainedNode> DrainAndWait(const DrainSteps& steps, std::optional<std::chr
       continue;
     }
     if (end && steps.now() + kPoll > *end) {
-      return Fail(Code::kTimeout, fmt::format("{} processes are still attached; the node stays drained (tierctl "
-                                              "undrain: it takes jobs again)",
-                                              sessions));
+      return Fail(Code::kTimeout, fmt::format("{} still attached; the node stays drained (tierctl undrain: it takes "
+                                              "jobs again)",
+                                              base::Counted(sessions, "process is", "processes are")));
     }
     steps.pause();
   }

@@ -82,6 +82,16 @@ int SayChanged(const DaemonOptions& options, const QuotaWords& words, const char
   return kExitOk;
 }
 
+// "default", "user games", "user games (5)" where the quota has the number, "owner pod-a".
+std::string WhomText(const v1::Quota& quota, const UserNames& names) {
+  if (quota.level() == v1::QUOTA_LEVEL_DEFAULT) return "default";
+  if (!quota.owner().empty()) return "owner " + quota.owner();
+  const bool is_user = quota.level() == v1::QUOTA_LEVEL_USER;
+  const auto id = NumberIn(quota.name());
+  const std::string name = !id ? "" : is_user ? names.of_user(*id) : names.of_group(*id);
+  return (is_user ? "user " : "group ") + (name.empty() ? quota.name() : fmt::format("{} ({})", name, *id));
+}
+
 int Refuse(const std::string& why) {
   fmt::print(stderr, "tierctl: {}\n", why);
   return kExitUsage;
@@ -137,12 +147,9 @@ std::string RenderUses(const v1::ListQuotasResponse& answer, const OutputOptions
       output);
 }
 
-std::string RenderQuotas(const v1::ListQuotasResponse& answer, const OutputOptions& output) {
+std::string RenderQuotas(const v1::ListQuotasResponse& answer, const OutputOptions& output, const UserNames& names) {
   const auto& quotas = answer.quotas();
-  const auto whom = [](const v1::Quota& quota) {
-    if (quota.level() == v1::QUOTA_LEVEL_DEFAULT) return std::string("default");
-    return (quota.level() == v1::QUOTA_LEVEL_USER ? "user " : "group ") + quota.name();
-  };
+  const auto whom = [&names](const v1::Quota& quota) { return WhomText(quota, names); };
   return RenderTable(
       {
           MakeColumn("FOR", quotas, false, whom),
@@ -168,7 +175,7 @@ int ShowQuotas(const DaemonOptions& options) {
 int ListQuotas(const DaemonOptions& options) {
   return Ask<v1::ListQuotasResponse>(
       options, &Stub::ListQuotas, v1::ListQuotasRequest(), [&](const v1::ListQuotasResponse& answer) {
-        options.output.json ? PrintJson(ToJson(answer)) : fmt::print("{}", RenderQuotas(answer, options.output));
+        options.output.json ? PrintJson(ToJson(answer)) : fmt::print("{}", RenderQuotas(answer, options.output, {}));
         return kExitOk;
       });
 }

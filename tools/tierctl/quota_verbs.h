@@ -7,6 +7,7 @@
 #include "libclient/control/channel.h"
 #include "tools/tierctl/daemon_options.h"
 #include "tools/tierctl/output.h"
+#include "tools/tierctl/user_names.h"
 
 namespace tier::tierctl {
 
@@ -31,6 +32,6 @@ int ClearQuota(const DaemonOptions& options, const QuotaWords& words);
 std::optional<std::string> FillRequest(const QuotaWords& words, v1::SetQuotaRequest* request);
 std::optional<std::string> FillRequest(const QuotaWords& words, v1::ClearQuotaRequest* request);
 std::string RenderUses(const v1::ListQuotasResponse& answer, const OutputOptions& output);
-std::string RenderQuotas(const v1::ListQuotasResponse& answer, const OutputOptions& output);
+std::string RenderQuotas(const v1::ListQuotasResponse& answer, const OutputOptions& output, const UserNames& names);
 
 }  // namespace tier::tierctl

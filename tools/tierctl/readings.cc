@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "daemon/base/counted.h"
 #include "tools/tierctl/message_json.h"
 #include "tools/tierctl/printable.h"
 
@@ -76,8 +77,9 @@ std::string Head(const TopView& view, const OutputOptions& output) {
   line(fmt::format("arena {} of {}, {} free; host {} free; {} waiting", HumanBytes(status.arena_bytes()),
                    HumanBytes(status.arena_max_bytes()), HumanBytes(status.arena_free_bytes()),
                    HumanBytes(status.host_available_bytes()), status.waiting_count()));
-  line(fmt::format("{} jobs, {} tensors; in {}, out {}", view.jobs.size(), status.tensor_count(),
-                   RateText(SumOf(view.jobs, &TopJob::in_rate)), RateText(SumOf(view.jobs, &TopJob::out_rate))));
+  line(fmt::format("{}, {}; in {}, out {}", base::Counted(view.jobs.size(), "job"),
+                   base::Counted(status.tensor_count(), "tensor"), RateText(SumOf(view.jobs, &TopJob::in_rate)),
+                   RateText(SumOf(view.jobs, &TopJob::out_rate))));
   return text;
 }
 

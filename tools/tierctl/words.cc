@@ -1,6 +1,8 @@
 #include "tools/tierctl/words.h"
 
 #include <algorithm>
+#include <cctype>
+#include <iterator>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -62,20 +64,59 @@ std::string_view MeantBy(const std::string& typed, const std::vector<std::string
   return nearest;
 }
 
+// The name of an option among the words of a command line: without what stands behind '='. Empty: it is no option.
+std::string OptionNameOf(const std::string& word) {
+  const bool is_option = word.size() > 1 && word[0] == '-' && std::isdigit(static_cast<unsigned char>(word[1])) == 0;
+  return is_option ? word.substr(0, word.find('=')) : "";
+}
+
+// "--json" and the like, without those of help and version.
+std::vector<std::string> OptionsOf(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option == app.get_help_ptr() || option == app.get_version_ptr() || option->get_lnames().empty()) continue;
+    names.push_back("--" + option->get_lnames().front());
+  }
+  return names;
+}
+
+std::string QuestionOf(std::string_view meant) {
+  return meant.empty() ? "" : fmt::format("; did you mean '{}'?", meant);
+}
+
 }  // namespace
 
 std::optional<std::string> UnknownWord(const CLI::App& app, const std::vector<std::string>& arguments) {
   const Path path = Follow(app, arguments);
   if (path.unknown == nullptr) return std::nullopt;
-  if (path.unknown->starts_with('-'))
-    return fmt::format("unknown option '{}' before the verb", Printable(*path.unknown));
+  if (path.unknown->starts_with('-')) {
+    return fmt::format("unknown option '{}' before the verb{}", Printable(*path.unknown),
+                       QuestionOf(MeantBy(OptionNameOf(*path.unknown), OptionsOf(app))));
+  }
   std::vector<std::string> known;
   for (const CLI::App* verb : VerbsOf(*path.at)) known.push_back(verb->get_name());
   const std::string of = path.at == &app ? "" : " of " + path.at->get_name();
   const std::string_view meant = MeantBy(*path.unknown, known);
-  const std::string question = meant.empty() ? "" : fmt::format("; did you mean '{}'?", meant);
-  return fmt::format("unknown verb '{}'{}{}{} {}", Printable(*path.unknown), of, question,
+  return fmt::format("unknown verb '{}'{}{}{} {}", Printable(*path.unknown), of, QuestionOf(meant),
                      meant.empty() ? "; one of" : " The verbs are", fmt::join(known, ", "));
+}
+
+std::optional<std::string> UnknownOption(const CLI::App& app, const std::vector<std::string>& arguments) {
+  const CLI::App* const verb = Follow(app, arguments).at;
+  if (verb == &app) return std::nullopt;
+  for (const std::string& word : arguments) {
+    if (word == "--") return std::nullopt;  // Behind it are arguments alone.
+    const std::string name = OptionNameOf(word);
+    if (name.empty() || verb->get_option_no_throw(name) != nullptr || app.get_option_no_throw(name) != nullptr)
+      continue;
+    std::vector<std::string> known = OptionsOf(*verb);
+    std::ranges::copy(OptionsOf(app), std::back_inserter(known));
+    const std::string_view meant = MeantBy(name, known);
+    const std::string noun = verb->get_parent() == &app ? "" : verb->get_parent()->get_name() + " ";
+    return fmt::format("unknown option '{}' of {}{}{}{} {}", Printable(name), noun, verb->get_name(), QuestionOf(meant),
+                       meant.empty() ? "; one of" : " The options are", fmt::join(known, ", "));
+  }
+  return std::nullopt;
 }
 
 std::optional<std::string> MissingVerb(const CLI::App& app, const std::vector<std::string>& arguments) {

@@ -1,4 +1,4 @@
-// Command lines that name no verb, or one that there is not: told in our words before CLI11 merely misses a subcommand.
+// Command lines that name no verb, or a verb or option that there is not: told in our words, with what was meant.
 #pragma once
 
 #include <optional>
@@ -12,6 +12,10 @@ namespace tier::tierctl {
 // "unknown verb 'frob'; one of …", for the first such word; nothing if each is known. Options behind a verb are the
 // parser's to judge. Without the program's name.
 std::optional<std::string> UnknownWord(const CLI::App& app, const std::vector<std::string>& arguments);
+
+// "unknown option '--guarante' of job set; did you mean …", for the first such option of a command line that the parser
+// has refused. Nothing if each is known, or no verb is named.
+std::optional<std::string> UnknownOption(const CLI::App& app, const std::vector<std::string>& arguments);
 
 // Where the words end before a verb: the help that lists those to choose from. Nothing if there is one, or one that is
 // unknown, or a wish for help or version.

@@ -40,14 +40,16 @@ struct UserQuota {
 };
 static_assert(std::is_trivially_copyable_v<UserQuota>);
 
-// "the quota of user 1001, set at run time"; for sentences.
-inline std::string DescribeOrigin(const QuotaOrigin& origin, const char* option) {
+// "the quota of user 1001, set at run time"; for sentences. `owner`: of the socket that this number stands for.
+inline std::string DescribeOrigin(const QuotaOrigin& origin, const char* option, const std::string& owner = {}) {
   const char* const set = origin.at_run_time ? "set at run time" : "in the configuration";
   switch (origin.level) {
     case QuotaLevel::kOption: return fmt::format("option {}", option);
     case QuotaLevel::kDefault: return fmt::format("the default quota, {}", set);
     case QuotaLevel::kGroup: return fmt::format("the quota of group {}, {}", origin.id, set);
-    case QuotaLevel::kUser: return fmt::format("the quota of user {}, {}", origin.id, set);
+    case QuotaLevel::kUser:
+      return owner.empty() ? fmt::format("the quota of user {}, {}", origin.id, set)
+                           : fmt::format("the quota of owner {}, {}", owner, set);
   }
   return {};
 }

@@ -98,8 +98,19 @@ void AddJobs(const Tables& tables, EngineSnapshot* snapshot) {
   }
 }
 
+bool AnyTakesExtents(const Tables& tables) {
+  for (uint16_t device = 0; device < tables.ports.extents.device_count(); ++device) {
+    if (!tables.drain.drains(device) && !tables.devices[device].away) return true;
+  }
+  return false;
+}
+
 // From sums alone: manifests may be many.
 std::string DrainNote(const Tables& tables, uint16_t device) {
+  if (!AnyTakesExtents(tables)) {
+    const uint64_t live = tables.ports.extents.space(device).live;
+    return live == 0 ? "" : fmt::format("{} stay, as no other SSD device takes them", base::FormatBytes(live));
+  }
   struct Part {
     uint64_t pages = 0;
     std::string why;

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "daemon/base/counted.h"
 #include "daemon/base/format_bytes.h"
 #include "daemon/tiering/leases/updates.h"
 #include "daemon/tiering/memory/room.h"
@@ -35,9 +36,9 @@ std::string Holders(const JobState& job) {
   });
   std::string text;
   for (size_t i = 0; i < named; ++i) {
-    text +=
-        fmt::format("{}session {} leases {} in {} ranges", i == 0 ? "" : ", ", static_cast<uint64_t>(holders[i]->id),
-                    FormatBytes(holders[i]->record.leased_bytes), holders[i]->record.lease_count);
+    text += fmt::format("{}session {} leases {} in {}", i == 0 ? "" : ", ", static_cast<uint64_t>(holders[i]->id),
+                        FormatBytes(holders[i]->record.leased_bytes),
+                        base::Counted(holders[i]->record.lease_count, "range"));
   }
   if (holders.size() > kNamedMax) text += fmt::format(" and {} more", holders.size() - kNamedMax);
   return text;
@@ -106,9 +107,10 @@ std::string QuotaNote(const Tables& tables, const JobState& job, uint64_t reques
   const EntitledUser& user = ledger.UserOf(job.entitlement);
   return fmt::format(
       "; user {} may have {} of RAM ({}): its jobs are guaranteed {} of that and share the rest, this job may have {}, "
-      "with {} jobs of the user that have sessions",
+      "with {} of the user that {} sessions",
       job.record.uid, FormatBytes(user.quota.ram.most), DescribeOrigin(user.quota.ram.origin, "jobs"),
-      FormatBytes(user.guaranteed), FormatBytes(allowed), user.live);
+      FormatBytes(user.guaranteed), FormatBytes(allowed), base::Counted(user.live, "job"),
+      user.live == 1 ? "has" : "have");
 }
 
 proto::ErrorRecord Figures(const Tables& tables, const JobState& job, uint64_t requested_bytes) {

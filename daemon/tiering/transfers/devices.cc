@@ -14,8 +14,6 @@ using storage::DeviceState;
 using storage::Direction;
 using storage::TransferOutcome;
 
-bool IsAway(DeviceState state) { return state == DeviceState::kOffline || state == DeviceState::kGone; }
-
 // Of `all` places of the port. So that a device that hangs leaves places to the others, and faster ones take more.
 uint32_t PartOf(const Tables& tables, uint32_t all) {
   uint32_t present = 0;

@@ -22,12 +22,12 @@ inline const Caller kAdmin{.uid = 0, .admin = true};
 // Collects events; Wait gives the n-th.
 class Collector {
  public:
-  // Events of these kinds. None named: all, but the summary of causes (degraded, recovered).
+  // Events of these kinds. None named: all, but those that sum up what devices do.
   explicit Collector(std::set<std::string> kinds = {}) : kinds_(std::move(kinds)) {}
   std::function<void(const Event&)> callback() {
     return [this](const Event& event) {
-      const bool summary = event.kind == "degraded" || event.kind == "recovered";
-      if (kinds_.empty() ? summary : !kinds_.contains(event.kind)) return;
+      static const std::set<std::string> kSummaries = {"degraded", "recovered", "ssd_drained", "ssd_undrained"};
+      if (kinds_.empty() ? kSummaries.contains(event.kind) : !kinds_.contains(event.kind)) return;
       const std::lock_guard lock(mutex_);
       events_.push_back(event);
       arrived_.notify_all();

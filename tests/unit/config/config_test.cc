@@ -121,7 +121,7 @@ TEST(Config, MistakesAreToldWithLineAndRemedy) {
       {"[arena]\nmaximum = \"64\"\n", "64 bytes are out of range"},
       {"[arena]\nmaximum = \"1.5\"\n", "'1.5' has no unit; write it like \"64GiB\""},
       {"[arena]\nmaximum = \"-1GiB\"\n", "not a quantity"},
-      {"[arena]\nmaximum = \"101%\"\n", "not a share"},
+      {"[arena]\nmaximum = \"101%\"\n", "'101%' is not a share of 0% to 100%"},
       {"[arena]\nmaximum = \"1KiB\"\n", "out of range"},
       {"[arena]\nmaximum = true\n", "must be a size"},
       {"[arena]\nmaximum = 0\n", "tierd.toml:2: option arena.maximum: must not be 0"},
@@ -158,6 +158,27 @@ TEST(Config, MistakesAreToldWithLineAndRemedy) {
       {"[daemon]\nsocket_directory = \"a\\u0000b\"\n", "NUL"},
   };
   for (const MistakeCase& c : cases) EXPECT_THAT(Mistake(c.text), HasSubstr(c.message)) << c.text;
+}
+
+TEST(Config, MissingQuotesAreTold) {
+  const MistakeCase cases[] = {
+      {"[jobs]\nmax_ssd_per_uid = 1GiB\n", "; write sizes in quotes: max_ssd_per_uid = \"1GiB\""},
+      {"[arena]\nmaximum = 1.5TB  # of it\r\n", "; write sizes in quotes: maximum = \"1.5TB\""},
+      {"[quota.default]\nram = 64 GiB", "tierd.toml:2: "},
+      {"[quota.default]\nram = 64 GiB", "; write sizes in quotes: ram = \"64 GiB\""},
+      {"[engine]\ndeadline = 60s\n", "; write times in quotes: deadline = \"60s\""},
+      {"[engine]\nwrite_behind = 30%\n", "; write shares in quotes: write_behind = \"30%\""},
+      {"[log]\nlevel = info\n", "; write texts in quotes: level = \"info\""},
+      {"[daemon]\nsocket_directory = /run/x\n", "; write texts in quotes: socket_directory = \"/run/x\""},
+  };
+  for (const MistakeCase& c : cases) EXPECT_THAT(Mistake(c.text), HasSubstr(c.message)) << c.text;
+}
+
+TEST(Config, QuotesAreNotSaidToBeMissingWhereTheyWouldNotHelp) {
+  for (const char* text : {"[arena]\nprefault = True\n", "[arena]\nprefault = yes\n", "[engine]\nwrite_behind = 130%\n",
+                           "[ssd]\ndevices = [/dev/x]\n", "[arena]\nmaximum = \"1GiB\nx = 1\n", "[arena\n",
+                           "[arena]\nmaximum = # 1GiB\n", "[arena]\nmaximum = 1GiB, 2GiB\n", "= 1GiB\n", "level\n"})
+    EXPECT_THAT(Mistake(text), Not(HasSubstr("quotes"))) << text;
 }
 
 // toml++ 3.3 runs into undefined behaviour on them by itself.

@@ -77,5 +77,16 @@ TEST(ConvertQuotas, AReportTellsUseLimitAndOrigin) {
   EXPECT_EQ(use.jobs().origin(), "option jobs.max_jobs_per_uid");
 }
 
+TEST(ConvertQuotas, AnOwnerIsNamedInPlaceOfItsNumber) {
+  session::QuotaReport report;
+  report.quotas.push_back({.level = QuotaLevel::kUser, .name = "pod-a", .owner = "pod-a", .fields = {.ram = 0}});
+  report.uses.push_back(
+      {.uid = 0xF0000000, .owner = "pod-a", .ram = {.used = 5, .limit = {9, {QuotaLevel::kUser, true, 0xF0000000}}}});
+  v1::ListQuotasResponse message;
+  ToMessage(report, &message);
+  EXPECT_EQ(message.quotas(0).owner(), "pod-a");
+  EXPECT_EQ(message.uses(0).ram().origin(), "the quota of owner pod-a, set at run time");
+}
+
 }  // namespace
 }  // namespace tier::control

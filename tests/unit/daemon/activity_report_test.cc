@@ -52,7 +52,7 @@ TEST(ActivityReport, SessionsAreToldWithTheirTensors) {
   attached.jobs.resize(1);
   attached.tensor_count = 5;
   attached.lease_count = 1;
-  EXPECT_THAT(report.Note(attached), ElementsAre("sessions: 2 of 1 jobs, with 5 tensors and 1 leases"));
+  EXPECT_THAT(report.Note(attached), ElementsAre("sessions: 2 of 1 job, with 5 tensors and 1 lease"));
 }
 
 TEST(ActivityReport, AfterAPauseItSaysHowThingsStand) {

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "daemon/base/workers.h"
+#include "daemon/session/owner_table.h"
 #include "daemon/storage/known_devices.h"
 #include "daemon/storage/ssd_tier.h"
 #include "tests/support/session/temporary_directory.h"
@@ -131,6 +132,30 @@ TEST_F(HostCheckOfALostDevice, NeedsNoRightToWriteTheIndex) {
   if (::geteuid() == 0) GTEST_SKIP() << "needs a user whom the kernel refuses something";
   std::filesystem::permissions(storage::IndexPath(directory_), std::filesystem::perms::owner_read);
   EXPECT_TRUE(CheckHostPaths(config_, paths_));
+}
+
+class KnowsAlice final : public session::UserDirectory {
+ public:
+  session::UserEntry FindUser(uint32_t) override { return {}; }
+  Result<uint32_t> FindUserId(const std::string& name) override {
+    if (name == "alice") return 1000;
+    return session::NoUser(name);
+  }
+  Result<uint32_t> FindGroupId(const std::string& name) override {
+    return Fail(Code::kTimeout, "the directory does not answer for " + name);
+  }
+};
+
+TEST_F(HostCheck, AQuotaOfSomebodyWhomTheSystemDoesNotKnowIsToldAndNoMistake) {
+  KnowsAlice users;
+  for (const char* name : {"alice", "nosuchuser", "1234", "pod-a"}) config_.quota.users[name] = {};
+  config_.quota.groups["students"] = {};
+  paths_.persistent = true;
+  std::filesystem::create_directory(paths_.data_directory);
+  ASSERT_TRUE(session::OwnerTable(session::OwnersPath(paths_.data_directory), {}).Open("pod-a"));
+  EXPECT_THAT(CheckQuotaNames(config_, paths_, users),
+              ElementsAre("this system does not know who quota.user.nosuchuser is: that quota holds for no user"));
+  EXPECT_EQ(Mistake(), "");
 }
 
 }  // namespace

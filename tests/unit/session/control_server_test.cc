@@ -48,6 +48,10 @@ TEST(ControlServer, OnlyOwnerTokenOrAdminTouchAJob) {
   SessionWorld world;
   const auto job = world.control().OpenJob(kAlice, {.name = "train"}).value();
   EXPECT_EQ(world.control().SetJob(kBob, "train", {.guarantee_bytes = 1}).error().code, Code::kNotFound);
+  EXPECT_EQ(world.control().CloseJob(kAdmin, "absent", false).error().message,
+            "no job 'absent' among the 1 that you may see (tierctl job list)");
+  EXPECT_EQ(world.control().ListStalls(kBob, "train").error().message,
+            "no job 'train' among the 0 that you may see (tierctl job list)");
   EXPECT_EQ(world.control().CloseJob(kBob, "train", false).error().code, Code::kNotFound);
   EXPECT_EQ(world.control().ListTensors(kBob, "train", 0, 10).error().code, Code::kNotFound);
   EXPECT_EQ(world.control().Drain(kBob, "train", milliseconds(10)).error().code, Code::kNotFound);
@@ -232,6 +236,25 @@ TEST(ControlServer, DeviceDrainIsForAdminsAndKnownDevices) {
   EXPECT_FALSE(world.control().Describe()->devices.at(0).now.draining);
 }
 
+// By whom it was told so: `status` right behind the command, and the line that systemd shows.
+TEST(ControlServer, WatchersAreToldThatTheLastDeviceIsDrainedAndThatOneIsUsedAgain) {
+  ManualClock clock;
+  SessionWorld world({.clock = &clock});
+  Collector events({"ssd_drained", "ssd_undrained"});
+  const auto watch = world.control().Watch(kAdmin, events.callback());
+  const auto drain = [&](bool on) {
+    EXPECT_TRUE(world.control().DrainDevice(kAdmin, 0, on));
+    for (int i = 0; i < 20; ++i) EXPECT_EQ(world.control().Describe()->devices.at(0).now.draining, on);
+    world.OnEngine([&] { world.control().EmitChanges(); });
+  };
+  drain(true);
+  drain(true);
+  drain(false);
+  EXPECT_THAT(events.Wait(0).message, HasSubstr("no SSD device takes new tensors"));
+  EXPECT_EQ(events.Wait(1).kind, "ssd_undrained");
+  EXPECT_EQ(events.count(), 2u);
+}
+
 TEST(ControlServer, QuarantinedPlacesAreRetriedForAdminsOnKnownDevices) {
   SessionWorld world;
   world.OnEngine([&] { world.engine.snapshot.devices = {{.space = {.quarantined = kBlockSize}}}; });
@@ -356,15 +379,17 @@ TEST(ControlServer, TellsWatchersWhatBecameWorse) {
     world.engine.snapshot.devices[0].traffic.corrupt = 1;
     world.engine.snapshot.devices[0].traffic.window_faults = 5;
     world.engine.snapshot.torn_count = 1;
-    world.engine.snapshot.waiting_count = 2;
+    world.engine.snapshot.waiting_count = 1;
     world.engine.snapshot.jobs = {{.id = tiering::JobId{1}, .counters = {.torn_count = 1}}};
     world.control().EmitChanges();
     world.control().EmitChanges();
   });
   EXPECT_EQ(events.Wait(0).kind, "torn");
+  EXPECT_EQ(events.Wait(0).message, "job 'train' has 1 torn tensor");
   EXPECT_EQ(events.Wait(1).kind, "io_error");
   EXPECT_EQ(events.Wait(2).kind, "corrupt");
   EXPECT_EQ(events.Wait(3).kind, "pressure");
+  EXPECT_EQ(events.Wait(3).message, "1 request waits for memory, SSD or leases");
   EXPECT_EQ(events.count(), 4u) << "once each";
 }
 

@@ -63,5 +63,18 @@ TEST(DegradedBy, ADaemonThatIsDrainedDoesWhatItWasTold) {
   EXPECT_THAT(TextsOf(daemon), IsEmpty());
 }
 
+TEST(NoDeviceTakesTensors, WhereEachIsDrainedOrDoesNotAnswer) {
+  using Devices = std::vector<tiering::DeviceView>;
+  const tiering::DeviceView online, drained{.draining = true}, offline{.state = storage::DeviceState::kOffline},
+      suspect{.state = storage::DeviceState::kSuspect};
+  EXPECT_FALSE(NoDeviceTakesTensors({}));
+  EXPECT_FALSE(NoDeviceTakesTensors(Devices{drained, online}));
+  EXPECT_FALSE(NoDeviceTakesTensors(Devices{drained, suspect})) << "it is tried again";
+  EXPECT_FALSE(NoDeviceTakesTensors(Devices{offline, offline})) << "nobody told it to, so it is degraded";
+  EXPECT_TRUE(NoDeviceTakesTensors(Devices{drained}));
+  EXPECT_TRUE(NoDeviceTakesTensors(Devices{drained, drained}));
+  EXPECT_TRUE(NoDeviceTakesTensors(Devices{offline, drained}));
+}
+
 }  // namespace
 }  // namespace tier::session

@@ -69,6 +69,21 @@ class OwnerPurge : public ::testing::Test {
   ControlServer& control_{world_.control()};
 };
 
+TEST_F(OwnerPurge, AQuotaOfAnOwnerIsListedAsItsOwn) {
+  const OwnerSocket socket = Open("pod-a");
+  ASSERT_TRUE(
+      quotas_.SetTable({.by_default = {}, .users = {{"pod-a", {.ram = 7}}, {"alice", {.ram = 8}}}, .groups = {}}));
+  ASSERT_TRUE(control_.SetQuota(kAdmin, {QuotaLevel::kUser, std::to_string(socket.uid)}, {.jobs = 1}));
+  const auto report = control_.ListQuotas(kAdmin);
+  ASSERT_TRUE(report);
+  std::vector<std::string> owners;
+  for (const QuotaRow& row : report->quotas) {
+    owners.push_back(row.owner);
+    EXPECT_EQ(row.name, row.owner.empty() ? "alice" : "pod-a");
+  }
+  EXPECT_THAT(owners, ElementsAre("pod-a", "", "pod-a")) << "set at run time; then the configuration, by name";
+}
+
 TEST_F(OwnerPurge, ANameIsGivenUpOnlyWhenNothingIsItsOwn) {
   const auto socket = control_.OpenSocket(kAdmin, "pod-a");
   ASSERT_TRUE(socket);
@@ -78,7 +93,7 @@ TEST_F(OwnerPurge, ANameIsGivenUpOnlyWhenNothingIsItsOwn) {
     const Status refused = control_.CloseSocket(kAdmin, "pod-a", true);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, Code::kDenied);
-    EXPECT_THAT(refused.error().message, HasSubstr("it has 1 jobs, open or reserved"));
+    EXPECT_THAT(refused.error().message, HasSubstr("it has 1 job, open or reserved"));
   }
   ASSERT_TRUE(world_.WaitForSessions(0));
   world_.OnEngine([&] { world_.engine.kept = {{.key = fmt::format("{}/nightly", socket->uid)}}; });
@@ -206,8 +221,7 @@ TEST_F(OwnerPurge, AReservedJobThatIsNotOpenIsTheOwnersToo) {
     EXPECT_FALSE(
         world_.jobs().Restore({.uid = socket.uid, .name = "train", .named = false, .terms = {}}, clock_.Now()));
   });
-  EXPECT_THAT(control_.CloseSocket(kAdmin, "pod-a", true).error().message,
-              HasSubstr("it has 1 jobs, open or reserved"));
+  EXPECT_THAT(control_.CloseSocket(kAdmin, "pod-a", true).error().message, HasSubstr("it has 1 job, open or reserved"));
   ASSERT_TRUE(control_.CloseJob(kAdmin, std::to_string(socket.uid) + "/train", false));
   EXPECT_TRUE(control_.CloseSocket(kAdmin, "pod-a", true));
 }

@@ -12,15 +12,38 @@
 namespace tier::tierctl {
 namespace {
 
+using Asked = ArgumentWords::Asked;
+
+const ArgumentWords kJob{.values = {}, .asked = Asked::kJobs};
 const std::vector<CommandWords> kCommands = {
-    {.path = "", .verbs = {{"status", ""}, {"job", ""}, {"config", ""}}, .options = {{"--json", "it's JSON"}}},
+    {.path = "",
+     .verbs = {{"status", ""}, {"job", ""}, {"tensor", ""}, {"device", ""}, {"quota", ""}, {"config", ""}},
+     .options = {{"--json", "it's JSON"}, {"--socket", "", true}}},
     {.path = "config", .verbs = {{"set", ""}}},
-    {.path = "config set", .options = {{"--json", ""}}, .values = {"log.level", "log.format", "engine.deadline"}},
+    {.path = "config set",
+     .options = {{"--json", ""}},
+     .arguments = {{.values = {"log.level", "log.format", "engine.deadline"}}, {}}},
     {.path = "status", .options = {{"--json", ""}}},
     {.path = "job", .verbs = {{"list", ""}, {"show", "One job"}, {"set", ""}}},
     {.path = "job list"},
-    {.path = "job show", .options = {{"--show-token", ""}}, .takes_job = true},
-    {.path = "job set", .options = {{"--limit", ""}, {"--guarantee", ""}}, .takes_job = true}};
+    {.path = "job show", .options = {{"--show-token", ""}}, .arguments = {kJob}},
+    {.path = "job set", .options = {{"--limit", "", true}, {"--guarantee", "", true}}, .arguments = {kJob}},
+    {.path = "tensor", .verbs = {{"show", ""}}},
+    {.path = "tensor show", .arguments = {kJob, {}}},
+    {.path = "device", .verbs = {{"drain", ""}, {"purge", ""}}},
+    {.path = "device drain", .arguments = {{.values = {}, .asked = Asked::kDevices}}},
+    {.path = "device purge", .arguments = {{.values = {}, .asked = Asked::kMissingDevices}}},
+    {.path = "quota", .verbs = {{"set", ""}}},
+    {.path = "quota set",
+     .options = {{"--ram", "", true}},
+     .arguments = {{.values = {"default", "user", "group"}}, {}}}};
+
+// As `job names` and `device list` print them.
+constexpr char kTierctl[] =
+    "tierctl() { case \"$*\" in "
+    "\"job names\") echo train; echo 1001/train ;; "
+    "\"device list\") printf \"%s\\n\" \"DEVICE  PATH\" \"     0  /a  12 GiB\" \"    12  /b\" "
+    "\"device 0 is not empty yet\" \"956cd917-41c1-4fd0-8a5c-2b9e6f1d7a30  /c\" ;; esac; }; ";
 
 std::string RunBash(const std::string& script) {
   std::string output;
@@ -33,9 +56,9 @@ std::string RunBash(const std::string& script) {
 class BashCompletion : public ::testing::Test {
  protected:
   BashCompletion() { std::ofstream(path_) << CompletionScript("bash", kCommands); }
-  // What is offered for the last of these words, with a tierctl that knows two jobs.
+  // What is offered for the last of these words, with a tierctl that knows two jobs, two devices and a missing one.
   std::string Offer(const std::string& words, int at) {
-    return RunBash("source " + path_ + "; tierctl() { echo train; echo 1001/train; }; COMP_WORDS=(tierctl " + words +
+    return RunBash("source " + path_ + "; " + kTierctl + "COMP_WORDS=(tierctl " + words +
                    "); COMP_CWORD=" + std::to_string(at) + "; _tierctl; echo ${COMPREPLY[@]}");
   }
   const session::testing::TemporaryDirectory folder_;
@@ -57,6 +80,19 @@ TEST_F(BashCompletion, CompletesNamesOfJobsWhereOneIsMeant) {
   EXPECT_EQ(Offer("job list t", 3), "\n");
 }
 
+TEST_F(BashCompletion, OffersInEachPlaceWhatBelongsThere) {
+  EXPECT_EQ(Offer("tensor show t", 3), "train\n");
+  EXPECT_EQ(Offer("tensor show train t", 4), "\n") << "a tensor belongs there";
+  EXPECT_EQ(Offer("job set --limit 4GiB tr", 5), "train\n") << "the value of an option is no argument";
+  EXPECT_EQ(Offer("job set --limit = 4GiB tr", 6), "train\n") << "as bash splits --limit=4GiB";
+  EXPECT_EQ(Offer("job set --limit t", 4), "\n") << "a size belongs there";
+  EXPECT_EQ(Offer("--socket job job sh", 4), "show\n") << "the value of an option is no noun";
+  EXPECT_EQ(Offer("device drain \"\"", 3), "0 12\n");
+  EXPECT_EQ(Offer("device purge 9", 3), "956cd917-41c1-4fd0-8a5c-2b9e6f1d7a30\n");
+  EXPECT_EQ(Offer("quota set u", 3), "user\n");
+  EXPECT_EQ(Offer("quota set user u", 4), "\n");
+}
+
 TEST_F(BashCompletion, CompletesWhatAnArgumentMayBe) {
   EXPECT_EQ(Offer("config set lo", 3), "log.level log.format\n");
   EXPECT_EQ(Offer("config set engine", 3), "engine.deadline\n");
@@ -66,16 +102,15 @@ TEST_F(BashCompletion, CompletesWhatAnArgumentMayBe) {
 TEST(Completion, OfZshServesAsAFileOfItsFolderToo) {
   const std::string script = CompletionScript("zsh", kCommands);
   EXPECT_TRUE(script.starts_with("#compdef tierctl\n"));
-  EXPECT_NE(script.find("\"job set\") offered=\"--limit --guarantee $(tierctl job names 2>/dev/null)\""),
-            std::string::npos)
-      << script;
+  EXPECT_NE(script.find("\"job set\") offered=\"--limit --guarantee\""), std::string::npos) << script;
+  EXPECT_NE(script.find("\"job set 0\") offered+=\" $(tierctl job names 2>/dev/null)\""), std::string::npos) << script;
 }
 
 TEST(Completion, OfFishQuotesWhatItSays) {
   const std::string script = CompletionScript("fish", kCommands);
   EXPECT_NE(script.find(R"(-l json -d 'it\'s JSON')"), std::string::npos) << script;
   EXPECT_NE(script.find("= \"job\"' -f -a show -d 'One job'"), std::string::npos) << script;
-  EXPECT_NE(script.find("= \"config set\"' -f -a log.level\n"), std::string::npos) << script;
+  EXPECT_NE(script.find("= \"config set 0\"' -f -a log.level\n"), std::string::npos) << script;
 }
 
 TEST(Completion, KnowsThreeShells) { EXPECT_TRUE(CompletionScript("tcsh", kCommands).empty()); }

@@ -240,6 +240,16 @@ TEST_F(DoctorTest, ADaemonWithoutTheSsdTierItShouldHaveIsDegraded) {
   EXPECT_THAT(WithDaemon({}, status, "/s").back().found, HasSubstr("SSD reduced (the disk is full)"));
 }
 
+TEST_F(DoctorTest, ADaemonWhoseOnlyDeviceIsDrainedIsNotWell) {
+  v1::NodeStatus status;
+  v1::Device* const device = status.add_devices();
+  device->set_state(v1::DEVICE_STATE_ONLINE);
+  EXPECT_EQ(WithDaemon({}, status, "/s").back().verdict, Verdict::kGood);
+  device->set_draining(true);
+  EXPECT_EQ(WithDaemon({}, status, "/s").back().verdict, Verdict::kDegraded);
+  EXPECT_THAT(WithDaemon({}, status, "/s").back().found, HasSubstr("no SSD device takes new tensors"));
+}
+
 TEST_F(DoctorTest, MissingFilesAreNoCrash) {
   machine_.root = root_ + "/absent";
   EXPECT_EQ(Find("memory").verdict, Verdict::kDegraded);

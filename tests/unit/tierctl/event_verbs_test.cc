@@ -32,6 +32,11 @@ TEST_F(EventTextTest, SaysWhenAndWhat) {
             "2025-11-24 12:00:01  job_opened        job 'train' of uid 1000 opened");
 }
 
+TEST_F(EventTextTest, TheNumberForSinceStandsBelowTheRecentOnes) {
+  EXPECT_EQ(SinceText(1764223200000017, {}), "what comes behind these: tierctl events --since 1764223200000017\n");
+  EXPECT_EQ(SinceText(0, {}), "");
+}
+
 TEST_F(EventTextTest, GoesOnBelowItselfOnATerminal) {
   EXPECT_EQ(EventText(MakeEvent("drain", "the daemon is being drained and takes no new work"), {.width = 70}),
             "2025-11-24 12:00:01  drain             the daemon is being drained and\n"

@@ -76,13 +76,34 @@ TEST(QuotaVerbs, ListsQuotas) {
   second->set_at_run_time(true);
   second->mutable_ram()->set_unlimited(true);
   second->mutable_ssd()->set_most(0);
-  const std::string text = RenderQuotas(answer, {});
+  const std::string text = RenderQuotas(answer, {}, {});
   EXPECT_THAT(text, HasSubstr("default"));
   EXPECT_THAT(text, HasSubstr("in the configuration"));
   EXPECT_THAT(text, HasSubstr("unlimited"));
   EXPECT_THAT(text, HasSubstr("0 B"));
   EXPECT_THAT(text, HasSubstr("at run time"));
   EXPECT_THAT(text, ::testing::Not(HasSubstr("\033"))) << "what is printed steers no terminal";
+}
+
+// Who was typed is found again.
+TEST(QuotaVerbs, ListsWhomQuotasAreForByName) {
+  const UserNames names{.of_user = [](uint32_t uid) { return uid == 5 ? "games" : ""; },
+                        .of_group = [](uint32_t gid) { return gid == 60 ? "players" : ""; }};
+  v1::ListQuotasResponse answer;
+  const auto add = [&answer](v1::QuotaLevel level, const char* name, const char* owner = "") {
+    v1::Quota* const quota = answer.add_quotas();
+    quota->set_level(level);
+    quota->set_name(name);
+    quota->set_owner(owner);
+  };
+  add(v1::QUOTA_LEVEL_USER, "5");
+  add(v1::QUOTA_LEVEL_USER, "6");
+  add(v1::QUOTA_LEVEL_USER, "alice");
+  add(v1::QUOTA_LEVEL_USER, "pod-a", "pod-a");
+  add(v1::QUOTA_LEVEL_GROUP, "60");
+  const std::string text = RenderQuotas(answer, {}, names);
+  for (const char* whom : {"user games (5) ", "user 6 ", "user alice ", "owner pod-a ", "group players (60) "})
+    EXPECT_THAT(text, HasSubstr(std::string("\n") + whom));
 }
 
 }  // namespace

@@ -19,11 +19,12 @@ class WordsTest : public ::testing::Test {
     app_.add_subcommand("status");
     CLI::App* job = app_.add_subcommand("job");
     job->add_subcommand("show");
-    job->add_subcommand("set");
+    job->add_subcommand("set")->add_option("--guarantee", guarantee_);
   }
 
   bool json_ = false;
   std::string socket_;
+  std::string guarantee_;
   CLI::App app_;
 };
 
@@ -45,6 +46,22 @@ TEST_F(WordsTest, AsksWhetherTheNearestVerbWasMeant) {
 TEST_F(WordsTest, NamesAnUnknownOptionWhereThereIsNoVerbToKnowIt) {
   EXPECT_EQ(UnknownWord(app_, {"--nonsense"}), "unknown option '--nonsense' before the verb");
   EXPECT_EQ(UnknownWord(app_, {"job", "--nonsense=1", "set"}), "unknown option '--nonsense=1' before the verb");
+}
+
+TEST_F(WordsTest, AsksWhetherTheNearestOptionWasMeant) {
+  const char* const kAll = "The options are --guarantee, --json, --socket";
+  for (const char* typed : {"--guarante", "--guarante=4GiB", "--garantee"}) {
+    EXPECT_THAT(UnknownOption(app_, {"job", "set", "train", typed}),
+                Optional(AllOf(HasSubstr(" of job set; did you mean '--guarantee'?"), HasSubstr(kAll))));
+  }
+  EXPECT_EQ(UnknownOption(app_, {"status", "--jsn"}),
+            "unknown option '--jsn' of status; did you mean '--json'? The options are --json, --socket");
+  EXPECT_EQ(UnknownOption(app_, {"job", "show", "x", "-q"}),
+            "unknown option '-q' of job show; one of --json, --socket");
+  EXPECT_EQ(UnknownWord(app_, {"--jsno", "status"}), "unknown option '--jsno' before the verb; did you mean '--json'?");
+  EXPECT_FALSE(UnknownOption(app_, {"job", "set", "train", "--guarantee", "--socket=/s"})) << "each is known";
+  EXPECT_FALSE(UnknownOption(app_, {"job", "show", "--", "--json2"})) << "a job may be called so";
+  EXPECT_FALSE(UnknownOption(app_, {"job", "show", "-5"})) << "a number";
 }
 
 TEST_F(WordsTest, LeavesEverythingElseToTheParser) {

@@ -6,6 +6,7 @@
 
 #include <gmock/gmock.h>
 
+#include "daemon/base/format_bytes.h"
 #include "tests/unit/tiering/manifest_move_fixture.h"
 
 namespace tier::tiering::testing {
@@ -61,6 +62,32 @@ TEST_F(MoveLimits, ADeviceThatIsAwayIsNotRead) {
   ASSERT_NO_FATAL_FAILURE(Sleep(seconds(20)));
   EXPECT_EQ(Asked(), before);
   EXPECT_THAT(world_->engine->Snapshot().devices[0].drain_note, HasSubstr("cannot be read"));
+}
+
+// Of a job that is open as of one that is closed.
+TEST_F(MoveLimits, WithoutAnotherDeviceItIsToldThatWhatIsThereStays) {
+  const auto note_of = [&](uint16_t device) { return world_->engine->Snapshot().devices[device].drain_note; };
+  Drain(0);
+  Drain(1);
+  EXPECT_EQ(note_of(0), "") << "nothing is there";
+  Drain(0, false);
+  Drain(1, false);
+  Leave();
+  Drain(0);
+  Drain(1);
+  EXPECT_FALSE(Empties(0));
+  for (uint16_t device = 0; device < 2; ++device) {
+    EXPECT_EQ(note_of(device), base::FormatBytes(Live(device)) + " stay, as no other SSD device takes them");
+  }
+  Drain(1, false);
+  EXPECT_EQ(note_of(0), "") << "they can leave";
+  EXPECT_TRUE(Empties(0, seconds(90)));
+  const SessionId session = world_->Open();
+  world_->Put(session, 1, kPiece, 1);
+  ASSERT_EQ(world_->Flush(session, 1).code, Code::kOk);
+  Drain(0);
+  Drain(1);
+  EXPECT_THAT(note_of(1), HasSubstr("no other SSD device takes them"));
 }
 
 // What is known of one drain says nothing of the next.
