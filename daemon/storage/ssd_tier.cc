@@ -41,6 +41,8 @@ SsdDeviceDescription Describe(const DeviceFile& file) {
   description.block_device = file.block_device();
   description.private_file = file.private_file();
   description.created = file.created();
+  description.grown_from = file.grown_from();
+  description.size_note = file.size_note();
   description.alignment = file.alignment();
   return description;
 }

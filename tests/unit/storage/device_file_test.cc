@@ -81,14 +81,6 @@ TEST_F(DeviceFileTest, FindsItsFileAgain) {
   EXPECT_EQ(again->superblock().device_size, kSize);
 }
 
-TEST_F(DeviceFileTest, RefusesAConfiguredSizeThatIsNotTheFiles) {
-  (void)Open();
-  const auto other = Open(2 * kSize);
-  ASSERT_FALSE(other);
-  EXPECT_EQ(other.error().code, Code::kInvalid);
-  EXPECT_THAT(other.error().message, AllOf(HasSubstr("40 MiB"), HasSubstr("ssd.file_size is 80 MiB")));
-}
-
 TEST_F(DeviceFileTest, LeavesForeignContentUntouchedAndSaysWhatToType) {
   const std::string foreign = "precious" + std::string(100'000, 'x');
   WriteFile(foreign);
