@@ -203,6 +203,10 @@ ConfigHooks Daemon::MakeConfigHooks() {
                 const Status may = CheckRights(next);
                 return may ? engine_->Check(next) : may;
               },
+          .at_restart = [this](const config::Config& read) -> std::vector<std::string> {
+            if (read.ssd.file_size == config_.ssd.file_size) return {};
+            return NextSizeNotes(engine_->ssd(), read.ssd.file_size);
+          },
           .apply = [this](const config::Config& next,
                           std::function<void()> done) { changes_->Apply(next, std::move(done)); },
           .tell =
@@ -326,19 +330,7 @@ void Daemon::WatchStarter() {
 }
 
 void Daemon::AnnounceReady() {
-  const storage::SsdTier& ssd = engine_->ssd();
-  if (!ssd.io_mode_reason().empty()) spdlog::warn("I/O mode {}: {}", IoModeName(ssd), ssd.io_mode_reason());
-  for (uint16_t i = 0; i < ssd.device_count(); ++i) {
-    const auto& device = ssd.device(i);
-    spdlog::info("device {}: {} ({}{})", i, device.path, base::FormatBytes(device.capacity),
-                 device.created ? ", formatted now" : "");
-  }
-  for (const std::string& dropped : ssd.dropped_devices()) spdlog::info("{}", dropped);
-  for (const storage::MissingDevice& missing : ssd.missing_devices()) spdlog::warn("{}", storage::MissingText(missing));
-  for (const std::string& unread : ssd.unread_quarantines()) spdlog::warn("{}", unread);
-  if (!ssd.ssd_mode_reason().empty()) spdlog::warn("{}", SsdStatus(ssd));
-  // Without a device there is nothing to pin, and the line above says why there is none.
-  if (!ssd.pinned() && ssd.device_count() != 0) spdlog::warn("memory mode unpinned: {}", ssd.unpinned_reason());
+  LogSsdTier(engine_->ssd());
   if (!paths_.persistent && !config_.daemon.is_private) {
     spdlog::warn(
         "neither XDG_STATE_HOME nor HOME is set: nothing is kept, named jobs are refused; set "

@@ -17,9 +17,9 @@ inline constexpr char kNotChecked[] =
     "devices "
     "and the metrics address are free";
 
-// The first path that cannot serve, with the option that names it and the reason. A device that tierd can start
-// without, as the index of its last run tells, is no mistake: a sentence says what becomes of it. To find out, the
-// index is read where a device is not there, beside a daemon that has it open.
+// The first path that cannot serve, with the option that names it and the reason. Or sentences on what is no mistake: a
+// device that tierd can start without, as the index of its last run tells, and a file that ssd.file_size makes grow, or
+// cannot. The index is read where a device is not there, beside a daemon that has it open.
 Result<std::vector<std::string>> CheckHostPaths(const config::Config& config, const DaemonPaths& paths);
 
 }  // namespace tier

@@ -93,43 +93,54 @@ void LiveConfig::Reload() {
     return;
   }
   const config::Config before = running();
-  auto read = source_.read();
-  std::vector<std::string_view> waiting;
-  if (read) {
-    waiting = config::WaitingForRestart(before, *read);
-    const auto check = [&] { return hooks_.check(config::WithRunTimeOptions(before, *read)); };
-    Status may = check();
-    if (!may && LeaveArenaSizes(before, &*read, &waiting)) may = check();
-    if (!may) read = std::unexpected(std::move(may.error()));
-  }
-  if (!read) {
-    const std::string why = read.error().message + "; all settings stay as they are";
-    spdlog::error("reload: {}", why);
-    hooks_.tell(kConfigReloadFailed, "the reload failed: " + why, kFailedForOthers);
-    return;
-  }
-  const config::Config next = config::WithRunTimeOptions(before, *read);
-  const std::string changes = Changes(before, next);
-  const bool other_quotas = next.quota != before.quota;
-  const std::string what = changes + (!other_quotas ? "" : changes.empty() ? "quotas" : ", quotas");
-  Commit(next);
+  const auto reading = Check(before, source_.read());
+  if (!reading) return Refuse(reading.error());
+  Commit(reading->next);
   {
     const MutexLock lock(mutex_);
     set_at_run_time_.clear();
   }
-  hooks_.apply(next, [] {});
-  ChangeLog(next.log, [&] {
-    spdlog::info("reload: {} was read again; log.level is \"{}\"", source_.file, next.log.level);
+  hooks_.apply(reading->next, [] {});
+  TellReloaded(before, *reading);
+}
+
+Result<LiveConfig::Reading> LiveConfig::Check(const config::Config& before, Result<config::Config> read) const {
+  if (!read) return std::unexpected(std::move(read.error()));
+  Reading reading{.file = *std::move(read), .next = {}, .waiting = {}};
+  reading.waiting = config::WaitingForRestart(before, reading.file);
+  const auto check = [&] { return hooks_.check(config::WithRunTimeOptions(before, reading.file)); };
+  Status may = check();
+  if (!may && LeaveArenaSizes(before, &reading.file, &reading.waiting)) may = check();
+  if (!may) return std::unexpected(std::move(may.error()));
+  reading.next = config::WithRunTimeOptions(before, reading.file);
+  return reading;
+}
+
+void LiveConfig::Refuse(const Error& error) {
+  const std::string why = error.message + "; all settings stay as they are";
+  spdlog::error("reload: {}", why);
+  hooks_.tell(kConfigReloadFailed, "the reload failed: " + why, kFailedForOthers);
+}
+
+void LiveConfig::TellReloaded(const config::Config& before, const Reading& reading) {
+  const std::string changes = Changes(before, reading.next);
+  const bool other_quotas = reading.next.quota != before.quota;
+  const std::string what = changes + (!other_quotas ? "" : changes.empty() ? "quotas" : ", quotas");
+  const auto at_restart = reading.waiting.empty() ? std::vector<std::string>() : hooks_.at_restart(reading.file);
+  ChangeLog(reading.next.log, [&] {
+    spdlog::info("reload: {} was read again; log.level is \"{}\"", source_.file, reading.next.log.level);
     if (!changes.empty()) spdlog::info("reload: these options changed: {}", changes);
     if (other_quotas) spdlog::info("reload: the quotas of {} hold from now on", source_.file);
-    if (waiting.empty()) return;
-    spdlog::warn("reload: these options changed and take effect only after a restart: {}", fmt::join(waiting, ", "));
+    if (reading.waiting.empty()) return;
+    spdlog::warn("reload: these options changed and take effect only after a restart: {}",
+                 fmt::join(reading.waiting, ", "));
+    for (const std::string& note : at_restart) spdlog::warn("reload: {}", note);
   });
-  hooks_.tell(
-      kConfigReloaded,
-      fmt::format("{} was read again; {}{}", source_.file, what.empty() ? "nothing changed" : "changed: " + what,
-                  waiting.empty() ? "" : fmt::format("; only a restart changes {}", fmt::join(waiting, ", "))),
-      kReloadedForOthers);
+  std::string message =
+      fmt::format("{} was read again; {}", source_.file, what.empty() ? "nothing changed" : "changed: " + what);
+  if (!reading.waiting.empty()) message += fmt::format("; only a restart changes {}", fmt::join(reading.waiting, ", "));
+  for (const std::string& note : at_restart) message += "; " + note;
+  hooks_.tell(kConfigReloaded, message, kReloadedForOthers);
 }
 
 Status LiveConfig::Set(const session::SettingChange& change) {

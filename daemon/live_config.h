@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "daemon/config/config.h"
 #include "daemon/session/settings.h"
@@ -30,6 +31,9 @@ struct ConfigSource {
 struct ConfigHooks {
   // Why this process cannot do what it says, though it is well-formed: it lacks a right, or the memory. Main thread.
   std::function<Status(const config::Config& next)> check;
+  // What a restart with this file would do that its reader may not expect: sentences. It waits for no disk. Main
+  // thread.
+  std::function<std::vector<std::string>(const config::Config& read)> at_restart;
   // Main thread. `done` is called once all parts of the daemon have it, on any thread.
   std::function<void(const config::Config& next, std::function<void()> done)> apply;
   // An event of the daemon. The file is the administrators': `message` is for them, `for_others` for all others.
@@ -60,6 +64,14 @@ class LiveConfig {
 
  private:
   using Done = std::function<void(const Status&)>;
+  struct Reading {  // A file that may be taken over.
+    config::Config file;
+    config::Config next;                    // What holds then.
+    std::vector<std::string_view> waiting;  // Options that differ, and wait for a restart.
+  };
+  Result<Reading> Check(const config::Config& before, Result<config::Config> read) const;
+  void Refuse(const Error& error);
+  void TellReloaded(const config::Config& before, const Reading& reading);
   void Change(const session::SettingChange& change, const Done& done);
   void Commit(const config::Config& next) TIER_EXCLUDES(mutex_);
 

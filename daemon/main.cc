@@ -98,9 +98,9 @@ int RefuseStart(const tier::Error& error, const tier::config::Config& config, co
 }
 
 int CheckOnly(const std::string& file, const tier::config::Config& config, const tier::DaemonPaths& paths) {
-  const auto lost = tier::CheckHostPaths(config, paths);
-  if (!lost) return RefuseStart(lost.error(), config, file);
-  for (const std::string& each : *lost) fmt::print("{}\n", each);
+  const auto notes = tier::CheckHostPaths(config, paths);
+  if (!notes) return RefuseStart(notes.error(), config, file);
+  for (const std::string& note : *notes) fmt::print("{}\n", note);
   fmt::print("{}: no mistake found\n{}\n", file.empty() ? "the options" : file, tier::kNotChecked);
   return 0;
 }

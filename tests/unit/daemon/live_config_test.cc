@@ -15,6 +15,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -49,6 +50,7 @@ class LiveConfigTest : public ::testing::Test {
   std::string file_ = kStart;
   Status may_;  // What the process may do, of what is checked.
   Status fits_;  // Another minimum than the first one.
+  std::vector<std::string> at_restart_;
   std::vector<config::Config> applied_;
   std::vector<std::pair<std::string, std::string>> events_;
   std::vector<std::string> told_to_others_;
@@ -59,6 +61,7 @@ class LiveConfigTest : public ::testing::Test {
                           if (next.arena.minimum != config::Config{}.arena.minimum && !fits_) return fits_;
                           return next.jobs.kills_keepers() ? may_ : Status();
                         },
+                    .at_restart = [this](const config::Config&) { return at_restart_; },
                     .apply =
                         [this](const config::Config& next, const std::function<void()>& done) {
                           applied_.push_back(next);
@@ -94,6 +97,15 @@ TEST_F(LiveConfigTest, AReloadTakesOverWhatMayChangeAndNamesTheRest) {
   EXPECT_EQ(live_.running(), applied_[0]);
   EXPECT_THAT(events_, ElementsAre(Pair(kConfigReloaded, AllOf(HasSubstr("engine.deadline (\"30s\" to \"5s\")"),
                                                                HasSubstr("only a restart changes ssd.queue_depth")))));
+}
+
+TEST_F(LiveConfigTest, WhatARestartWouldDoIsToldWhereOptionsWaitForIt) {
+  at_restart_ = {"tier.ssd keeps its 512 MiB"};
+  live_.Reload();
+  EXPECT_THAT(events_, ElementsAre(Pair(kConfigReloaded, Not(HasSubstr("tier.ssd")))));
+  file_ = "[engine]\ndeadline = \"30s\"\n[ssd]\nqueue_depth = 16\n";
+  live_.Reload();
+  EXPECT_THAT(events_.back().second, EndsWith("only a restart changes ssd.queue_depth; tier.ssd keeps its 512 MiB"));
 }
 
 TEST_F(LiveConfigTest, AFileWithAMistakeChangesNothing) {
