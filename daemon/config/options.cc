@@ -71,9 +71,12 @@ constexpr auto kOptions = std::to_array<Option>({
      "Block devices or files of the SSD tier; foreign content is refused, never overwritten.\n"
      "Empty: one file, tier.ssd, in daemon.data_directory. [\"none\"]: no SSD tier."},
     {"ssd.file_size", Kind::kSize, Change::kAtRestart, TIER_FIELD(ssd.file_size), "0",
-     "Size of a file that is made; one that does not fit is refused. 0: the smaller of 64 GiB and 25 % of the free\n"
-     "space, or less, down to 1 GiB, so that 10 GiB and 10 % stay free. With less room and without ssd.devices there\n"
-     "is no SSD tier: tensors stay in RAM.",
+     "Size of each file of the SSD tier. A file that is made has it, or the start is refused where it does not fit.\n"
+     "A smaller one that is there grows to it at the next start, and keeps all that it holds; where its disk lacks\n"
+     "the room it serves as it is, and tierd says so. A larger one keeps its size: a file does not shrink.\n"
+     "0: a file stays as it is, and one that is made has the smaller of 64 GiB and 25 % of the free space, or less,\n"
+     "down to 1 GiB, so that 10 GiB and 10 % stay free. With less room and without ssd.devices there is no SSD tier:\n"
+     "tensors stay in RAM.",
      64 * kMiB, 1024 * kTiB},
     {"ssd.engine", Kind::kChoice, Change::kAtRestart, TIER_FIELD(ssd.engine), "\"auto\"",
      "How devices are driven: auto takes io_uring where the machine allows it.", 0, UINT64_MAX,

@@ -298,7 +298,7 @@ void AddDaemon(FamilyBuilder& out, const DaemonDescription& daemon) {
       .AddOneOf(Names{"hugetlb", "thp", "small"}, daemon.huge_page_mode, "mode");
   out.Gauge("tierd_ssd_mode",
             "1 for the mode in force, 0 for the others: full, reduced (the disk is too full for the usual default "
-            "file), none (no SSD tier: tensors stay in RAM).")
+            "file, or for a file to grow to ssd.file_size), none (no SSD tier: tensors stay in RAM).")
       .AddOneOf(Names{"full", "reduced", "none"}, daemon.ssd_mode, "mode");
   out.Gauge("tierd_engine_spin_mode",
             "1 for the configured engine.spin, whether the engine spins at the moment or not; 0 for the others.")
