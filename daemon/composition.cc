@@ -16,6 +16,7 @@
 #include <boost/asio/post.hpp>
 
 #include "daemon/base/format_bytes.h"
+#include "daemon/host_limits.h"
 #include "daemon/ssd_words.h"
 #include "daemon/version.h"
 
@@ -72,18 +73,8 @@ Result<std::unique_ptr<Daemon>> Daemon::Start(const config::Config& config, cons
   return daemon;
 }
 
-// Another user's process cannot be killed without the right; a private daemon serves its own user.
-Status Daemon::CheckRights(const config::Config& config) const {
-  if (!config.jobs.kills_keepers() || config.daemon.is_private || session::MayEndOthers()) return {};
-  return Fail(
-      Code::kDenied,
-      "jobs.on_unreturned is \"kill\", and this process may not end those of other users: it needs CAP_KILL; under "
-      "systemd copy /usr/share/tierd/systemd/kill.conf to /etc/systemd/system/tierd.service.d/ and run systemctl "
-      "daemon-reload");
-}
-
 Status Daemon::Compose() {
-  if (auto rights = CheckRights(config_); !rights) return rights;
+  if (auto right = CheckRightToEnd(config_, session::MayEndOthers()); !right) return right;
   const bool only_owner = config_.daemon.is_private || ::geteuid() != 0;
   auto lock = session::InstanceLock::Take(paths_.socket_directory, only_owner);
   if (!lock) return std::unexpected(std::move(lock.error()));
@@ -188,6 +179,7 @@ session::DaemonFacts Daemon::Facts() {
   facts.smart = [this](const std::string& path) { return smart_.Of(path, std::time(nullptr)); };
   facts.drive_writes_per_day = [this](uint16_t device) { return engine_->DriveWritesPerDay(device); };
   facts.spin_mode = [this] { return live_config_->running().engine.spin; };
+  facts.config_reload_failed = [this] { return live_config_->reload_failed(); };
   facts.spin_pauses = [this] { return engine_->loop().spin_pauses(); };
   facts.memory_mode = [this] { return MemoryMode(); };
   facts.memory_mode_reason = [this] { return engine_->ssd().unpinned_reason(); };
@@ -200,7 +192,7 @@ std::string Daemon::MemoryMode() const { return engine_->ssd().pinned() ? "pinne
 ConfigHooks Daemon::MakeConfigHooks() {
   return {.check =
               [this](const config::Config& next) {
-                const Status may = CheckRights(next);
+                const Status may = CheckRightToEnd(next, session::MayEndOthers());
                 return may ? engine_->Check(next) : may;
               },
           .at_restart = [this](const config::Config& read) -> std::vector<std::string> {

@@ -13,9 +13,8 @@ namespace tier {
 
 // Said after a check that found nothing.
 inline constexpr char kNotChecked[] =
-    "not checked, but at the start: rights, room on disks, memory, huge pages, NUMA nodes, and whether sockets, "
-    "devices "
-    "and the metrics address are free";
+    "not checked, but at the start: rights on files and devices, room for files that are made, free memory and huge "
+    "pages, and whether sockets, devices and the metrics address are free";
 
 // The first path that cannot serve, with the option that names it and the reason. Or sentences on what is no mistake: a
 // device that tierd can start without, as the index of its last run tells, and a file that ssd.file_size makes grow, or

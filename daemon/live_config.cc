@@ -94,6 +94,7 @@ void LiveConfig::Reload() {
   }
   const config::Config before = running();
   const auto reading = Check(before, source_.read());
+  reload_failed_.store(!reading, std::memory_order_relaxed);
   if (!reading) return Refuse(reading.error());
   Commit(reading->next);
   {
@@ -179,7 +180,10 @@ void LiveConfig::Change(const session::SettingChange& change, const Done& done) 
 session::SettingsReport LiveConfig::List(bool with_file) const {
   session::SettingsReport report{.file = source_.file, .file_error = {}, .options = {}};
   const auto in_file = with_file ? source_.read() : Fail(Code::kDenied, "");
-  if (with_file && !in_file) report.file_error = in_file.error().message;
+  // What a reload would refuse is a mistake too.
+  if (with_file) {
+    if (const auto checked = Check(running(), in_file); !checked) report.file_error = checked.error().message;
+  }
   const config::Config defaults = config::DefaultConfig();
   const MutexLock lock(mutex_);
   for (const config::Option& option : config::Options()) {

@@ -9,6 +9,7 @@
 // from the configuration at the start only in options of Change::kAtRunTime, and in quotas.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <set>
 #include <string>
@@ -29,7 +30,7 @@ struct ConfigSource {
 };
 
 struct ConfigHooks {
-  // Why this process cannot do what it says, though it is well-formed: it lacks a right, or the memory. Main thread.
+  // Why this process cannot do what it says, though it is well-formed: it lacks a right, or the memory. Any thread.
   std::function<Status(const config::Config& next)> check;
   // What a restart with this file would do that its reader may not expect: sentences. It waits for no disk. Main
   // thread.
@@ -57,6 +58,8 @@ class LiveConfig {
   void Stop() { stopping_ = true; }
 
   config::Config running() const TIER_EXCLUDES(mutex_);
+  // The last reload changed nothing. Any thread.
+  bool reload_failed() const { return reload_failed_.load(std::memory_order_relaxed); }
   session::SettingsReport List(bool with_file) const TIER_EXCLUDES(mutex_);
   // INVALID: no such option, one that waits for a restart, or no value that can be. DENIED: the daemon lacks a right.
   // DISCONNECTED: it stops. TIMEOUT: the main thread or the engine did not answer.
@@ -78,6 +81,7 @@ class LiveConfig {
   const ConfigSource source_;
   const ConfigHooks hooks_;
   bool stopping_ = false;  // The main thread's.
+  std::atomic<bool> reload_failed_{false};
   mutable Mutex mutex_;
   config::Config running_ TIER_GUARDED_BY(mutex_);
   std::set<std::string_view> set_at_run_time_ TIER_GUARDED_BY(mutex_);  // Keys of the table of options.

@@ -200,6 +200,32 @@ def test_a_broken_file_changes_nothing_and_is_told(node: launcher.Running) -> No
     assert tierctl(node, "config", "diff").returncode == 0
 
 
+def check(daemon: launcher.Running) -> subprocess.CompletedProcess[str]:
+    """What `systemctl reload` asks before it sends SIGHUP."""
+    command = [str(launcher.need_build()), "--check-config", "--config", str(daemon.directory / "tierd.toml")]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_what_this_host_refuses_fails_the_check_and_a_refused_reload_stays_visible(node: launcher.Running) -> None:
+    base = (node.directory / "tierd.toml").read_text()
+
+    def failed() -> float:
+        return launcher.metrics(node)["tierd_config_reload_failed"]
+
+    assert failed() == 0 and check(node).returncode == 0
+    for line, sentence in (('minimum = "200GiB"', "cannot keep 200 GiB"), ('host_reserve = "900TiB"', "of 900 TiB")):
+        told = reload(node, base.replace("[arena]\n", f"[arena]\n{line}\n"))
+        assert sentence in told and "stay as they are" in told, told
+        checked = check(node)
+        assert checked.returncode == os.EX_CONFIG and sentence in checked.stderr, checked
+        assert failed() == 1
+        diff = tierctl(node, "config", "diff")
+        assert diff.returncode == 1 and sentence in diff.stdout and line.split('"')[1] in diff.stdout, diff.stdout
+    reload(node, base)
+    assert failed() == 0 and check(node).returncode == 0
+    assert tierctl(node, "config", "diff").returncode == 0
+
+
 def test_others_than_administrators_are_told_nothing_of_the_file(node: launcher.Running) -> None:
     base = (node.directory / "tierd.toml").read_text()
     assert "daemon.log" not in reload(node, base)

@@ -396,6 +396,11 @@ TEST(CommandLine, ChecksConfigurations) {
   EXPECT_EQ(wrong.status, EX_CONFIG);
   EXPECT_THAT(wrong.output, AllOf(HasSubstr(path + ":2:"), HasSubstr("arena.maximum")));
   EXPECT_EQ(RunTierd(scratch, {"--check-config", "--config", scratch / "none.toml"}).status, EX_CONFIG);
+  // What only this host refuses.
+  std::ofstream(path) << "[arena]\nmaximum = \"1GiB\"\nminimum = \"200GiB\"\n";
+  const auto large = RunTierd(scratch, {"--check-config", "--config", path});
+  EXPECT_EQ(large.status, EX_CONFIG);
+  EXPECT_THAT(large.output, HasSubstr("arena.minimum"));
 }
 
 TEST(CommandLine, PrintsADefaultConfigurationThatItAccepts) {

@@ -48,7 +48,7 @@ class LiveConfigTest : public ::testing::Test {
   }
 
   std::string file_ = kStart;
-  Status may_;  // What the process may do, of what is checked.
+  Status may_;   // What the process may do, of what is checked.
   Status fits_;  // Another minimum than the first one.
   std::vector<std::string> at_restart_;
   std::vector<config::Config> applied_;
@@ -125,6 +125,9 @@ TEST_F(LiveConfigTest, WhatTheProcessHasNoRightToChangesNothing) {
   live_.Reload();
   EXPECT_THAT(events_, ElementsAre(Pair(kConfigReloadFailed, AllOf(HasSubstr("it needs CAP_KILL"),
                                                                    HasSubstr("all settings stay as they are")))));
+  EXPECT_EQ(live_.List(true).file_error, "it needs CAP_KILL") << "what the file says is shown beside it";
+  EXPECT_EQ(Of("engine.deadline").in_file, "\"5s\"");
+  EXPECT_EQ(live_.List(false).file_error, "") << "the file is for those who may see it";
   const Status set = Set("jobs.on_unreturned", "kill");
   ASSERT_FALSE(set);
   EXPECT_EQ(set.error().code, Code::kDenied);
@@ -134,6 +137,22 @@ TEST_F(LiveConfigTest, WhatTheProcessHasNoRightToChangesNothing) {
   ASSERT_TRUE(Set("jobs.on_unreturned", "kill"));
   ASSERT_EQ(applied_.size(), 1u);
   EXPECT_TRUE(applied_[0].jobs.kills_keepers());
+}
+
+TEST_F(LiveConfigTest, ThatTheLastReloadWasRefusedIsKnownUntilOneIsNot) {
+  EXPECT_FALSE(live_.reload_failed());
+  file_ = "[engine]\ndeadline = 5\n";
+  live_.Reload();
+  EXPECT_TRUE(live_.reload_failed());
+  ASSERT_TRUE(Set("engine.deadline", "6s"));
+  EXPECT_TRUE(live_.reload_failed()) << "the file is wrong as before";
+  may_ = Fail(Code::kDenied, "it needs CAP_KILL");
+  file_ = "[jobs]\non_unreturned = \"kill\"\n";
+  live_.Reload();
+  EXPECT_TRUE(live_.reload_failed());
+  file_ = kStart;
+  live_.Reload();
+  EXPECT_FALSE(live_.reload_failed());
 }
 
 TEST_F(LiveConfigTest, OthersThanAdministratorsAreToldNothingOfTheFile) {
