@@ -59,7 +59,7 @@ Daemon::Daemon(const config::Config& config, const DaemonPaths& paths, session::
       manager_(std::move(manager)),
       source_(std::move(source)),
       epoch_(MakeEpoch()),
-      smart_(config.daemon.is_private ? std::string() : config.ssd.smart_file) {
+      smart_(SmartFileOf(config)) {
   // From here on these are collected; they are looked at once the daemon serves.
   for (const int signal : {SIGHUP, SIGUSR1, SIGUSR2}) signals_.add(signal);
 }
@@ -230,7 +230,7 @@ Status Daemon::OpenControl() {
   metrics_ = std::make_unique<MetricsServer>(paths_.socket_directory);
   if (auto opened = metrics_->Open(ChooseMetricsAddress(config_, paths_)); !opened) return opened;
   changes_ = std::make_unique<ConfigChanges>(
-      ConfigChangesParts{.io = io_, .engine = *engine_, .listener = *listener_, .quotas = *quotas_});
+      ConfigChangesParts{.io = io_, .engine = *engine_, .listener = *listener_, .quotas = *quotas_, .smart = smart_});
   live_config_.emplace(config_, source_, MakeConfigHooks());
   control_ = std::make_unique<session::ControlServer>(Facts(), ControlParts());
   control::GrpcServerOptions options;

@@ -95,9 +95,9 @@ constexpr auto kOptions = std::to_array<Option>({
      "it: what requests wait for, what empties memory that another job or the host is owed, since that would come\n"
      "hours later, and what is moved off a device. 0: no budget.",
      0, 1000},
-    {"ssd.smart_file", Kind::kText, Change::kAtRestart, TIER_FIELD(ssd.smart_file), "\"/run/tierd-smart/devices\"",
-     "What tierd-smart (tierd-smart.timer) found out about the health of the devices; absent: nothing is known.\n"
-     "Empty: it is not read."},
+    {"ssd.smart_file", Kind::kText, Change::kAtRunTime, TIER_FIELD(ssd.smart_file), "\"/run/tierd-smart/devices\"",
+     "What tierd-smart (tierd-smart.timer) found out about the health of the devices; absent: nothing is known. It is\n"
+     "read every 30 s, and another one within a second. Empty: it is not read."},
     {"ssd.any_file_system", Kind::kBool, Change::kAtRestart, TIER_FIELD(ssd.any_file_system), "false",
      "Take files on tmpfs, overlay and network file systems too, where direct I/O is slow or a pretence. For tests."},
     {"engine.spin", Kind::kChoice, Change::kAtRunTime, TIER_FIELD(engine.spin), "\"auto\"",

@@ -182,7 +182,7 @@ def test_every_option_that_changes_at_run_time_is_taken_over_in_a_test_above(nod
     """What each then does: options_change_test.cc and engine_options_test.cc for the engine's, and below."""
     changeable = {name for name, option in options(node).items() if option["changes_at_run_time"]}
     by_itself = {"ssd.drive_writes_per_day", "arena.minimum", "arena.host_reserve"}
-    by_itself |= {"jobs.on_unreturned"}  # In test_forced_return.py.
+    by_itself |= {"jobs.on_unreturned", "ssd.smart_file"}  # In test_forced_return.py and test_tierd_smart.py.
     assert changeable == {f"{section}.{key}" for section, keys in LEFT.items() for key in keys} | by_itself
 
 
