@@ -45,6 +45,7 @@ void LogSsdTier(const storage::SsdTier& ssd) {
     spdlog::info("{}", DeviceText(i, device));
     if (!device.size_note.empty()) spdlog::warn("{}", device.size_note);
   }
+  if (!ssd.index_note().empty()) spdlog::warn("{}", ssd.index_note());
   for (const std::string& dropped : ssd.dropped_devices()) spdlog::info("{}", dropped);
   for (const storage::MissingDevice& missing : ssd.missing_devices()) spdlog::warn("{}", storage::MissingText(missing));
   for (const std::string& unread : ssd.unread_quarantines()) spdlog::warn("{}", unread);

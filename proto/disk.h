@@ -36,7 +36,7 @@ struct Superblock {
   uint64_t block_count;    // Of the data area.
   uint32_t block_size;     // 2 MiB.
   uint32_t page_size;      // 4 KiB.
-  uint8_t index_uuid[16];  // The synced index that names extents here; zero: none yet.
+  uint8_t index_uuid[16];  // The synced index that names extents here; zero: none does.
   uint64_t index_commit;   // Last synced commit of that index: an older index must not be believed.
   uint64_t formatted_at;   // Seconds since 1970, for people.
   uint8_t reserved[3984];

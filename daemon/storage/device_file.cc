@@ -366,9 +366,11 @@ Status DeviceFile::Flush() {
 
 Status DeviceFile::CommitIndex(const Uuid& index, uint64_t index_commit) {
   proto::Superblock next = superblock_;
+  const bool is_other = std::memcmp(next.index_uuid, index.data(), index.size()) != 0;
   std::memcpy(next.index_uuid, index.data(), index.size());
   next.index_commit = index_commit;
-  return WriteNext(next);
+  if (Status written = WriteNext(next); !written || !is_other) return written;
+  return WriteNext(next);  // Damage to one copy does not make it another index's, or none's.
 }
 
 Result<DeviceFile> DeviceFile::Format(const std::string& path, bool force) {

@@ -62,7 +62,8 @@ class DeviceFile {
   // sentence says. REQUIRES: IsToGrow; block_count() was not used yet.
   Status Grow(const DeviceFileOptions& options);
 
-  // Names the synced index that extents on this device belong to and its last commit: one superblock write and a flush.
+  // Names the synced index that extents on this device belong to, and its last commit; a zero uuid: none. One
+  // superblock write and a flush, two where it is another index than before.
   Status CommitIndex(const Uuid& index, uint64_t index_commit);
 
   // Makes every write that has completed durable.

@@ -72,6 +72,8 @@ class SsdTier {
   // As LmdbManifestStore's.
   std::vector<MissingDevice> missing_devices() const;
   std::vector<std::string> unread_quarantines() const;
+  // That there was no index, and one was made for devices that were there; empty: there was one, or nothing was there.
+  const std::string& index_note() const;
   // Why quarantined places are not written down; empty when they are.
   std::string quarantine_failure() const;
 
