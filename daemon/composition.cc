@@ -195,12 +195,17 @@ ConfigHooks Daemon::MakeConfigHooks() {
                 const Status may = CheckRightToEnd(next, session::MayEndOthers());
                 return may ? engine_->Check(next) : may;
               },
+          .move_metrics =
+              [this](const config::Config& next) { return metrics_->Move(ChooseMetricsAddress(next, paths_)); },
           .at_restart = [this](const config::Config& read) -> std::vector<std::string> {
             if (read.ssd.file_size == config_.ssd.file_size) return {};
             return NextSizeNotes(engine_->ssd(), read.ssd.file_size);
           },
-          .apply = [this](const config::Config& next,
-                          std::function<void()> done) { changes_->Apply(next, std::move(done)); },
+          .apply =
+              [this](const config::Config& next, std::function<void()> done) {
+                TellStatus();  // It has the address of metrics, and how the engine spins.
+                changes_->Apply(next, std::move(done));
+              },
           .tell =
               [this](const char* kind, const std::string& message, const std::string& for_others) {
                 engine_->events().EmitForAdministrators(kind, message, for_others);

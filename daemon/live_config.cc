@@ -93,7 +93,10 @@ void LiveConfig::Reload() {
     return;
   }
   const config::Config before = running();
-  const auto reading = Check(before, source_.read());
+  auto reading = Check(before, source_.read());
+  if (reading) {
+    if (Status moved = hooks_.move_metrics(reading->next); !moved) reading = std::unexpected(std::move(moved.error()));
+  }
   reload_failed_.store(!reading, std::memory_order_relaxed);
   if (!reading) return Refuse(reading.error());
   Commit(reading->next);
@@ -163,6 +166,7 @@ void LiveConfig::Change(const session::SettingChange& change, const Done& done) 
   const auto next = WithOption(before, change, source_.file);
   if (!next) return done(std::unexpected(next.error()));
   if (const Status may = hooks_.check(*next); !may) return done(may);
+  if (const Status moved = hooks_.move_metrics(*next); !moved) return done(moved);
   const config::Option& option = *config::FindOption(change.name);
   Commit(*next);
   {

@@ -3,7 +3,8 @@
 // reload.
 //
 // The idea: an option changes at run time only where no part of the daemon may refuse it, or `check` says so before any
-// of them is asked. So a file is taken over as a whole, or, where it is wrong, not at all.
+// of them is asked; the one that takes something of the host, an address, is asked last. So a file is taken over as a
+// whole, or, where it is wrong, not at all.
 //
 // Changes are made on the main thread; Set and List may be called from any other thread. Invariant: running() differs
 // from the configuration at the start only in options of Change::kAtRunTime, and in quotas.
@@ -32,6 +33,8 @@ struct ConfigSource {
 struct ConfigHooks {
   // Why this process cannot do what it says, though it is well-formed: it lacks a right, or the memory. Any thread.
   std::function<Status(const config::Config& next)> check;
+  // Takes the address of metrics.listen, and is the last that may refuse. Main thread.
+  std::function<Status(const config::Config& next)> move_metrics;
   // What a restart with this file would do that its reader may not expect: sentences. It waits for no disk. Main
   // thread.
   std::function<std::vector<std::string>(const config::Config& read)> at_restart;

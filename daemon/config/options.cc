@@ -162,10 +162,11 @@ constexpr auto kOptions = std::to_array<Option>({
      "the\n"
      "last 128 that ended.",
      0, kHour},
-    {"metrics.listen", Kind::kAddress, Change::kAtRestart, TIER_FIELD(metrics.listen), "\"auto\"",
+    {"metrics.listen", Kind::kAddress, Change::kAtRunTime, TIER_FIELD(metrics.listen), "\"auto\"",
      "Where Prometheus scrapes /metrics, ADDRESS:PORT; port 0 takes a free one (it is written to metrics.port in\n"
      "the socket directory); empty: nowhere. auto: 127.0.0.1:9464 for the daemon of /run/tierd, a free port of\n"
-     "127.0.0.1 for others. A private daemon never listens."},
+     "127.0.0.1 for others. A private daemon never listens. While tierd runs, an address that is taken, or a name in\n"
+     "place of an address, is refused, and scrapes under way at the old address are closed; counters go on."},
     {"log.level", Kind::kChoice, Change::kAtRunTime, TIER_FIELD(log.level), "\"info\"",
      "What is logged to standard error.", 0, UINT64_MAX, "debug|info|warning|error"},
     {"log.format", Kind::kChoice, Change::kAtRunTime, TIER_FIELD(log.format), "\"auto\"",
