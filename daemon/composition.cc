@@ -15,6 +15,7 @@
 #include <boost/asio/post.hpp>
 
 #include "daemon/base/format_bytes.h"
+#include "daemon/host_limits.h"
 #include "daemon/process_limits.h"
 #include "daemon/ssd_words.h"
 #include "daemon/version.h"
@@ -46,7 +47,7 @@ Daemon::Daemon(const config::Config& config, const DaemonPaths& paths, session::
       manager_(std::move(manager)),
       source_(std::move(source)),
       epoch_(MakeEpoch()),
-      smart_(config.daemon.is_private ? std::string() : config.ssd.smart_file) {
+      smart_(SmartFileOf(config)) {
   // From here on these are collected; they are looked at once the daemon serves.
   for (const int signal : {SIGHUP, SIGUSR1, SIGUSR2}) signals_.add(signal);
 }
@@ -60,18 +61,8 @@ Result<std::unique_ptr<Daemon>> Daemon::Start(const config::Config& config, cons
   return daemon;
 }
 
-// Another user's process cannot be killed without the right; a private daemon serves its own user.
-Status Daemon::CheckRights(const config::Config& config) const {
-  if (!config.jobs.kills_keepers() || config.daemon.is_private || session::MayEndOthers()) return {};
-  return Fail(
-      Code::kDenied,
-      "jobs.on_unreturned is \"kill\", and this process may not end those of other users: it needs CAP_KILL; under "
-      "systemd copy /usr/share/tierd/systemd/kill.conf to /etc/systemd/system/tierd.service.d/ and run systemctl "
-      "daemon-reload");
-}
-
 Status Daemon::Compose() {
-  if (auto rights = CheckRights(config_); !rights) return rights;
+  if (auto right = CheckRightToEnd(config_, session::MayEndOthers()); !right) return right;
   const bool only_owner = config_.daemon.is_private || ::geteuid() != 0;
   auto lock = session::InstanceLock::Take(paths_.socket_directory, only_owner);
   if (!lock) return std::unexpected(std::move(lock.error()));
@@ -176,6 +167,7 @@ session::DaemonFacts Daemon::Facts() {
   facts.smart = [this](const std::string& path) { return smart_.Of(path, std::time(nullptr)); };
   facts.drive_writes_per_day = [this](uint16_t device) { return engine_->DriveWritesPerDay(device); };
   facts.spin_mode = [this] { return live_config_->running().engine.spin; };
+  facts.config_reload_failed = [this] { return live_config_->reload_failed(); };
   facts.spin_pauses = [this] { return engine_->loop().spin_pauses(); };
   facts.memory_mode = [this] { return MemoryMode(); };
   facts.memory_mode_reason = [this] { return engine_->ssd().unpinned_reason(); };
@@ -188,11 +180,20 @@ std::string Daemon::MemoryMode() const { return engine_->ssd().pinned() ? "pinne
 ConfigHooks Daemon::MakeConfigHooks() {
   return {.check =
               [this](const config::Config& next) {
-                const Status may = CheckRights(next);
+                const Status may = CheckRightToEnd(next, session::MayEndOthers());
                 return may ? engine_->Check(next) : may;
               },
-          .apply = [this](const config::Config& next,
-                          std::function<void()> done) { changes_->Apply(next, std::move(done)); },
+          .move_metrics =
+              [this](const config::Config& next) { return metrics_->Move(ChooseMetricsAddress(next, paths_)); },
+          .at_restart = [this](const config::Config& read) -> std::vector<std::string> {
+            if (read.ssd.file_size == config_.ssd.file_size) return {};
+            return NextSizeNotes(engine_->ssd(), read.ssd.file_size);
+          },
+          .apply =
+              [this](const config::Config& next, std::function<void()> done) {
+                TellStatus();  // It has the address of metrics, and how the engine spins.
+                changes_->Apply(next, std::move(done));
+              },
           .tell =
               [this](const char* kind, const std::string& message, const std::string& for_others) {
                 engine_->events().EmitForAdministrators(kind, message, for_others);
@@ -222,7 +223,7 @@ Status Daemon::OpenControl() {
   metrics_ = std::make_unique<MetricsServer>(paths_.socket_directory);
   if (auto opened = metrics_->Open(ChooseMetricsAddress(config_, paths_)); !opened) return opened;
   changes_ = std::make_unique<ConfigChanges>(
-      ConfigChangesParts{.io = io_, .engine = *engine_, .listener = *listener_, .quotas = *quotas_});
+      ConfigChangesParts{.io = io_, .engine = *engine_, .listener = *listener_, .quotas = *quotas_, .smart = smart_});
   live_config_.emplace(config_, source_, MakeConfigHooks());
   control_ = std::make_unique<session::ControlServer>(Facts(), ControlParts());
   control::GrpcServerOptions options;
@@ -314,19 +315,7 @@ void Daemon::WatchStarter() {
 }
 
 void Daemon::AnnounceReady() {
-  const storage::SsdTier& ssd = engine_->ssd();
-  if (!ssd.io_mode_reason().empty()) spdlog::warn("I/O mode {}: {}", IoModeName(ssd), ssd.io_mode_reason());
-  for (uint16_t i = 0; i < ssd.device_count(); ++i) {
-    const auto& device = ssd.device(i);
-    spdlog::info("device {}: {} ({}{})", i, device.path, base::FormatBytes(device.capacity),
-                 device.created ? ", formatted now" : "");
-  }
-  for (const std::string& dropped : ssd.dropped_devices()) spdlog::info("{}", dropped);
-  for (const storage::MissingDevice& missing : ssd.missing_devices()) spdlog::warn("{}", storage::MissingText(missing));
-  for (const std::string& unread : ssd.unread_quarantines()) spdlog::warn("{}", unread);
-  if (!ssd.ssd_mode_reason().empty()) spdlog::warn("{}", SsdStatus(ssd));
-  // Without a device there is nothing to pin, and the line above says why there is none.
-  if (!ssd.pinned() && ssd.device_count() != 0) spdlog::warn("memory mode unpinned: {}", ssd.unpinned_reason());
+  LogSsdTier(engine_->ssd());
   if (!paths_.persistent && !config_.daemon.is_private) {
     spdlog::warn(
         "neither XDG_STATE_HOME nor HOME is set: nothing is kept, named jobs are refused; set "

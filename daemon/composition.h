@@ -48,7 +48,6 @@ class Daemon {
 
  private:
   Daemon(const config::Config& config, const DaemonPaths& paths, session::ServiceManager manager, ConfigSource source);
-  Status CheckRights(const config::Config& config) const;
   Status Compose();
   Status OpenDataSocket();
   Status OpenControl();

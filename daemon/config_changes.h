@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 #include <boost/asio/io_context.hpp>
 
@@ -9,15 +10,20 @@
 #include "daemon/engine_side.h"
 #include "daemon/session/engine_posts.h"
 #include "daemon/session/listener.h"
+#include "daemon/smart_watch.h"
 #include "daemon/user_quotas.h"
 
 namespace tier {
+
+// Where what tierd-smart found is read; empty: nowhere, as by a private daemon.
+std::string SmartFileOf(const config::Config& config);
 
 struct ConfigChangesParts {
   boost::asio::io_context& io;
   EngineSide& engine;
   session::Listener& listener;
   UserQuotas& quotas;
+  SmartWatch& smart;
 };
 
 class ConfigChanges {

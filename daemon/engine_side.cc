@@ -7,11 +7,11 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
 #include "daemon/base/fault_guard.h"
 #include "daemon/base/format_bytes.h"
+#include "daemon/host_limits.h"
 #include "daemon/session/line_file.h"
 #include "daemon/session/quota_file.h"
 #include "proto/start_thread.h"
@@ -65,14 +65,6 @@ Status CheckHugePages(memory::HugePagePolicy policy, uint64_t window_bytes, cons
               fmt::format("arena.huge_pages is \"always\" and {} of huge pages are free, where one window takes {}: "
                           "raise vm.nr_hugepages, or set it to \"auto\"",
                           base::FormatBytes(free), base::FormatBytes(window_bytes)));
-}
-
-// The kernel would refuse each window, in the middle of a training step. Where it does not tell, all may be there.
-Status CheckNode(int64_t node) {
-  const std::vector<int> nodes = memory::ReadMemoryNodes("/");
-  if (node < 0 || nodes.empty() || std::ranges::find(nodes, node) != nodes.end()) return {};
-  return Fail(Code::kInvalid, fmt::format("arena.numa_node is {}, and this host has memory at {}: {}", node,
-                                          nodes.size() == 1 ? "node" : "nodes", fmt::join(nodes, ", ")));
 }
 
 storage::IoChoice IoChoiceOf(const std::string& text) {
@@ -181,12 +173,7 @@ Result<std::unique_ptr<EngineSide>> EngineSide::Make(const config::Config& confi
 
 // By the memory that there was at the start, as all sizes of the arena are.
 Result<memory::ArenaSizes> EngineSide::SizesOf(const config::ArenaConfig& arena) const {
-  const uint64_t memory = host_at_start_.memory_limit();
-  return memory::ArenaSizing({.max_bytes = arena.maximum.Of(memory),
-                              .window_bytes = arena.window_size,
-                              .host_reserve_bytes = arena.host_reserve.Of(memory),
-                              .min_bytes = arena.minimum.Of(memory)},
-                             host_at_start_);
+  return ArenaSizesOn(host_at_start_, arena);
 }
 
 Status EngineSide::Check(const config::Config& next) const {
@@ -205,7 +192,7 @@ Status EngineSide::OpenMemory(const config::Config& config) {
   options.huge_pages = HugePagesOf(config.arena.huge_pages);
   if (auto there = CheckHugePages(options.huge_pages, sizes->window_size_min, host_at_start_); !there) return there;
   options.collapse = config.arena.collapse == "never" ? memory::CollapsePolicy::kNever : memory::CollapsePolicy::kAuto;
-  if (auto there = CheckNode(config.arena.numa_node); !there) return there;
+  if (auto there = CheckNumaNode(config.arena.numa_node); !there) return there;
   options.numa_node = static_cast<int>(config.arena.numa_node);
   // An empty closure wakes the engine, which then polls. A full mailbox means that it is awake.
   const auto wake = [this] { (void)mailbox_.TryPost([] {}); };

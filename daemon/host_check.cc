@@ -1,6 +1,8 @@
 #include "daemon/host_check.h"
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -10,6 +12,7 @@
 #include "daemon/session/quota_book.h"
 #include "daemon/storage/file_system.h"
 #include "daemon/storage/known_devices.h"
+#include "daemon/storage/sizing.h"
 #include "daemon/user_quotas.h"
 
 namespace tier {
@@ -28,6 +31,22 @@ Status CheckDirectory(const char* option, const std::string& directory) {
               fmt::format("{} is {}, and {} is in the way: {}", option, directory, there.string(), why));
 }
 
+// What the next start makes of ssd.file_size where the files are there.
+void AddSizeNotes(const config::Config& config, const DaemonPaths& paths, std::vector<std::string>* notes) {
+  std::vector<std::string> files = config.ssd.devices;
+  if (files.empty() && paths.persistent) files.push_back(paths.data_directory + "/tier.ssd");
+  for (const std::string& file : files) {
+    std::error_code error;
+    if (!std::filesystem::is_regular_file(file, error)) continue;
+    const uint64_t size = std::filesystem::file_size(file, error);
+    if (error || size == 0) continue;  // An empty one is made.
+    const auto space = storage::SpaceOf(file);
+    std::string note =
+        storage::NextSizeNote(file, size, config.ssd.file_size, space ? std::optional(*space) : std::nullopt);
+    if (!note.empty()) notes->push_back("ssd.file_size: " + std::move(note));
+  }
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> CheckHostPaths(const config::Config& config, const DaemonPaths& paths) {
@@ -37,13 +56,13 @@ Result<std::vector<std::string>> CheckHostPaths(const config::Config& config, co
     return std::unexpected(std::move(ok.error()));
   storage::KnownDevices known(paths.persistent ? storage::IndexPath(paths.data_directory) : std::string(),
                               storage::IndexUse::kLook);
-  std::vector<std::string> lost;
+  std::vector<std::string> notes;
   for (const std::string& device : config.ssd.devices) {
     if (device == "none") continue;
     const auto ok = storage::CheckDevicePath(device, config.ssd.any_file_system);
     if (ok) continue;
     if (known.IsLost(device, ok.error())) {
-      lost.push_back(
+      notes.push_back(
           fmt::format("ssd.devices: {}: {}; tierd had a device there, starts without it, and lists it as missing: "
                       "what jobs persisted on it is lost until it is back (tierctl device list)",
                       device, ok.error().message));
@@ -55,7 +74,8 @@ Result<std::vector<std::string>> CheckHostPaths(const config::Config& config, co
                         : std::string();
     return Fail(ok.error().code, "ssd.devices: " + ok.error().message + unknown);
   }
-  return lost;
+  AddSizeNotes(config, paths, &notes);
+  return notes;
 }
 
 std::vector<std::string> CheckQuotaNames(const config::Config& config, const DaemonPaths& paths,

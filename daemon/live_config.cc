@@ -93,43 +93,58 @@ void LiveConfig::Reload() {
     return;
   }
   const config::Config before = running();
-  auto read = source_.read();
-  std::vector<std::string_view> waiting;
-  if (read) {
-    waiting = config::WaitingForRestart(before, *read);
-    const auto check = [&] { return hooks_.check(config::WithRunTimeOptions(before, *read)); };
-    Status may = check();
-    if (!may && LeaveArenaSizes(before, &*read, &waiting)) may = check();
-    if (!may) read = std::unexpected(std::move(may.error()));
+  auto reading = Check(before, source_.read());
+  if (reading) {
+    if (Status moved = hooks_.move_metrics(reading->next); !moved) reading = std::unexpected(std::move(moved.error()));
   }
-  if (!read) {
-    const std::string why = read.error().message + "; all settings stay as they are";
-    spdlog::error("reload: {}", why);
-    hooks_.tell(kConfigReloadFailed, "the reload failed: " + why, kFailedForOthers);
-    return;
-  }
-  const config::Config next = config::WithRunTimeOptions(before, *read);
-  const std::string changes = Changes(before, next);
-  const bool other_quotas = next.quota != before.quota;
-  const std::string what = changes + (!other_quotas ? "" : changes.empty() ? "quotas" : ", quotas");
-  Commit(next);
+  reload_failed_.store(!reading, std::memory_order_relaxed);
+  if (!reading) return Refuse(reading.error());
+  Commit(reading->next);
   {
     const MutexLock lock(mutex_);
     set_at_run_time_.clear();
   }
-  hooks_.apply(next, [] {});
-  ChangeLog(next.log, [&] {
-    spdlog::info("reload: {} was read again; log.level is \"{}\"", source_.file, next.log.level);
+  hooks_.apply(reading->next, [] {});
+  TellReloaded(before, *reading);
+}
+
+Result<LiveConfig::Reading> LiveConfig::Check(const config::Config& before, Result<config::Config> read) const {
+  if (!read) return std::unexpected(std::move(read.error()));
+  Reading reading{.file = *std::move(read), .next = {}, .waiting = {}};
+  reading.waiting = config::WaitingForRestart(before, reading.file);
+  const auto check = [&] { return hooks_.check(config::WithRunTimeOptions(before, reading.file)); };
+  Status may = check();
+  if (!may && LeaveArenaSizes(before, &reading.file, &reading.waiting)) may = check();
+  if (!may) return std::unexpected(std::move(may.error()));
+  reading.next = config::WithRunTimeOptions(before, reading.file);
+  return reading;
+}
+
+void LiveConfig::Refuse(const Error& error) {
+  const std::string why = error.message + "; all settings stay as they are";
+  spdlog::error("reload: {}", why);
+  hooks_.tell(kConfigReloadFailed, "the reload failed: " + why, kFailedForOthers);
+}
+
+void LiveConfig::TellReloaded(const config::Config& before, const Reading& reading) {
+  const std::string changes = Changes(before, reading.next);
+  const bool other_quotas = reading.next.quota != before.quota;
+  const std::string what = changes + (!other_quotas ? "" : changes.empty() ? "quotas" : ", quotas");
+  const auto at_restart = reading.waiting.empty() ? std::vector<std::string>() : hooks_.at_restart(reading.file);
+  ChangeLog(reading.next.log, [&] {
+    spdlog::info("reload: {} was read again; log.level is \"{}\"", source_.file, reading.next.log.level);
     if (!changes.empty()) spdlog::info("reload: these options changed: {}", changes);
     if (other_quotas) spdlog::info("reload: the quotas of {} hold from now on", source_.file);
-    if (waiting.empty()) return;
-    spdlog::warn("reload: these options changed and take effect only after a restart: {}", fmt::join(waiting, ", "));
+    if (reading.waiting.empty()) return;
+    spdlog::warn("reload: these options changed and take effect only after a restart: {}",
+                 fmt::join(reading.waiting, ", "));
+    for (const std::string& note : at_restart) spdlog::warn("reload: {}", note);
   });
-  hooks_.tell(
-      kConfigReloaded,
-      fmt::format("{} was read again; {}{}", source_.file, what.empty() ? "nothing changed" : "changed: " + what,
-                  waiting.empty() ? "" : fmt::format("; only a restart changes {}", fmt::join(waiting, ", "))),
-      kReloadedForOthers);
+  std::string message =
+      fmt::format("{} was read again; {}", source_.file, what.empty() ? "nothing changed" : "changed: " + what);
+  if (!reading.waiting.empty()) message += fmt::format("; only a restart changes {}", fmt::join(reading.waiting, ", "));
+  for (const std::string& note : at_restart) message += "; " + note;
+  hooks_.tell(kConfigReloaded, message, kReloadedForOthers);
 }
 
 Status LiveConfig::Set(const session::SettingChange& change) {
@@ -151,6 +166,7 @@ void LiveConfig::Change(const session::SettingChange& change, const Done& done) 
   const auto next = WithOption(before, change, source_.file);
   if (!next) return done(std::unexpected(next.error()));
   if (const Status may = hooks_.check(*next); !may) return done(may);
+  if (const Status moved = hooks_.move_metrics(*next); !moved) return done(moved);
   const config::Option& option = *config::FindOption(change.name);
   Commit(*next);
   {
@@ -168,7 +184,10 @@ void LiveConfig::Change(const session::SettingChange& change, const Done& done) 
 session::SettingsReport LiveConfig::List(bool with_file) const {
   session::SettingsReport report{.file = source_.file, .file_error = {}, .options = {}};
   const auto in_file = with_file ? source_.read() : Fail(Code::kDenied, "");
-  if (with_file && !in_file) report.file_error = in_file.error().message;
+  // What a reload would refuse is a mistake too.
+  if (with_file) {
+    if (const auto checked = Check(running(), in_file); !checked) report.file_error = checked.error().message;
+  }
   const config::Config defaults = config::DefaultConfig();
   const MutexLock lock(mutex_);
   for (const config::Option& option : config::Options()) {

@@ -3,17 +3,20 @@
 // reload.
 //
 // The idea: an option changes at run time only where no part of the daemon may refuse it, or `check` says so before any
-// of them is asked. So a file is taken over as a whole, or, where it is wrong, not at all.
+// of them is asked; the one that takes something of the host, an address, is asked last. So a file is taken over as a
+// whole, or, where it is wrong, not at all.
 //
 // Changes are made on the main thread; Set and List may be called from any other thread. Invariant: running() differs
 // from the configuration at the start only in options of Change::kAtRunTime, and in quotas.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "daemon/config/config.h"
 #include "daemon/session/settings.h"
@@ -28,8 +31,13 @@ struct ConfigSource {
 };
 
 struct ConfigHooks {
-  // Why this process cannot do what it says, though it is well-formed: it lacks a right, or the memory. Main thread.
+  // Why this process cannot do what it says, though it is well-formed: it lacks a right, or the memory. Any thread.
   std::function<Status(const config::Config& next)> check;
+  // Takes the address of metrics.listen, and is the last that may refuse. Main thread.
+  std::function<Status(const config::Config& next)> move_metrics;
+  // What a restart with this file would do that its reader may not expect: sentences. It waits for no disk. Main
+  // thread.
+  std::function<std::vector<std::string>(const config::Config& read)> at_restart;
   // Main thread. `done` is called once all parts of the daemon have it, on any thread.
   std::function<void(const config::Config& next, std::function<void()> done)> apply;
   // An event of the daemon. The file is the administrators': `message` is for them, `for_others` for all others.
@@ -53,6 +61,8 @@ class LiveConfig {
   void Stop() { stopping_ = true; }
 
   config::Config running() const TIER_EXCLUDES(mutex_);
+  // The last reload changed nothing. Any thread.
+  bool reload_failed() const { return reload_failed_.load(std::memory_order_relaxed); }
   session::SettingsReport List(bool with_file) const TIER_EXCLUDES(mutex_);
   // INVALID: no such option, one that waits for a restart, or no value that can be. DENIED: the daemon lacks a right.
   // DISCONNECTED: it stops. TIMEOUT: the main thread or the engine did not answer.
@@ -60,12 +70,21 @@ class LiveConfig {
 
  private:
   using Done = std::function<void(const Status&)>;
+  struct Reading {  // A file that may be taken over.
+    config::Config file;
+    config::Config next;                    // What holds then.
+    std::vector<std::string_view> waiting;  // Options that differ, and wait for a restart.
+  };
+  Result<Reading> Check(const config::Config& before, Result<config::Config> read) const;
+  void Refuse(const Error& error);
+  void TellReloaded(const config::Config& before, const Reading& reading);
   void Change(const session::SettingChange& change, const Done& done);
   void Commit(const config::Config& next) TIER_EXCLUDES(mutex_);
 
   const ConfigSource source_;
   const ConfigHooks hooks_;
   bool stopping_ = false;  // The main thread's.
+  std::atomic<bool> reload_failed_{false};
   mutable Mutex mutex_;
   config::Config running_ TIER_GUARDED_BY(mutex_);
   std::set<std::string_view> set_at_run_time_ TIER_GUARDED_BY(mutex_);  // Keys of the table of options.

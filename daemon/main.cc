@@ -20,6 +20,7 @@
 #include "daemon/daemon_paths.h"
 #include "daemon/exit_status.h"
 #include "daemon/host_check.h"
+#include "daemon/host_limits.h"
 #include "daemon/log_setup.h"
 #include "daemon/metrics/metrics_page.h"
 #include "daemon/session/service_manager.h"
@@ -54,7 +55,7 @@ int ParseArguments(int argc, char** argv, Arguments* arguments) {
       ->type_name("OPTION=VALUE");
   app.add_flag("--private", arguments->is_private, "The same as --set daemon.private=true");
   app.add_flag("--check-config", arguments->check_config,
-               "Check names and values of the configuration, and its paths on this host, and end");
+               "Check names and values of the configuration, what it asks of this host and its paths there, and end");
   app.add_flag("--print-default-config", arguments->print_default_config,
                "Print every option with its default and end");
   app.add_flag("--print-metrics", arguments->print_metrics, "Print every metric with its meaning (Markdown) and end");
@@ -98,9 +99,10 @@ int RefuseStart(const tier::Error& error, const tier::config::Config& config, co
 }
 
 int CheckOnly(const std::string& file, const tier::config::Config& config, const tier::DaemonPaths& paths) {
-  const auto lost = tier::CheckHostPaths(config, paths);
-  if (!lost) return RefuseStart(lost.error(), config, file);
-  for (const std::string& each : *lost) fmt::print("{}\n", each);
+  const auto notes = tier::CheckHostPaths(config, paths);
+  if (!notes) return RefuseStart(notes.error(), config, file);
+  if (auto ok = tier::CheckHostLimits(config); !ok) return RefuseStart(ok.error(), config, file);
+  for (const std::string& note : *notes) fmt::print("{}\n", note);
   tier::session::SystemUserDirectory users;
   for (const std::string& each : tier::CheckQuotaNames(config, paths, users)) fmt::print("warning: {}\n", each);
   fmt::print("{}: no mistake found\n{}\n", file.empty() ? "the options" : file, tier::kNotChecked);

@@ -18,17 +18,57 @@ constexpr auto kScrapeReportPeriod = std::chrono::minutes(1);
 
 // The address is taken before it is told; scrapes are answered once there is something to ask.
 Status MetricsServer::Open(const std::string& listen) {
-  TIER_CHECK(!exporter_, "metrics are served at {} already", address_);
+  TIER_CHECK(!exporter_, "metrics are served at {} already", listen_);
+  listen_ = listen;
   if (listen.empty()) return {};
   auto exporter = metrics::Exporter::Listen(listen);
   if (!exporter) return std::unexpected(std::move(exporter.error()));
   exporter_ = std::move(*exporter);
-  address_ = exporter_->address();
-  std::ofstream(port_file_) << exporter_->port() << '\n';
+  NoteAddress();
   return {};
 }
 
-Status MetricsServer::Start(session::ControlApi& api) { return exporter_ ? exporter_->Start(api) : Status{}; }
+Status MetricsServer::Start(session::ControlApi& api) {
+  api_ = &api;
+  return exporter_ ? exporter_->Start(api) : Status{};
+}
+
+Status MetricsServer::Move(const std::string& listen) {
+  TIER_CHECK(api_ != nullptr, "metrics move to '{}' before they are served", listen);
+  if (listen == listen_) return {};
+  Status moved = exporter_ ? exporter_->Move(listen) : OpenFirst(listen);
+  if (!moved) return moved;
+  listen_ = listen;
+  NoteAddress();
+  return {};
+}
+
+Status MetricsServer::OpenFirst(const std::string& listen) {
+  if (metrics::NamesAHost(listen)) {
+    return Fail(Code::kInvalid, "metrics.listen is " + listen + ", and only a start asks for the address of a name");
+  }
+  auto exporter = metrics::Exporter::Listen(listen);
+  if (!exporter) return std::unexpected(std::move(exporter.error()));
+  if (Status started = (*exporter)->Start(*api_); !started) return started;
+  exporter_ = std::move(*exporter);
+  return {};
+}
+
+void MetricsServer::NoteAddress() {
+  std::error_code ignored;
+  if (exporter_->port() != 0) {
+    std::ofstream(port_file_) << exporter_->port() << '\n';
+  } else {
+    std::filesystem::remove(port_file_, ignored);
+  }
+  const MutexLock lock(mutex_);
+  address_ = exporter_->address();
+}
+
+std::string MetricsServer::address() const {
+  const MutexLock lock(mutex_);
+  return address_;
+}
 
 // A scrape asks for the address too: it stays until the last one has ended.
 void MetricsServer::Close() {

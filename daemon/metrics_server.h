@@ -1,5 +1,5 @@
-// MetricsServer: serves the metrics of the daemon where the configuration says so. The file metrics.port in the socket
-// directory has its port.
+// MetricsServer: serves the metrics of the daemon where the configuration says so, and elsewhere when that changes. The
+// file metrics.port in the socket directory has its port.
 //
 // Main thread, except address().
 #pragma once
@@ -11,6 +11,7 @@
 
 #include "daemon/base/time.h"
 #include "daemon/metrics/exporter.h"
+#include "proto/mutex.h"
 
 namespace tier {
 
@@ -20,22 +21,30 @@ class MetricsServer {
   ~MetricsServer() { Close(); }
 
   // Takes the address, ADDRESS:PORT; empty: none. Scrapes wait until Start. INVALID names the address and what to do.
-  // Once, before other threads ask for the address.
   Status Open(const std::string& listen);
   // `api` outlives this. NO_MEMORY: the system gives no thread.
   Status Start(session::ControlApi& api);
+  // Another address in its place, or none; the counts go on. It waits for no scrape, and asks no server for a name.
+  // INVALID, NO_MEMORY: all is as it was. After Start.
+  Status Move(const std::string& listen);
   // Waits for scrapes under way; then none is served, and the file is gone.
   void Close();
-  const std::string& address() const { return address_; }  // Empty: none. Any thread.
+  std::string address() const TIER_EXCLUDES(mutex_);  // Empty: none. Any thread.
   // Logs that scrapes had to be closed, once a minute at most.
   void ReportScrapes(base::TimePoint now);
 
  private:
+  Status OpenFirst(const std::string& listen);
+  void NoteAddress() TIER_EXCLUDES(mutex_);
+
   const std::string port_file_;
-  std::string address_;
-  std::unique_ptr<metrics::Exporter> exporter_;  // Null: none is served.
+  std::string listen_;                           // As it was asked for.
+  session::ControlApi* api_ = nullptr;           // Since Start.
+  std::unique_ptr<metrics::Exporter> exporter_;  // Null: none was served yet.
   uint64_t scrapes_closed_ = 0;                  // Of Exporter::closed_for_others, as last told.
   std::optional<base::TimePoint> scrapes_told_;
+  mutable Mutex mutex_;
+  std::string address_ TIER_GUARDED_BY(mutex_);
 };
 
 }  // namespace tier

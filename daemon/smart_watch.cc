@@ -4,6 +4,15 @@
 
 namespace tier {
 
+void SmartWatch::SetPath(const std::string& path) {
+  if (path == path_) return;
+  path_ = path;
+  ticks_ = 0;
+  told_.clear();
+  const MutexLock lock(mutex_);
+  report_ = {};
+}
+
 std::optional<std::string> SmartWatch::Tick() {
   if (path_.empty() || ticks_++ % kSmartReadTicks != 0) return std::nullopt;
   auto report = storage::ReadSmartFile(path_);

@@ -1,7 +1,7 @@
 // SmartWatch: reads, now and then, what tierd-smart wrote of the health of the devices, and keeps the last whole
 // report.
 //
-// Read: the main thread, which may wait for a file. Of: any thread.
+// The main thread, which may wait for a file; Of: any thread.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,8 @@ class SmartWatch {
  public:
   explicit SmartWatch(std::string path) : path_(std::move(path)) {}
 
+  // Another file from the next tick on; what the one before it said is dropped. The same path changes nothing.
+  void SetPath(const std::string& path);
   // Each tick. A sentence, where the file cannot be used, for another reason than the last time. A file that is not
   // there is none of these: tierd-smart is optional. What was read before stays then, and becomes stale. A file that
   // can be used says all: a device that it leaves out is not configured any more, or not there.
@@ -29,7 +31,7 @@ class SmartWatch {
   std::optional<session::DeviceSmart> Of(const std::string& device, int64_t now) const;
 
  private:
-  const std::string path_;
+  std::string path_;  // Empty: none.
   int ticks_ = 0;
   std::string told_;
   mutable Mutex mutex_;

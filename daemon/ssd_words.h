@@ -1,7 +1,9 @@
 // What logs and status say of the SSD tier. Any thread.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "daemon/storage/ssd_tier.h"
 
@@ -11,5 +13,12 @@ namespace tier {
 std::string SsdStatus(const storage::SsdTier& ssd);
 std::string IoModeName(const storage::SsdTier& ssd);
 std::string SsdModeName(storage::SsdMode mode);
+// "device 0: /srv/tierd/tier.ssd (64 GiB, formatted now)"
+std::string DeviceText(uint16_t index, const storage::SsdDeviceDescription& device);
+// What the next start makes of the files where ssd.file_size is `file_size`: a sentence for each that it changes, or
+// would have to shrink. No file is looked at, which may take long.
+std::vector<std::string> NextSizeNotes(const storage::SsdTier& ssd, uint64_t file_size);
+// All that is to be said of it at the start; then alone.
+void LogSsdTier(const storage::SsdTier& ssd);
 
 }  // namespace tier

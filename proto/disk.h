@@ -31,12 +31,12 @@ struct Superblock {
   uint32_t header_size;    // sizeof(Superblock): lets a later version append.
   uint8_t uuid[16];        // Of the device, drawn at format.
   uint64_t commit;         // Of this superblock, from 1; copy (commit & 1) holds it.
-  uint64_t device_size;    // Bytes, at format.
+  uint64_t device_size;    // Bytes, at format or since a file grew; the file or device may be larger.
   uint64_t data_offset;    // Bytes.
   uint64_t block_count;    // Of the data area.
   uint32_t block_size;     // 2 MiB.
   uint32_t page_size;      // 4 KiB.
-  uint8_t index_uuid[16];  // The synced index that names extents here; zero: none yet.
+  uint8_t index_uuid[16];  // The synced index that names extents here; zero: none does.
   uint64_t index_commit;   // Last synced commit of that index: an older index must not be believed.
   uint64_t formatted_at;   // Seconds since 1970, for people.
   uint8_t reserved[3984];

@@ -73,9 +73,12 @@ constexpr auto kOptions = std::to_array<Option>({
      "Block devices or files of the SSD tier; foreign content is refused, never overwritten.\n"
      "Empty: one file, tier.ssd, in daemon.data_directory. [\"none\"]: no SSD tier."},
     {"ssd.file_size", Kind::kSize, Change::kAtRestart, TIER_FIELD(ssd.file_size), "0",
-     "Size of a file that is made; one that does not fit is refused. 0: the smaller of 64 GiB and 25 % of the free\n"
-     "space, or less, down to 1 GiB, so that 10 GiB and 10 % stay free. With less room and without ssd.devices there\n"
-     "is no SSD tier: tensors stay in RAM.",
+     "Size of each file of the SSD tier. A file that is made has it, or the start is refused where it does not fit.\n"
+     "A smaller one that is there grows to it at the next start, and keeps all that it holds; where its disk lacks\n"
+     "the room it serves as it is, and tierd says so. A larger one keeps its size: a file does not shrink.\n"
+     "0: a file stays as it is, and one that is made has the smaller of 64 GiB and 25 % of the free space, or less,\n"
+     "down to 1 GiB, so that 10 GiB and 10 % stay free. With less room and without ssd.devices there is no SSD tier:\n"
+     "tensors stay in RAM.",
      64 * kMiB, 1024 * kTiB},
     {"ssd.engine", Kind::kChoice, Change::kAtRestart, TIER_FIELD(ssd.engine), "\"auto\"",
      "How devices are driven: auto takes io_uring where the machine allows it.", 0, UINT64_MAX,
@@ -94,9 +97,9 @@ constexpr auto kOptions = std::to_array<Option>({
      "it: what requests wait for, what empties memory that another job or the host is owed, since that would come\n"
      "hours later, and what is moved off a device. 0: no budget.",
      0, 1000},
-    {"ssd.smart_file", Kind::kText, Change::kAtRestart, TIER_FIELD(ssd.smart_file), "\"/run/tierd-smart/devices\"",
-     "What tierd-smart (tierd-smart.timer) found out about the health of the devices; absent: nothing is known.\n"
-     "Empty: it is not read."},
+    {"ssd.smart_file", Kind::kText, Change::kAtRunTime, TIER_FIELD(ssd.smart_file), "\"/run/tierd-smart/devices\"",
+     "What tierd-smart (tierd-smart.timer) found out about the health of the devices; absent: nothing is known. It is\n"
+     "read every 30 s, and another one within a second. Empty: it is not read."},
     {"ssd.any_file_system", Kind::kBool, Change::kAtRestart, TIER_FIELD(ssd.any_file_system), "false",
      "Take files on tmpfs, overlay and network file systems too, where direct I/O is slow or a pretence. For tests."},
     {"engine.spin", Kind::kChoice, Change::kAtRunTime, TIER_FIELD(engine.spin), "\"auto\"",
@@ -161,12 +164,13 @@ constexpr auto kOptions = std::to_array<Option>({
      "the\n"
      "last 128 that ended.",
      0, kHour},
-    {"metrics.listen", Kind::kAddress, Change::kAtRestart, TIER_FIELD(metrics.listen), "\"auto\"",
+    {"metrics.listen", Kind::kAddress, Change::kAtRunTime, TIER_FIELD(metrics.listen), "\"auto\"",
      "Where Prometheus scrapes /metrics, ADDRESS:PORT; port 0 takes a free one (it is written to metrics.port in\n"
      "the socket directory); empty: nowhere. auto: 127.0.0.1:9464 for the daemon of /run/tierd, a free port of\n"
      "127.0.0.1 for others. A private daemon never listens. Every client that reaches the address, and so each\n"
      "user of this machine, reads the names and uids of all jobs: empty, or a firewall rule on the port, keeps them\n"
-     "private."},
+     "private. While tierd runs, an address that is taken, or a name in place of an address, is refused, and\n"
+     "scrapes under way at the old address are closed; counters go on."},
     {"log.level", Kind::kChoice, Change::kAtRunTime, TIER_FIELD(log.level), "\"info\"",
      "What is logged to standard error.", 0, UINT64_MAX, "debug|info|warning|error"},
     {"log.format", Kind::kChoice, Change::kAtRunTime, TIER_FIELD(log.format), "\"auto\"",

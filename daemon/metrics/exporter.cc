@@ -57,15 +57,22 @@ HttpPage PageOf(session::ControlApi& api, Scraper& scraper, std::string_view pat
   return {.type = kPlain, .body = "ok\n"};
 }
 
+std::unexpected<Error> CannotServe(const std::string& listen, const Error& why) {
+  return Fail(why.code, "cannot serve metrics on " + listen + " (" + why.message +
+                            "); set metrics.listen to a free address, or to \"\" for none");
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Exporter>> Exporter::Listen(const std::string& listen) {
   auto endpoint = HttpEndpoint::Listen(listen);
-  if (!endpoint) {
-    return Fail(endpoint.error().code, "cannot serve metrics on " + listen + " (" + endpoint.error().message +
-                                           "); set metrics.listen to a free address, or to \"\" for none");
-  }
+  if (!endpoint) return CannotServe(listen, endpoint.error());
   return std::unique_ptr<Exporter>(new Exporter(std::move(*endpoint)));
+}
+
+Status Exporter::Move(const std::string& listen) {
+  const Status moved = endpoint_->Move(listen);
+  return moved ? moved : CannotServe(listen, moved.error());
 }
 
 Status Exporter::Start(session::ControlApi& api) {

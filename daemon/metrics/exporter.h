@@ -19,6 +19,8 @@ class Exporter {
   static Result<std::unique_ptr<Exporter>> Listen(const std::string& listen);
   // `api` must outlive the exporter. NO_MEMORY: the system gives no thread.
   Status Start(session::ControlApi& api);
+  // Serves at another address from now on, with the same counts; empty: nowhere. As HttpEndpoint::Move.
+  Status Move(const std::string& listen);
   const std::string& address() const { return endpoint_->address(); }  // "127.0.0.1:9464"
   uint16_t port() const { return endpoint_->port(); }
   // Scrapes that were closed because too many others waited. Any thread.

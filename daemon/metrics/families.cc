@@ -288,6 +288,10 @@ void AddDaemon(FamilyBuilder& out, const DaemonDescription& daemon) {
     const bool holds = std::ranges::any_of(causes, [&](const auto& each) { return each.cause == cause; });
     out.Add(holds ? 1 : 0, {{"cause", session::DegradedCauseName(cause)}});
   }
+  out.Gauge("tierd_config_reload_failed",
+            "1 while the last reload of the configuration was refused: all settings stay as they were, and the log "
+            "says why.")
+      .Add(daemon.config_reload_failed ? 1 : 0);
   out.Gauge("tierd_io_mode", "1 for the mode in force, 0 for the other.")
       .AddOneOf(Names{"io_uring", "threads"}, daemon.io_mode, "mode");
   out.Gauge("tierd_memory_mode", "1 for the mode in force, 0 for the other.")
@@ -298,7 +302,8 @@ void AddDaemon(FamilyBuilder& out, const DaemonDescription& daemon) {
       .AddOneOf(Names{"hugetlb", "thp", "small"}, daemon.huge_page_mode, "mode");
   out.Gauge("tierd_ssd_mode",
             "1 for the mode in force, 0 for the others: full (as configured, however much is in use), reduced (the "
-            "disk is too full for the usual default file), none (no SSD tier: tensors stay in RAM).")
+            "disk is too full for the usual default file, or for a file to grow to ssd.file_size), none (no SSD tier: "
+            "tensors stay in RAM).")
       .AddOneOf(Names{"full", "reduced", "none"}, daemon.ssd_mode, "mode");
   out.Gauge("tierd_engine_spin_mode",
             "1 for the configured engine.spin, whether the engine spins at the moment or not; 0 for the others.")

@@ -1,5 +1,7 @@
 #include "daemon/metrics/http_endpoint.h"
 
+#include <sys/socket.h>
+
 #include <atomic>
 #include <charconv>
 #include <list>
@@ -7,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
@@ -62,6 +65,25 @@ Result<tcp::endpoint> Resolve(asio::io_context& io, const std::string& listen) {
   if (error) return Fail(Code::kInvalid, error.message());
   TIER_CHECK(!found.empty(), "{} has no address", listen);
   return found.begin()->endpoint();
+}
+
+// Two sockets of one user may listen on one port, at different addresses or the same, while both allow it.
+void AllowSharing(int socket, bool allow) {
+  const int value = allow ? 1 : 0;
+  (void)::setsockopt(socket, SOL_SOCKET, SO_REUSEPORT, &value, sizeof value);  // Without it the port is refused.
+}
+
+Result<tcp::acceptor> ListenAt(asio::io_context& io, const tcp::endpoint& endpoint, bool shares) {
+  tcp::acceptor acceptor(io);
+  error_code error;
+  acceptor.open(endpoint.protocol(), error);
+  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error && shares) AllowSharing(acceptor.native_handle(), true);
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error) acceptor.listen(tcp::acceptor::max_listen_connections, error);
+  if (error) return Fail(Code::kInvalid, error.message());
+  if (shares) AllowSharing(acceptor.native_handle(), false);
+  return acceptor;
 }
 
 std::string Text(const tcp::endpoint& endpoint) {
@@ -166,38 +188,56 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
 }  // namespace
 
+bool NamesAHost(const std::string& listen) {
+  const auto address = SplitAddress(listen);
+  error_code error;
+  if (address) (void)asio::ip::make_address(address->host, error);
+  return address && error;
+}
+
 struct HttpEndpoint::State {
   Shared shared;
+  std::optional<tcp::endpoint> bound;  // Where it listens. With the next one, of the thread of Listen.
+  int listening = -1;                  // The socket.
   std::string address;
   std::atomic<uint64_t> closed_for_others{0};
   asio::io_context io{1};  // Its operations own the connections, which leave the list above.
   tcp::acceptor acceptor{io};
   asio::steady_timer retry{io};
-  bool stopping = false;  // The endpoint's thread.
+  // The thread goes on while it serves nowhere.
+  asio::executor_work_guard<asio::io_context::executor_type> work{io.get_executor()};
+  bool stopping = false;    // The endpoint's thread, as the next.
+  uint64_t move_count = 0;  // What was begun before the last one is over.
   std::thread thread;
 
-  Status Bind(const std::string& listen);
+  // Takes the address. The acceptor is for the endpoint's thread.
+  Result<tcp::acceptor> Bind(const tcp::endpoint& endpoint);
   void Accept();
   void OnAccepted(error_code error, tcp::socket socket);
+  void TakeOver(std::optional<tcp::acceptor> next);
+  void CloseAll();
   void Stop();
 };
 
-Status HttpEndpoint::State::Bind(const std::string& listen) {
-  const auto endpoint = Resolve(io, listen);
-  if (!endpoint) return std::unexpected(endpoint.error());
+Result<tcp::acceptor> HttpEndpoint::State::Bind(const tcp::endpoint& endpoint) {
+  const bool shares = bound && bound->port() == endpoint.port();
+  if (shares) AllowSharing(listening, true);
+  auto next = ListenAt(io, endpoint, shares);
+  if (shares) AllowSharing(listening, false);
+  if (!next) return next;
   error_code error;
-  acceptor.open(endpoint->protocol(), error);
-  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
-  if (!error) acceptor.bind(*endpoint, error);
-  if (!error) acceptor.listen(tcp::acceptor::max_listen_connections, error);
-  const tcp::endpoint bound = error ? tcp::endpoint() : acceptor.local_endpoint(error);
+  const tcp::endpoint there = next->local_endpoint(error);
   if (error) return Fail(Code::kInvalid, error.message());
-  address = Text(bound);
-  return {};
+  bound = there;
+  listening = next->native_handle();
+  address = Text(there);
+  return next;
 }
 
 void HttpEndpoint::State::Accept() {
-  acceptor.async_accept([this](error_code error, tcp::socket socket) { OnAccepted(error, std::move(socket)); });
+  acceptor.async_accept([this, count = move_count](error_code error, tcp::socket socket) {
+    if (count == move_count) OnAccepted(error, std::move(socket));
+  });
 }
 
 void HttpEndpoint::State::OnAccepted(error_code error, tcp::socket socket) {
@@ -213,19 +253,32 @@ void HttpEndpoint::State::OnAccepted(error_code error, tcp::socket socket) {
     return Accept();
   }
   retry.expires_after(kAcceptRetry);
-  retry.async_wait([this](error_code) {
-    if (!stopping) Accept();
+  retry.async_wait([this, count = move_count](error_code) {
+    if (!stopping && count == move_count) Accept();
   });
+}
+
+void HttpEndpoint::State::TakeOver(std::optional<tcp::acceptor> next) {
+  ++move_count;
+  CloseAll();
+  if (!next) return;
+  acceptor = std::move(*next);
+  Accept();
+}
+
+void HttpEndpoint::State::CloseAll() {
+  error_code ignored;
+  acceptor.close(ignored);
+  retry.cancel();
+  while (!shared.waiting.empty()) shared.waiting.front()->Close();
 }
 
 void HttpEndpoint::State::Stop() {
   if (!thread.joinable()) return;
   asio::post(io, [this] {
     stopping = true;
-    error_code ignored;
-    acceptor.close(ignored);
-    retry.cancel();
-    while (!shared.waiting.empty()) shared.waiting.front()->Close();
+    work.reset();
+    CloseAll();
   });
   thread.join();
 }
@@ -237,7 +290,11 @@ Result<std::unique_ptr<HttpEndpoint>> HttpEndpoint::Listen(const std::string& li
   TIER_CHECK(limits.connections_max != 0, "no connection is served");
   auto state = std::make_unique<State>();
   state->shared.limits = limits;
-  if (auto bound = state->Bind(listen); !bound) return std::unexpected(std::move(bound.error()));
+  const auto endpoint = Resolve(state->io, listen);
+  if (!endpoint) return std::unexpected(endpoint.error());
+  auto acceptor = state->Bind(*endpoint);
+  if (!acceptor) return std::unexpected(std::move(acceptor.error()));
+  state->acceptor = std::move(*acceptor);
   return std::unique_ptr<HttpEndpoint>(new HttpEndpoint(std::move(state)));
 }
 
@@ -254,10 +311,29 @@ Status HttpEndpoint::Start(Serve serve) {
   return {};
 }
 
-const std::string& HttpEndpoint::address() const { return state_->address; }
-uint16_t HttpEndpoint::port() const {
-  return static_cast<uint16_t>(std::stoul(state_->address.substr(state_->address.rfind(':') + 1)));
+Status HttpEndpoint::Move(const std::string& listen) {
+  TIER_CHECK(state_->thread.joinable(), "{} is not served yet", state_->address);
+  std::optional<tcp::acceptor> next;
+  if (listen.empty()) {
+    state_->bound.reset();
+    state_->listening = -1;
+    state_->address.clear();
+  } else {
+    if (NamesAHost(listen)) return Fail(Code::kInvalid, "only a start asks for the address of a name");
+    const auto endpoint = Resolve(state_->io, listen);
+    if (!endpoint) return std::unexpected(endpoint.error());
+    if (state_->bound == *endpoint) return {};
+    auto bound = state_->Bind(*endpoint);
+    if (!bound) return std::unexpected(std::move(bound.error()));
+    next = std::move(*bound);
+  }
+  asio::post(state_->io,
+             [state = state_.get(), next = std::move(next)]() mutable { state->TakeOver(std::move(next)); });
+  return {};
 }
+
+const std::string& HttpEndpoint::address() const { return state_->address; }
+uint16_t HttpEndpoint::port() const { return state_->bound ? state_->bound->port() : 0; }
 uint64_t HttpEndpoint::closed_for_others() const { return state_->closed_for_others.load(std::memory_order_relaxed); }
 
 }  // namespace tier::metrics

@@ -2,7 +2,7 @@
 // them: a peer that sends or reads slowly takes a descriptor, and only until its deadline. Of more than
 // `connections_max` the one that has waited for its peer longest is closed, so one more reader always comes in.
 //
-// Listen, Serve and the destructor: one thread. `serve` runs on the endpoint's own thread, one call at a time.
+// Listen, Start, Move and the destructor: one thread. `serve` runs on the endpoint's own thread, one call at a time.
 #pragma once
 
 #include <chrono>
@@ -22,6 +22,9 @@ struct HttpPage {
   std::string type;  // "text/plain; charset=utf-8"
   std::string body;
 };
+
+// Whether "ADDRESS:PORT" has a name in place of an address, for which a server may have to be asked.
+bool NamesAHost(const std::string& listen);
 
 struct HttpLimits {
   size_t connections_max = 64;
@@ -43,8 +46,13 @@ class HttpEndpoint {
 
   // Once. NO_MEMORY: the system gives no thread.
   Status Start(Serve serve);
-  const std::string& address() const;  // "127.0.0.1:9464", with the port that was taken.
-  uint16_t port() const;
+  // Serves at another address from now on; empty: nowhere. Open connections are closed; `serve` and what it keeps stay
+  // as they are. The new address may be another one of the port that is held: 0.0.0.0 in place of 127.0.0.1. INVALID
+  // with the reason: nothing has changed. It waits for nothing, so a name in place of an address is INVALID. After
+  // Start.
+  Status Move(const std::string& listen);
+  const std::string& address() const;  // "127.0.0.1:9464", with the port that was taken; empty: nowhere.
+  uint16_t port() const;               // 0: nowhere.
   // Connections that were closed for one more. Any thread.
   uint64_t closed_for_others() const;
 

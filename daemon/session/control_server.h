@@ -69,6 +69,7 @@ struct DaemonFacts {
   std::function<std::string()> spin_mode;                                    // Any thread, as the next ones.
   std::function<uint64_t()> spin_pauses;
   std::function<std::string()> metrics_address;  // A reload may move it.
+  std::function<bool()> config_reload_failed;
 };
 
 struct ControlServerParts {

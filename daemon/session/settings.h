@@ -29,7 +29,8 @@ struct OptionState {
 
 struct SettingsReport {
   std::string file;        // Empty: the daemon was started without one.
-  std::string file_error;  // Why it could not be read; empty: it was, or was not asked for.
+  // Why it could not be read, or a reload would refuse it; empty: neither, or it was not asked for.
+  std::string file_error;
   std::vector<OptionState> options;
 };
 

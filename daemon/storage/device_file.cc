@@ -215,16 +215,63 @@ Status DeviceFile::Adopt(const DeviceFileOptions& options, const proto::Superblo
                     "held by: tierctl device format --force {}",
                     path_, FormatBytes(found.device_size), FormatBytes(size_), path_));
   }
-  const uint64_t wanted = options.size / kBlockSize * kBlockSize;
-  if (!block_device_ && wanted != 0 && wanted != found.device_size) {
-    return Fail(
-        Code::kInvalid,
-        fmt::format("{} was made with {}, ssd.file_size is {}: set that to the file's size or 0, or remove the file to "
-                    "have it made again",
-                    path_, FormatBytes(found.device_size), FormatBytes(wanted)));
-  }
   superblock_ = found;
-  return block_device_ ? Status{} : Preallocate(found.device_size, DirectoryOf(path_));
+  if (block_device_) {
+    // It is not known what lies behind the size that was formatted: RAID and DRBD keep their own data at the end.
+    if (size_ - found.device_size >= kBlockSize) {
+      size_note_ = fmt::format(
+          "{} has {} by now, and tierd uses the {} that it was formatted with; to use all of it, move or remove what "
+          "jobs persisted on it (tierctl device drain, tierctl job remove --purge), stop tierd and type: tierctl "
+          "device format --force {}",
+          path_, FormatBytes(size_), FormatBytes(found.device_size), path_);
+    }
+    return {};
+  }
+  size_note_ = KeptSizeNote(path_, found.device_size, options.size);
+  return Preallocate(found.device_size, DirectoryOf(path_));
+}
+
+bool DeviceFile::IsToGrow(const DeviceFileOptions& options) const {
+  if (block_device_ || private_file_) return false;
+  return GrownSize(superblock_.device_size, options.size) != superblock_.device_size;
+}
+
+Status DeviceFile::Grow(const DeviceFileOptions& options) {
+  TIER_CHECK(IsToGrow(options), "{} of {} bytes is to have {}", path_, superblock_.device_size, options.size);
+  const uint64_t before = superblock_.device_size;
+  const uint64_t after = GrownSize(before, options.size);
+  Status status = Extend(after, options);
+  if (status) status = SetSize(after);
+  if (status) {
+    grown_from_ = before;
+    return {};
+  }
+  return Fail(status.error().code, fmt::format("{} keeps its {}, and ssd.file_size is {}: {}", path_,
+                                               FormatBytes(before), FormatBytes(after), status.error().message));
+}
+
+// The new length is durable before a superblock says so: else a crash would leave a file that looks cut short.
+Status DeviceFile::Extend(uint64_t size, const DeviceFileOptions& options) {
+  const std::string directory = DirectoryOf(path_);
+  const Result<FileSystemSpace> space = options.space(directory);
+  if (!space) return std::unexpected(space.error());
+  const uint64_t before = size_;  // Of the file, which a start that was killed may have left longer than its device.
+  if (Status fits = CheckGrowth(*space, size - std::min(before, size), directory); !fits) return fits;
+  if (Status allocated = Preallocate(size, directory); !allocated) {
+    (void)!::ftruncate(fd_.get(), static_cast<off_t>(before));  // Best effort: what is too much is no part of it.
+    return allocated;
+  }
+  if (::fsync(fd_.get()) != 0) return FailErrno(errno, "flushing " + path_);
+  return {};
+}
+
+Status DeviceFile::SetSize(uint64_t size) {
+  proto::Superblock next = superblock_;
+  SetDeviceSize(&next, size);
+  if (Status written = WriteNext(next); !written) return written;
+  // Both copies have it then, as at format: damage to one does not bring the old size back. The first one counts.
+  (void)WriteNext(next);
+  return {};
 }
 
 Status DeviceFile::MakeRoom(const DeviceFileOptions& options, const std::string& directory) {
@@ -293,6 +340,15 @@ Status DeviceFile::FormatNow(bool discard) {
   return {};
 }
 
+// It counts once it is written.
+Status DeviceFile::WriteNext(proto::Superblock next) {
+  next.commit = superblock_.commit + 1;
+  SealSuperblock(&next);
+  if (Status status = WriteCopy(next); !status) return status;
+  superblock_ = next;
+  return {};
+}
+
 Status DeviceFile::WriteCopy(const proto::Superblock& superblock) {
   const AlignedBuffer buffer = ZeroedBuffer(proto::kSuperblockSize);
   std::memcpy(buffer.get(), &superblock, sizeof superblock);
@@ -310,13 +366,11 @@ Status DeviceFile::Flush() {
 
 Status DeviceFile::CommitIndex(const Uuid& index, uint64_t index_commit) {
   proto::Superblock next = superblock_;
-  ++next.commit;
+  const bool is_other = std::memcmp(next.index_uuid, index.data(), index.size()) != 0;
   std::memcpy(next.index_uuid, index.data(), index.size());
   next.index_commit = index_commit;
-  SealSuperblock(&next);
-  if (Status status = WriteCopy(next); !status) return status;
-  superblock_ = next;
-  return {};
+  if (Status written = WriteNext(next); !written || !is_other) return written;
+  return WriteNext(next);  // Damage to one copy does not make it another index's, or none's.
 }
 
 Result<DeviceFile> DeviceFile::Format(const std::string& path, bool force) {

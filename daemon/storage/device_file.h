@@ -22,7 +22,7 @@ inline constexpr uint32_t kDeviceAlignmentMax = kPageSize;  // What direct I/O m
 
 struct DeviceFileOptions {
   std::string path;
-  uint64_t size = 0;                   // Files only. 0: as it stands, or by sizing.h's rule.
+  uint64_t size = 0;                   // Files only: of a new one, and to Grow to. 0: as it stands, or sizing.h's rule.
   bool private_file = false;           // `path` is the directory of a file without a name.
   bool discard_at_format = true;       // Block devices.
   bool allow_any_file_system = false;  // Tests.
@@ -51,7 +51,19 @@ class DeviceFile {
   // Why this Open made a smaller file than the rule's usual one (sizing.h); empty: it did not.
   const std::string& shortage() const { return shortage_; }
 
-  // Names the synced index that extents on this device belong to and its last commit: one superblock write and a flush.
+  // What of its size is not as it is configured; empty: nothing.
+  const std::string& size_note() const { return size_note_; }
+  uint64_t grown_from() const { return grown_from_; }  // Bytes, before Grow; 0: it did not grow.
+
+  // Whether the file is smaller than `options.size`.
+  bool IsToGrow(const DeviceFileOptions& options) const;
+  // Extends the file to `options.size`, in whole blocks; what it holds stays as it is. A crash on the way leaves a
+  // device of the old size or of the new one. NO_SPACE, INVALID, IO_ERROR and others: it has its old size, as the
+  // sentence says. REQUIRES: IsToGrow; block_count() was not used yet.
+  Status Grow(const DeviceFileOptions& options);
+
+  // Names the synced index that extents on this device belong to, and its last commit; a zero uuid: none. One
+  // superblock write and a flush, two where it is another index than before.
   Status CommitIndex(const Uuid& index, uint64_t index_commit);
 
   // Makes every write that has completed durable.
@@ -69,17 +81,22 @@ class DeviceFile {
   Status OpenNode(bool allow_any_file_system);
   Status MakeRoom(const DeviceFileOptions& options, const std::string& directory);
   Status Preallocate(uint64_t size, const std::string& directory);
+  Status Extend(uint64_t size, const DeviceFileOptions& options);
+  Status SetSize(uint64_t size);
   Status Lock();
   Status CheckAlignment();
   Status Adopt(const DeviceFileOptions& options, const proto::Superblock& found);
   Status FormatNow(bool discard);
+  Status WriteNext(proto::Superblock next);
   Status WriteCopy(const proto::Superblock& superblock);
 
   proto::FileDescriptor fd_;
   std::string path_;
   std::string shortage_;
+  std::string size_note_;
+  uint64_t grown_from_ = 0;
   proto::Superblock superblock_{};
-  uint64_t size_ = 0;  // Bytes.
+  uint64_t size_ = 0;  // Bytes, of the file or the block device: the superblock may say less.
   uint32_t alignment_ = 0;
   bool block_device_ = false;
   bool private_file_ = false;

@@ -111,6 +111,8 @@ class DeviceOpening {
   Status Find();
   Status CheckNew();
   Status MakeAll();
+  void GrowAll();
+  bool IsToGrow(const Place& place) const { return place.file && place.file->IsToGrow(FileOptions(place, Make::kNo)); }
   DeviceFileOptions FileOptions(const Place& place, Make make) const;
   void Ask(size_t number);
   void TakeAnswers();
@@ -264,7 +266,8 @@ Status DeviceOpening::CheckNew() {
 }
 
 Status DeviceOpening::MakeAll() {
-  if (std::ranges::none_of(places_, &Place::to_make)) return {};
+  const auto is_to_grow = [this](const Place& place) { return IsToGrow(place); };
+  if (std::ranges::none_of(places_, &Place::to_make) && std::ranges::none_of(places_, is_to_grow)) return {};
   // A data directory that is not mounted, for one: what is blank may be what the index that is not there needs.
   for (const Place& place : places_) {
     if (!place.file) continue;
@@ -282,7 +285,18 @@ Status DeviceOpening::MakeAll() {
     Take(&place, DeviceFile::Open(FileOptions(place, Make::kYes)));
     if (Status settled = Settle(&place); !settled) return settled;
   }
+  GrowAll();
   return {};
+}
+
+// A start is not refused for want of room: what it has serves, as before.
+void DeviceOpening::GrowAll() {
+  for (Place& place : places_) {
+    if (!IsToGrow(place)) continue;
+    if (options_.on_wait) options_.on_wait(kMakeWait);
+    if (Status grown = place.file->Grow(FileOptions(place, Make::kNo)); !grown)
+      opened_.shortage = std::move(grown.error().message);
+  }
 }
 
 Status DeviceOpening::Settle(Place* place) {

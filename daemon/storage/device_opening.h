@@ -1,6 +1,7 @@
 // Opens the configured devices of a start, in two passes. The first one opens what is there, and writes nothing. When
 // all of that is known, and the index (known_devices.h) finds no path that seems misspelled, the second one makes files
-// that are absent and formats what is blank. So a mistake in one path is found before anything is written at another.
+// that are absent, formats what is blank and extends files that are to be larger. So a mistake in one path is found
+// before anything is written at another. A file that cannot be extended serves as it is.
 //
 // An attempt of the first pass may hang in the kernel: a dead disk answers an open, an ioctl or a read after minutes or
 // never. So each runs on a thread of its own, all at once, and all have the same few seconds. A device that hangs for

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bitset>
 #include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -200,6 +201,27 @@ Result<std::vector<ManifestDevice>> IndexDevices::Needed(const IndexFile& index)
       needed.push_back({.path = paths_[number], .uuid = uuids_[number]});
   }
   return needed;
+}
+
+const ManifestDevice* IndexDevices::NamedAndUnbound(const IndexFile& index,
+                                                    std::span<const ManifestDevice> devices) const {
+  std::vector<std::pair<uint16_t, const ManifestDevice*>> unbound;
+  for (const ManifestDevice& device : devices) {
+    const auto known = std::ranges::find(uuids_, device.uuid);
+    if (known == uuids_.end() || device.index_uuid != Uuid{}) continue;
+    unbound.emplace_back(static_cast<uint16_t>(known - uuids_.begin()), &device);
+  }
+  if (unbound.empty()) return nullptr;
+  const auto jobs = Jobs(index);
+  if (!jobs) return nullptr;
+  for (const std::string& job : *jobs) {
+    const auto numbers = NumbersNamedBy(index, job);
+    if (!numbers) continue;
+    for (const auto& [number, device] : unbound) {
+      if (numbers->test(number)) return device;
+    }
+  }
+  return nullptr;
 }
 
 Status IndexDevices::Match(const IndexFile& index, std::span<const ManifestDevice> devices,

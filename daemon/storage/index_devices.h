@@ -59,6 +59,9 @@ class IndexDevices {
   // Before Match. The devices that lists of extents name, or may name. Path empty: unknown.
   Result<std::vector<ManifestDevice>> Needed(const IndexFile& index) const;
   std::vector<ManifestDevice> Known() const;  // Before Match: of the table.
+  // Before Match. A device that a list of extents names, and whose superblock names no index. Lists that cannot be read
+  // count as naming nothing. Null: there is none.
+  const ManifestDevice* NamedAndUnbound(const IndexFile& index, std::span<const ManifestDevice> devices) const;
   // Gives each device its number. INVALID: with those that are missing there are too many. IO_ERROR, CORRUPT: the index
   // cannot be read.
   Status Match(const IndexFile& index, std::span<const ManifestDevice> devices, std::span<const AbsentPath> absent);

@@ -345,6 +345,22 @@ Result<std::vector<std::byte>> IndexFile::Get(IndexTable table, std::string_view
   return value;
 }
 
+Result<bool> IndexFile::HasAny(IndexTable table) const {
+  const MutexLock lock(mutex_);
+  const MDB_dbi handle = tables_[static_cast<size_t>(table)];
+  if (handle == kNoTable) return false;
+  MDB_stat about{};
+  Status status = Touch("counting the names in the index " + path_, [reader = reader_, handle, &about] {
+    if (const int error = mdb_txn_renew(reader); error != 0) return error;
+    const int error = mdb_stat(reader, handle, &about);
+    mdb_txn_reset(reader);
+    return error;
+  });
+  if (status) status = CheckUnchanged();
+  if (!status) return std::unexpected(status.error());
+  return about.ms_entries != 0;
+}
+
 Result<std::vector<std::string>> IndexFile::Keys(IndexTable table) const {
   const MutexLock lock(mutex_);
   const MDB_dbi handle = tables_[static_cast<size_t>(table)];

@@ -79,6 +79,7 @@ class IndexFile {
   IndexWrite Write(std::span<const IndexChange> changes);
   Result<std::vector<std::byte>> Get(IndexTable table, std::string_view key) const;  // NOT_FOUND: no such key.
   Result<std::vector<std::string>> Keys(IndexTable table) const;                     // In order.
+  Result<bool> HasAny(IndexTable table) const;                                       // A key.
   bool gave_up() const;  // After a fault or an unknown commit: every call answers IO_ERROR.
   const std::string& path() const { return path_; }
   void RemoveIfMade();  // The file, if this Open made it: the start that needs it is refused.

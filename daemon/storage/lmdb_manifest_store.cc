@@ -31,6 +31,13 @@ IndexChange Bound(std::string_view key, std::span<const T> value) {
   return {.table = IndexTable::kBinding, .key = key, .value = std::as_bytes(value)};
 }
 
+// Also where it cannot be told.
+bool MayHaveManifests(const IndexFile& index) {
+  const auto manifests = index.HasAny(IndexTable::kManifests);
+  const auto lists = index.HasAny(IndexTable::kExtents);
+  return !manifests || !lists || *manifests || *lists;
+}
+
 }  // namespace
 
 LmdbManifestStore::LmdbManifestStore(ManifestStoreOptions options) : options_(std::move(options)) {}
@@ -92,10 +99,12 @@ Status LmdbManifestStore::Bind() {
   } else {
     uuid_ = DrawUuid();
   }
-  if (Status status = CheckDevices(!*known); !status) return status;
+  is_new_ = !*known;
+  if (Status status = CheckDevices(is_new_); !status) return status;
   auto devices = IndexDevices::Read(*index_);
   if (!devices) return std::unexpected(std::move(devices.error()));
   devices_ = std::move(*devices);
+  if (Status named = CheckNamed(); !named) return named;
   if (Status matched = devices_.Match(*index_, options_.devices, options_.absent_paths); !matched) return matched;
   device_numbers_ = devices_.numbers();
   missing_ = devices_.missing();
@@ -105,10 +114,30 @@ Status LmdbManifestStore::Bind() {
   devices_.AddChanges(&changes);
   if (IndexWrite write = index_->Write(changes); !write.status) return std::move(write.status);
   commit_ = commit;
-  if (options_.on_commit) {
-    if (Status written = options_.on_commit(uuid_, commit_); !written) return written;
-  }
+  if (Status written = NameIndex(named_); !written) return written;
   return TakeQuarantines();
+}
+
+// A device is bound before the first manifest that names it is committed, and not unbound before the last one is gone.
+// So where manifests name one that is not bound, they are older than what was written there since.
+Status LmdbManifestStore::CheckNamed() {
+  named_ = MayHaveManifests(*index_);
+  const ManifestDevice* const unbound = named_ ? devices_.NamedAndUnbound(*index_, options_.devices) : nullptr;
+  // After a fault the index answers nothing more. Opened again it does: the other tables may be whole.
+  if (index_->gave_up()) {
+    if (Status opened = OpenIndex(); !opened) return opened;
+  }
+  if (unbound == nullptr) return {};
+  return Fail(Code::kCorrupt,
+              fmt::format("{} is an old copy: it names tensors on device {}, whose superblock says that "
+                          "nothing is persisted there any more: put the latest copy in its place, or "
+                          "format the device",
+                          options_.path, unbound->path));
+}
+
+Status LmdbManifestStore::NameIndex(bool named) {
+  if (!options_.on_commit) return {};
+  return options_.on_commit(named ? uuid_ : Uuid{}, named ? commit_ : 0);
 }
 
 // A start is not refused for want of them: no tensor depends on them, and each costs two failed writes to be found
@@ -284,8 +313,19 @@ Status LmdbManifestStore::FlushDevices() {
                                           flush_failure_));
 }
 
+// By the last commit, not the one that is to come: that may fail, and the index would look like an old copy.
+Status LmdbManifestStore::NameDevices() {
+  if (named_) return {};
+  if (Status written = NameIndex(true); !written) {
+    return Fail(Code::kIoError,
+                fmt::format("nothing is persisted while a superblock cannot be written: {}", written.error().message));
+  }
+  named_ = true;
+  return {};
+}
+
 void LmdbManifestStore::WriteSuperblocks() {
-  const Status written = options_.on_commit ? options_.on_commit(uuid_, commit_) : Status{};
+  const Status written = NameIndex(named_);
   const MutexLock lock(mutex_);
   superblock_failure_ = written ? std::string() : written.error().message;
   using Clock = std::chrono::steady_clock;
@@ -355,6 +395,7 @@ IndexWrite LmdbManifestStore::CommitPurge(uint16_t number, const std::string& uu
   if (IndexWrite write = index_->Write(changes); !write.status) return write;
   devices_.Free(number);
   commit_ = *commit;
+  named_ = MayHaveManifests(*index_);
   WriteSuperblocks();
   return {};
 }
@@ -387,6 +428,7 @@ IndexWrite LmdbManifestStore::CommitTogether(std::span<const Request> batch, uin
       std::any_of(batch.begin(), batch.end(), [](const Request& r) { return r.kind == Request::Kind::kPut; });
   if (names_extents) {
     if (Status flushed = FlushDevices(); !flushed) return {.status = std::move(flushed)};
+    if (Status named = NameDevices(); !named) return {.status = std::move(named)};
   }
   *commit = commit_ + 1;
   std::vector<IndexChange> changes = {Bound<uint64_t>(kKeyCommit, std::span(commit, 1))};
@@ -397,6 +439,7 @@ IndexWrite LmdbManifestStore::CommitTogether(std::span<const Request> batch, uin
   }
   if (IndexWrite write = index_->Write(changes); !write.status) return write;
   commit_ = *commit;
+  if (!names_extents) named_ = MayHaveManifests(*index_);
   WriteSuperblocks();
   return {};
 }

@@ -2,11 +2,12 @@
 // the machine. Commits run on a thread of its own, all waiting requests in one synced transaction. After a fault of the
 // file, or a commit whose outcome is unknown, every request answers IO_ERROR until the daemon is restarted.
 //
-// It is bound to its devices: it knows their uuids, each superblock names it and its last commit. A lost half shows.
-// The order of one commit: flush the devices, so that what the manifests name is durable; LMDB's own synced commit,
-// from which the manifests count; the superblocks, which only let an old copy of the index be told and are tried again.
-// Engine thread, except the commit thread's part. Invariant: requests started == committed + failed + unknown +
-// waiting.
+// It is bound to its devices: it knows their uuids, and while it has manifests each superblock names it and its last
+// commit. A lost half shows. Where no superblock names it, nothing is persisted, and its loss costs nothing.
+// The order of one commit: flush the devices, so that what the manifests name is durable; the superblocks, where they
+// do not name the index yet; LMDB's own synced commit, from which the manifests count; the superblocks again, which
+// only let an old copy of the index be told and are tried again. Engine thread, except the commit thread's part.
+// Invariant: requests started == committed + failed + unknown + waiting.
 #pragma once
 
 #include <chrono>
@@ -43,15 +44,17 @@ struct ManifestStoreOptions {
   // Called on the commit thread before each commit of manifests: makes all that was written to the devices durable.
   // After one failure it is unknown what is durable: manifests are refused until the daemon is restarted.
   std::function<Status()> flush_devices;
-  // Called on the commit thread after each synced commit, and once by Open: writes the superblocks. A failure takes
-  // nothing back (see superblock_failure()); the call is repeated after `superblock_retry`.
+  // Called on the commit thread after each synced commit, and once by Open: writes the superblocks. `index` is zero, as
+  // is `commit`, while there is no manifest. A failure takes nothing back (see superblock_failure()); the call is
+  // repeated after `superblock_retry`. Before the first manifest it is called too, and its failure refuses that.
   std::function<Status(const Uuid& index, uint64_t commit)> on_commit;
   std::chrono::milliseconds superblock_retry{1000};
 };
 
 class LmdbManifestStore final : public ManifestStore {
  public:
-  // CORRUPT: a device names an index that is not here, or a later commit of this one (an old copy of the file).
+  // CORRUPT: a device names an index that is not here, or a later commit of this one, or no index, though manifests
+  // name it (an old copy of the file).
   // INVALID: too many devices, with those that are missing (index_devices.h). ALREADY_EXISTS: in use. NO_SPACE: cannot
   // be allocated.
   static Result<std::unique_ptr<LmdbManifestStore>> Open(ManifestStoreOptions options);
@@ -71,6 +74,7 @@ class LmdbManifestStore final : public ManifestStore {
   std::vector<base::PageRun> Quarantined(uint16_t device) const override { return quarantined_.at(device); }
 
   const Uuid& uuid() const { return uuid_; }
+  bool is_new() const { return is_new_; }  // There was no index.
   // A sentence for each device that the index knew until now, and that was taken out.
   const std::vector<std::string>& dropped_devices() const { return devices_.dropped(); }
   // Sentences that say which quarantined places could not be read, and are tried again, or not be erased.
@@ -92,6 +96,7 @@ class LmdbManifestStore final : public ManifestStore {
   Status OpenIndex();
   Status Bind();
   Status CheckDevices(bool fresh) const;
+  Status CheckNamed();
   Status TakeQuarantines();
   Status EraseStaleQuarantines(const std::vector<std::string>& stale);
   Status LeaveQuarantines();
@@ -99,6 +104,8 @@ class LmdbManifestStore final : public ManifestStore {
   void Run();
   void WaitForWork() TIER_REQUIRES(mutex_);
   Status FlushDevices();
+  Status NameDevices();
+  Status NameIndex(bool named);
   void WriteSuperblocks();
   void WriteQuarantines(const std::map<uint16_t, std::vector<base::PageRun>>& quarantines);
   std::vector<ManifestResult> Perform(std::span<Request> batch);
@@ -111,12 +118,14 @@ class LmdbManifestStore final : public ManifestStore {
   ManifestStoreOptions options_;
   std::unique_ptr<IndexFile> index_;
   Uuid uuid_{};
+  bool is_new_ = false;
   IndexDevices devices_;                                 // Its table: the commit thread's, once it runs.
   std::vector<std::vector<base::PageRun>> quarantined_;  // Of each device, as Open found them.
   std::vector<std::string> unread_quarantines_;
   bool quarantines_damaged_ = false;  // Their table: this run does not touch it any more.
-  uint64_t commit_ = 0;               // Last synced. Commit thread, once it runs.
-  std::string flush_failure_;         // Empty: every flush came through. Commit thread.
+  uint64_t commit_ = 0;               // Last synced. Commit thread, once it runs; as the next two.
+  bool named_ = false;                // There are manifests, or may be: superblocks name the index.
+  std::string flush_failure_;         // Empty: every flush came through.
 
   mutable Mutex mutex_;
   CondVar wake_;

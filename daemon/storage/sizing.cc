@@ -2,6 +2,7 @@
 #include "daemon/storage/sizing.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include <fmt/format.h>
 
@@ -37,6 +38,36 @@ Result<uint64_t> PlanFileSize(FileSystemSpace space, uint64_t requested, const s
                             FormatBytes(requested), directory, FormatBytes(space.available), FormatBytes(space.total)));
   }
   return requested / kBlockSize * kBlockSize;
+}
+
+uint64_t GrownSize(uint64_t size, uint64_t requested) { return std::max(size, requested / kBlockSize * kBlockSize); }
+
+Status CheckGrowth(FileSystemSpace space, uint64_t more, const std::string& directory) {
+  if (more <= space.available) return {};
+  return Fail(Code::kNoSpace, fmt::format("{} more do not fit into {}, where {} of {} are available", FormatBytes(more),
+                                          directory, FormatBytes(space.available), FormatBytes(space.total)));
+}
+
+std::string KeptSizeNote(const std::string& path, uint64_t size, uint64_t requested) {
+  if (requested == 0 || requested >= size) return {};
+  return fmt::format(
+      "{} keeps its {}, for a file does not shrink, and ssd.file_size is {}; for a smaller one move or remove what "
+      "jobs "
+      "persisted on it (tierctl device drain, tierctl job remove --purge), stop tierd and remove the file",
+      path, FormatBytes(size), FormatBytes(requested));
+}
+
+std::string NextSizeNote(const std::string& path, uint64_t size, uint64_t requested,
+                         const std::optional<FileSystemSpace>& space) {
+  const uint64_t after = GrownSize(size, requested);
+  if (after == size) return KeptSizeNote(path, size, requested);
+  const std::string growth =
+      fmt::format("{} grows from {} to {} at the next start", path, FormatBytes(size), FormatBytes(after));
+  if (!space) return growth + ", where its file system has the room";
+  const Status fits = CheckGrowth(*space, after - size, std::filesystem::path(path).parent_path());
+  if (fits) return growth;
+  return fmt::format("{} keeps its {}, and ssd.file_size is {}: {}", path, FormatBytes(size), FormatBytes(requested),
+                     fits.error().message);
 }
 
 }  // namespace tier::storage

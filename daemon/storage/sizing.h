@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "proto/disk.h"
@@ -32,5 +33,18 @@ DefaultFile PlanDefaultFile(FileSystemSpace space, const std::string& directory)
 // Bytes of a file of the size that was asked for, in whole blocks. NO_SPACE with the figures when it does not fit;
 // INVALID when it is too small to be of use.
 Result<uint64_t> PlanFileSize(FileSystemSpace space, uint64_t requested, const std::string& directory);
+
+// Bytes of a file of `size` once ssd.file_size is `requested`, in whole blocks where it grows: it never shrinks.
+uint64_t GrownSize(uint64_t size, uint64_t requested);
+
+// NO_SPACE with the figures where the file system of `directory` has no room for so many bytes more.
+Status CheckGrowth(FileSystemSpace space, uint64_t more, const std::string& directory);
+
+// That the file at `path` keeps its size where a smaller one is requested, and what makes it smaller. Empty: none is.
+std::string KeptSizeNote(const std::string& path, uint64_t size, uint64_t requested);
+
+// What the next start makes of that file. Without `space` it is not known whether there is room. Empty: nothing.
+std::string NextSizeNote(const std::string& path, uint64_t size, uint64_t requested,
+                         const std::optional<FileSystemSpace>& space = std::nullopt);
 
 }  // namespace tier::storage

@@ -41,6 +41,8 @@ SsdDeviceDescription Describe(const DeviceFile& file) {
   description.block_device = file.block_device();
   description.private_file = file.private_file();
   description.created = file.created();
+  description.grown_from = file.grown_from();
+  description.size_note = file.size_note();
   description.alignment = file.alignment();
   return description;
 }
@@ -79,6 +81,7 @@ struct SsdTier::State {
   std::unique_ptr<IoThreads> transfers;
   bool bound = false;                            // The index names the devices: they belong together from then on.
   std::unique_ptr<LmdbManifestStore> manifests;  // Its thread writes superblocks: gone before the files.
+  std::string index_note;
 
   Status TakeDevices(const SsdTierOptions& options);
   // I/O of every device, by io_uring or, where it is not to be had for one, of all by threads.
@@ -194,6 +197,11 @@ Status SsdTier::State::OpenManifests(const SsdTierOptions& tier) {
   auto store = LmdbManifestStore::Open(std::move(options));
   if (!store) return std::unexpected(store.error());
   manifests = std::move(*store);
+  if (manifests->is_new() && !std::ranges::all_of(files, &DeviceFile::created)) {
+    index_note =
+        fmt::format("there was no index {}, and a new one was made: no job had persisted anything on the devices",
+                    IndexPath(tier.data_dir));
+  }
   return {};
 }
 
@@ -247,6 +255,7 @@ std::vector<MissingDevice> SsdTier::missing_devices() const {
 std::vector<std::string> SsdTier::unread_quarantines() const {
   return state_->manifests ? state_->manifests->unread_quarantines() : std::vector<std::string>();
 }
+const std::string& SsdTier::index_note() const { return state_->index_note; }
 std::string SsdTier::quarantine_failure() const {
   return state_->manifests ? state_->manifests->quarantine_failure() : std::string();
 }

@@ -29,7 +29,7 @@ namespace tier::storage {
 enum class IoMode : uint8_t { kUring, kThreads };
 enum class SsdMode : uint8_t {
   kFull,     // Every device, at the size that was asked for or that the rule gives.
-  kReduced,  // A default file was made smaller than the rule's usual one, for lack of room.
+  kReduced,  // A default file is smaller than the rule's usual one, or a file could not grow: mostly for lack of room.
   kNone,     // No device: tensors stay in RAM.
 };
 struct SsdDeviceDescription {
@@ -40,8 +40,10 @@ struct SsdDeviceDescription {
   uint64_t superblock_commit = 0;
   bool block_device = false;
   bool private_file = false;
-  bool created = false;    // Formatted by this Open.
-  uint32_t alignment = 0;  // Bytes that direct I/O asks for.
+  bool created = false;     // Formatted by this Open.
+  uint64_t grown_from = 0;  // Bytes, before this Open; 0: it did not grow.
+  std::string size_note;    // What of its size is not as it is configured; empty: nothing.
+  uint32_t alignment = 0;   // Bytes that direct I/O asks for.
 };
 
 class SsdTier {
@@ -70,6 +72,8 @@ class SsdTier {
   // As LmdbManifestStore's.
   std::vector<MissingDevice> missing_devices() const;
   std::vector<std::string> unread_quarantines() const;
+  // That there was no index, and one was made for devices that were there; empty: there was one, or nothing was there.
+  const std::string& index_note() const;
   // Why quarantined places are not written down; empty when they are.
   std::string quarantine_failure() const;
 

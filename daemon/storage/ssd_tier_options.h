@@ -31,15 +31,15 @@ enum class Need : uint8_t {
 };
 
 struct SsdDeviceOptions {
-  std::string path;           // A block device, a file (made when absent), or, with private_file, a directory.
-  uint64_t size = 0;          // Bytes, files only. 0: as the file stands, or for a new one by sizing.h's rule.
+  std::string path;   // A block device, a file (made when absent), or, with private_file, a directory.
+  uint64_t size = 0;  // Bytes, files only: of a new one, and what a smaller one grows to. 0: as it stands, or by rule.
   bool private_file = false;  // A file without a name in directory `path`: gone with the daemon.
   Need need = Need::kRequired;
 };
 
 inline constexpr auto kOpenWait = std::chrono::seconds(5);
 inline constexpr auto kOpenRetryPause = std::chrono::milliseconds(250);
-inline constexpr auto kMakeWait = std::chrono::minutes(10);  // To discard a large device takes minutes.
+inline constexpr auto kMakeWait = std::chrono::minutes(10);  // To discard or extend a large device takes minutes.
 inline base::TimePoint NowForRetries() { return base::SteadyClock().Now(); }
 
 struct SsdTierOptions {

@@ -98,20 +98,24 @@ Uuid UuidOf(const Superblock& superblock) {
 }
 
 Superblock MakeSuperblock(const Uuid& uuid, uint64_t device_size, uint64_t formatted_at) {
-  TIER_CHECK(device_size >= proto::kDiskSizeMin, "device of {} bytes", device_size);
   Superblock s{};
   s.magic = proto::kDiskMagic;
   s.version = proto::kDiskVersion;
   s.header_size = proto::kSuperblockSize;
   std::memcpy(s.uuid, uuid.data(), uuid.size());
   s.commit = 1;
-  s.device_size = device_size;
   s.data_offset = proto::kDiskDataOffset;
-  s.block_count = std::min((device_size - proto::kDiskDataOffset) / kBlockSize, proto::kDiskBlocksMax);
+  SetDeviceSize(&s, device_size);
   s.block_size = kBlockSize;
   s.page_size = kPageSize;
   s.formatted_at = formatted_at;
   return s;
+}
+
+void SetDeviceSize(Superblock* superblock, uint64_t device_size) {
+  TIER_CHECK(device_size >= proto::kDiskSizeMin, "device of {} bytes", device_size);
+  superblock->device_size = device_size;
+  superblock->block_count = std::min((device_size - proto::kDiskDataOffset) / kBlockSize, proto::kDiskBlocksMax);
 }
 
 void SealSuperblock(Superblock* superblock) { superblock->crc = ChecksumOf(*superblock); }

@@ -23,6 +23,8 @@ Uuid UuidOf(const proto::Superblock& superblock);
 
 // A superblock for a device of `device_size` bytes, commit 1, not yet sealed. REQUIRES: device_size >= kDiskSizeMin.
 proto::Superblock MakeSuperblock(const Uuid& uuid, uint64_t device_size, uint64_t formatted_at);
+// The device has so many bytes, and as many blocks as fit. REQUIRES: device_size >= kDiskSizeMin.
+void SetDeviceSize(proto::Superblock* superblock, uint64_t device_size);
 // Computes the checksum over what is in it now.
 void SealSuperblock(proto::Superblock* superblock);
 // Which copy holds commit `commit`.

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -182,7 +183,8 @@ def test_every_option_that_changes_at_run_time_is_taken_over_in_a_test_above(nod
     """What each then does: options_change_test.cc and engine_options_test.cc for the engine's, and below."""
     changeable = {name for name, option in options(node).items() if option["changes_at_run_time"]}
     by_itself = {"ssd.drive_writes_per_day", "arena.minimum", "arena.host_reserve"}
-    by_itself |= {"jobs.on_unreturned"}  # In test_forced_return.py.
+    by_itself |= {"jobs.on_unreturned", "ssd.smart_file"}  # In test_forced_return.py and test_tierd_smart.py.
+    by_itself |= {"metrics.listen"}  # Below.
     assert changeable == {f"{section}.{key}" for section, keys in LEFT.items() for key in keys} | by_itself
 
 
@@ -197,6 +199,32 @@ def test_a_broken_file_changes_nothing_and_is_told(node: launcher.Running) -> No
     log = (node.directory / "tierd.log").read_text()
     assert "reload: " in log and "all settings stay as they are" in log
     assert "was read again" in reload(node, base)
+    assert tierctl(node, "config", "diff").returncode == 0
+
+
+def check(daemon: launcher.Running) -> subprocess.CompletedProcess[str]:
+    """What `systemctl reload` asks before it sends SIGHUP."""
+    command = [str(launcher.need_build()), "--check-config", "--config", str(daemon.directory / "tierd.toml")]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_what_this_host_refuses_fails_the_check_and_a_refused_reload_stays_visible(node: launcher.Running) -> None:
+    base = (node.directory / "tierd.toml").read_text()
+
+    def failed() -> float:
+        return launcher.metrics(node)["tierd_config_reload_failed"]
+
+    assert failed() == 0 and check(node).returncode == 0
+    for line, sentence in (('minimum = "200GiB"', "cannot keep 200 GiB"), ('host_reserve = "900TiB"', "of 900 TiB")):
+        told = reload(node, base.replace("[arena]\n", f"[arena]\n{line}\n"))
+        assert sentence in told and "stay as they are" in told, told
+        checked = check(node)
+        assert checked.returncode == os.EX_CONFIG and sentence in checked.stderr, checked
+        assert failed() == 1
+        diff = tierctl(node, "config", "diff")
+        assert diff.returncode == 1 and sentence in diff.stdout and line.split('"')[1] in diff.stdout, diff.stdout
+    reload(node, base)
+    assert failed() == 0 and check(node).returncode == 0
     assert tierctl(node, "config", "diff").returncode == 0
 
 
@@ -291,16 +319,55 @@ def test_others_than_administrators_see_values_and_set_none(node: launcher.Runni
     assert refused.returncode == 5 and "only an administrator may set an option" in refused.stderr
 
 
-def test_another_address_of_metrics_waits_for_a_restart_and_holds_nothing_else_up(node: launcher.Running) -> None:
-    address = json.loads(tierctl(node, "--json", "status").stdout)["metrics_address"]
+def address(daemon: launcher.Running) -> str:
+    return str(json.loads(tierctl(daemon, "--json", "status").stdout)["metrics_address"])
+
+
+def served(at: str) -> dict[str, float]:
+    return launcher.scrape(f"http://{at}/metrics")
+
+
+def test_metrics_move_to_another_address_and_their_counters_go_on(node: launcher.Running) -> None:
     base = (node.directory / "tierd.toml").read_text()
-    told = reload(node, text_of(base, {"engine": {"deadline": "3s"}}).replace("127.0.0.1:0", address))
-    assert "engine.deadline" in told and "metrics.listen" in told, told
-    assert told.endswith("only a restart changes metrics.listen"), told
-    refused = tierctl(node, "config", "set", "metrics.listen", "127.0.0.1:0")
-    assert refused.returncode == 2 and "changes only at a restart" in refused.stderr, refused
-    assert json.loads(tierctl(node, "--json", "status").stdout)["metrics_address"] == address
-    assert launcher.metrics(node)["tierd_draining"] == 0
+    assert base.count('"127.0.0.1:0"') == 1
+    with tierd.connect(job="counted", socket=node.socket) as client:
+        client.put("there", b"x" * (2 << 20))
+    before = address(node)
+    counted = served(before)["tierd_sealed_bytes_total"]
+    assert counted >= 2 << 20
+    # The same port, and all addresses of the host.
+    everywhere = before.replace("127.0.0.1", "0.0.0.0")
+    told = reload(node, base.replace("127.0.0.1:0", everywhere))
+    assert "changed: metrics.listen" in told and "restart" not in told, told
+    assert address(node) == everywhere
+    assert served(before)["tierd_sealed_bytes_total"] == counted
+    set_option(node, "metrics.listen", "127.0.0.1:0")
+    after = address(node)
+    assert after != before and (node.directory / "metrics.port").read_text() == after.split(":")[1] + "\n"
+    assert served(after)["tierd_sealed_bytes_total"] == counted
+    with pytest.raises(OSError):
+        served(before)
+    set_option(node, "metrics.listen", "")
+    assert address(node) == "" and not (node.directory / "metrics.port").exists()
+    set_option(node, "metrics.listen", before)
+    assert served(before)["tierd_sealed_bytes_total"] == counted
+
+
+def test_an_address_that_is_taken_or_a_name_is_refused_and_changes_nothing(node: launcher.Running) -> None:
+    base = (node.directory / "tierd.toml").read_text()
+    before = address(node)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        told = reload(node, text_of(base, {"engine": {"deadline": "3s"}}).replace("127.0.0.1:0", listen))
+        assert f"cannot serve metrics on {listen}" in told and "stay as they are" in told, told
+        assert tierctl(node, "config", "get", "engine.deadline").stdout == '"60s"\n'
+        for value in (listen, "localhost:9464"):
+            refused = tierctl(node, "config", "set", "metrics.listen", value)
+            assert refused.returncode == 2 and "metrics.listen" in refused.stderr, refused
+    assert address(node) == before
+    assert served(before)["tierd_config_reload_failed"] == 1
+    reload(node, base)
+    assert served(before)["tierd_config_reload_failed"] == 0
 
 
 def set_option(daemon: launcher.Running, option: str, value: str) -> None:

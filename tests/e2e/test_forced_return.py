@@ -209,7 +209,9 @@ def test_what_becomes_of_who_keeps_windows_changes_while_the_daemon_runs(running
             assert forced(running)["process"] == 1
 
 
-def test_a_daemon_without_the_right_to_kill_does_not_start(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("more", [[], ["--check-config"]], ids=["start", "check"])
+def test_a_daemon_without_the_right_to_kill_does_not_start(more: list[str], tmp_path: pathlib.Path) -> None:
+    """And the check, which `systemctl reload` makes first, says so."""
     if os.geteuid() != 0:
         pytest.skip("needs root: becomes another user")
     program = launcher.BUILD / "daemon/tierd"
@@ -220,7 +222,7 @@ def test_a_daemon_without_the_right_to_kill_does_not_start(tmp_path: pathlib.Pat
     told = subprocess.run(
         ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", program,
          "--set", "jobs.on_unreturned=kill", "--set", f"daemon.socket_directory={run}",
-         "--set", f"daemon.data_directory={run}"],
+         "--set", f"daemon.data_directory={run}", *more],
         capture_output=True, text=True, env=launcher.environment(), timeout=60, check=False,
     )  # fmt: skip
     if "Permission denied" in told.stderr and "setpriv" in told.stderr:

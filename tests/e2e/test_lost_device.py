@@ -165,6 +165,29 @@ def test_an_index_directory_that_is_new_leaves_the_devices_alone(socket_folder: 
             expect_whole(daemon, "training")
 
 
+def test_an_index_that_is_lost_before_anything_was_persisted_is_made_again(socket_folder: pathlib.Path) -> None:
+    with launcher.disk_folder() as disk:
+        node = Node(socket_folder, disk)
+        with node.start() as daemon, tierd.connect(job="swapping", socket=daemon.socket) as client:
+            for key in range(12):
+                client.put(key, bytes([key]) * (8 << 20))
+            uuids = [each["uuid"] for each in ask(daemon, "device", "list")["devices"]]
+        (disk / "data/index.mdb").unlink()
+        with node.start() as daemon:
+            assert [each["uuid"] for each in ask(daemon, "device", "list")["devices"]] == uuids
+            assert "there was no index" in (daemon.directory / "tierd.log").read_text()
+            persist(daemon, "training")
+        with node.start() as daemon:
+            expect_whole(daemon, "training")
+            launcher.tierctl(daemon, "job", "remove", "--purge", "training")
+        (disk / "data/index.mdb").unlink()
+        with node.start() as daemon:
+            persist(daemon, "again")
+        (disk / "data/index.mdb").unlink()
+        with pytest.raises(tierd.Disconnected, match="belongs to the index"), node.start():
+            pass
+
+
 def test_a_check_beside_the_daemon_reads_its_index_and_changes_nothing(
     tmp_path: pathlib.Path, socket_folder: pathlib.Path
 ) -> None:

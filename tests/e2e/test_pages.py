@@ -123,7 +123,7 @@ def test_a_c_block_compiles_and_runs(block: Block, daemon: launcher.Running, tmp
 
 @pytest.mark.parametrize("block", of("toml"), ids=str)
 def test_a_configuration_has_no_mistake(block: Block, tmp_path: pathlib.Path) -> None:
-    """Its devices and folders are a host's own: they are replaced, as devices are in a reload of the service."""
+    """Its devices, folders and sizes of memory are a host's own: they are replaced."""
     program = launcher.need_build()
     (tmp_path / "tierd.toml").write_text(block.text)
     known = dict(os.environ, XDG_RUNTIME_DIR=str(tmp_path), XDG_STATE_HOME=str(tmp_path))
@@ -136,6 +136,10 @@ def test_a_configuration_has_no_mistake(block: Block, tmp_path: pathlib.Path) ->
         "ssd.devices=[]",
         "--set",
         f"daemon.data_directory={tmp_path}",
+        "--set",
+        "arena.maximum=25%",
+        "--set",
+        "arena.host_reserve=0",
     ]
     found = subprocess.run(command, cwd=tmp_path, env=known, capture_output=True, text=True, check=False)
     assert found.returncode == 0 and "no mistake found" in found.stdout, f"{block}: {found.stderr}"

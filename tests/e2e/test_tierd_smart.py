@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
+import signal
 import subprocess
 import time
 
@@ -74,6 +76,26 @@ def test_a_mistake_ends_it_with_the_status_of_its_kind(tmp_path: pathlib.Path) -
     done = run("--config", config, "--out", tmp_path / "no/such/folder")
     assert done.returncode == 1 and "No such file or directory" in done.stderr
     assert run("--version").stdout.startswith("tierd-smart ")
+
+
+def test_another_file_is_read_from_then_on(tmp_path: pathlib.Path, socket_folder: pathlib.Path) -> None:
+    with launcher.disk_folder() as disk:
+        device, smart, now = disk / "tier.ssd", tmp_path / "devices", int(time.time())
+        told = f"device {now} 0 311 100 10 42 1000 0 nvme0n1 S1 {device}"
+        smart.write_text(f"tierd-smart 2\ntime {now}\n{told}\nend 1\n")
+        ssd = {"file_size": "256MiB", "devices": [str(device)], "smart_file": ""}
+        name = 'tierd_device_smart_used_ratio{device="0"}'
+        with launcher.start(socket_folder, arena="32MiB", settings={"ssd": ssd}) as daemon:
+            config = daemon.directory / "tierd.toml"
+            text = config.read_text()
+            assert name not in launcher.metrics(daemon) and text.count('smart_file = ""') == 1
+            launcher.tierctl(daemon, "config", "set", "ssd.smart_file", str(smart))
+            launcher.wait_for("the health of the device", lambda: launcher.metrics(daemon).get(name) == 0.42)
+            os.kill(daemon.pid, signal.SIGHUP)
+            launcher.wait_for("the file's own value", lambda: name not in launcher.metrics(daemon))
+            config.write_text(text.replace('smart_file = ""', f'smart_file = "{smart}"'))
+            os.kill(daemon.pid, signal.SIGHUP)
+            launcher.wait_for("the health of the device", lambda: launcher.metrics(daemon).get(name) == 0.42)
 
 
 def test_the_daemon_tells_what_the_file_says(tmp_path: pathlib.Path, socket_folder: pathlib.Path) -> None:

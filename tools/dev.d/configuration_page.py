@@ -17,16 +17,16 @@ HEAD = """# Configuration
 Every option of `/etc/tierd/tierd.toml`, or of the file that `tierd --config FILE` names, with its default. An option
 may also be set on the command line: `tierd --set arena.maximum=64GiB`. Sizes are written like `"64GiB"` or
 `"1.5TB"`, and a number without a unit is bytes; shares like `"25%"`; times like `"250ms"`, `"60s"`, `"2min"`.
-`tierd --check-config --config FILE` finds mistakes before a restart does.
+`tierd --check-config --config FILE` finds mistakes before a restart or a reload does.
 
 A reload (SIGHUP, `systemctl reload tierd`) reads the file again. Each option below says whether its change takes
 effect then, in all of the daemon and for all jobs, or waits for a restart; the log and an event name those that wait.
 Only `engine.deadline` is for processes that attach from then on. A file with a mistake, or that asks for what tierd
-has no right to or the machine no memory for, changes nothing: log and event say why, and `systemctl status tierd`,
-which every user may read, that it was refused. What jobs have beyond a lowered
-limit stays. `tierctl config set OPTION VALUE` changes one option of the running daemon and not the file, and returns
-when it holds; the next reload or restart puts back what the file says. `tierctl config diff` shows where the daemon,
-the file and the defaults differ.
+has no right to or the machine no memory for, changes nothing: log, event and `tierctl config diff` say why, and
+`systemctl status tierd`, which every user may read, and the metric `tierd_config_reload_failed` that it was refused.
+What jobs have beyond a lowered limit stays. `tierctl config set OPTION VALUE` changes one option of the running daemon
+and not the file, and returns when it holds; the next reload or restart puts back what the file says. `tierctl config
+diff` shows where the daemon, the file and the defaults differ.
 """
 
 

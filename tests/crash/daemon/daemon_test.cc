@@ -401,6 +401,11 @@ TEST(CommandLine, ChecksConfigurations) {
   EXPECT_EQ(unknown.status, 0);
   EXPECT_THAT(unknown.output, AllOf(HasSubstr("warning: this system does not know who quota.user.no such user is"),
                                     Not(HasSubstr("quota.user.root"))));
+  // What only this host refuses.
+  std::ofstream(path) << "[arena]\nmaximum = \"1GiB\"\nminimum = \"200GiB\"\n";
+  const auto large = RunTierd(scratch, {"--check-config", "--config", path});
+  EXPECT_EQ(large.status, EX_CONFIG);
+  EXPECT_THAT(large.output, HasSubstr("arena.minimum"));
 }
 
 TEST(CommandLine, PrintsADefaultConfigurationThatItAccepts) {

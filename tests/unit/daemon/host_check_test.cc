@@ -3,6 +3,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,6 +21,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 class HostCheck : public ::testing::Test {
  protected:
@@ -73,6 +76,42 @@ TEST_F(HostCheck, ADirectoryWithAFileInTheWayIsNamed) {
   paths_.socket_directory = directory_;
   paths_.data_directory = directory_ + "/file/below";
   EXPECT_THAT(Mistake(), AllOf(HasSubstr("daemon.data_directory"), HasSubstr("/file is in the way")));
+}
+
+// Of a file that is there, with what the disk that it is on has free.
+class HostCheckOfAFile : public HostCheck {
+ protected:
+  HostCheckOfAFile() {
+    std::filesystem::create_directory(paths_.data_directory);
+    std::ofstream(file_).close();
+    std::filesystem::resize_file(file_, 256 * kMiB);
+  }
+  std::vector<std::string> Notes(uint64_t file_size) {
+    config_.ssd.file_size = file_size;
+    const auto notes = CheckHostPaths(config_, paths_);
+    EXPECT_TRUE(notes) << notes.error().message;
+    return notes.value_or(std::vector<std::string>());
+  }
+  const std::string file_ = paths_.data_directory + "/tier.ssd";
+};
+
+TEST_F(HostCheckOfAFile, SaysWhatTheNextStartMakesOfItsSize) {
+  EXPECT_THAT(Notes(0), IsEmpty());
+  EXPECT_THAT(Notes(256 * kMiB), IsEmpty());
+  EXPECT_THAT(Notes(258 * kMiB),
+              ElementsAre("ssd.file_size: " + file_ + " grows from 256 MiB to 258 MiB at the next start"));
+  EXPECT_THAT(Notes(uint64_t{1} << 50),
+              ElementsAre(AllOf(HasSubstr(file_ + " keeps its 256 MiB"), HasSubstr("do not fit into"))));
+  EXPECT_THAT(Notes(64 * kMiB),
+              ElementsAre(AllOf(HasSubstr(file_ + " keeps its 256 MiB"), HasSubstr("remove the file"))));
+  EXPECT_EQ(std::filesystem::file_size(file_), 256 * kMiB) << "nothing is changed";
+}
+
+TEST_F(HostCheckOfAFile, SaysItOfEachFileOfTheDevices) {
+  const std::string other = directory_ + "/other.ssd";
+  std::filesystem::copy_file(file_, other);
+  config_.ssd.devices = {other, directory_ + "/new.ssd"};
+  EXPECT_THAT(Notes(258 * kMiB), ElementsAre(HasSubstr(other + " grows")));
 }
 
 // A device of which the index knows is gone with its directory, as with a file system that is not mounted.

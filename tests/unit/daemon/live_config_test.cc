@@ -15,6 +15,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -47,8 +48,11 @@ class LiveConfigTest : public ::testing::Test {
   }
 
   std::string file_ = kStart;
-  Status may_;  // What the process may do, of what is checked.
-  Status fits_;  // Another minimum than the first one.
+  Status may_;      // What the process may do, of what is checked.
+  Status fits_;     // Another minimum than the first one.
+  Status metrics_;  // Whether their address can be had.
+  std::vector<std::string> moved_;
+  std::vector<std::string> at_restart_;
   std::vector<config::Config> applied_;
   std::vector<std::pair<std::string, std::string>> events_;
   std::vector<std::string> told_to_others_;
@@ -59,6 +63,12 @@ class LiveConfigTest : public ::testing::Test {
                           if (next.arena.minimum != config::Config{}.arena.minimum && !fits_) return fits_;
                           return next.jobs.kills_keepers() ? may_ : Status();
                         },
+                    .move_metrics =
+                        [this](const config::Config& next) {
+                          moved_.push_back(next.metrics.listen);
+                          return metrics_;
+                        },
+                    .at_restart = [this](const config::Config&) { return at_restart_; },
                     .apply =
                         [this](const config::Config& next, const std::function<void()>& done) {
                           applied_.push_back(next);
@@ -96,6 +106,15 @@ TEST_F(LiveConfigTest, AReloadTakesOverWhatMayChangeAndNamesTheRest) {
                                                                HasSubstr("only a restart changes ssd.queue_depth")))));
 }
 
+TEST_F(LiveConfigTest, WhatARestartWouldDoIsToldWhereOptionsWaitForIt) {
+  at_restart_ = {"tier.ssd keeps its 512 MiB"};
+  live_.Reload();
+  EXPECT_THAT(events_, ElementsAre(Pair(kConfigReloaded, Not(HasSubstr("tier.ssd")))));
+  file_ = "[engine]\ndeadline = \"30s\"\n[ssd]\nqueue_depth = 16\n";
+  live_.Reload();
+  EXPECT_THAT(events_.back().second, EndsWith("only a restart changes ssd.queue_depth; tier.ssd keeps its 512 MiB"));
+}
+
 TEST_F(LiveConfigTest, AFileWithAMistakeChangesNothing) {
   file_ = "[engine]\ndeadline = \"5s\"\nevict = 3\n";
   const config::Config before = live_.running();
@@ -113,6 +132,9 @@ TEST_F(LiveConfigTest, WhatTheProcessHasNoRightToChangesNothing) {
   live_.Reload();
   EXPECT_THAT(events_, ElementsAre(Pair(kConfigReloadFailed, AllOf(HasSubstr("it needs CAP_KILL"),
                                                                    HasSubstr("all settings stay as they are")))));
+  EXPECT_EQ(live_.List(true).file_error, "it needs CAP_KILL") << "what the file says is shown beside it";
+  EXPECT_EQ(Of("engine.deadline").in_file, "\"5s\"");
+  EXPECT_EQ(live_.List(false).file_error, "") << "the file is for those who may see it";
   const Status set = Set("jobs.on_unreturned", "kill");
   ASSERT_FALSE(set);
   EXPECT_EQ(set.error().code, Code::kDenied);
@@ -122,6 +144,22 @@ TEST_F(LiveConfigTest, WhatTheProcessHasNoRightToChangesNothing) {
   ASSERT_TRUE(Set("jobs.on_unreturned", "kill"));
   ASSERT_EQ(applied_.size(), 1u);
   EXPECT_TRUE(applied_[0].jobs.kills_keepers());
+}
+
+TEST_F(LiveConfigTest, ThatTheLastReloadWasRefusedIsKnownUntilOneIsNot) {
+  EXPECT_FALSE(live_.reload_failed());
+  file_ = "[engine]\ndeadline = 5\n";
+  live_.Reload();
+  EXPECT_TRUE(live_.reload_failed());
+  ASSERT_TRUE(Set("engine.deadline", "6s"));
+  EXPECT_TRUE(live_.reload_failed()) << "the file is wrong as before";
+  may_ = Fail(Code::kDenied, "it needs CAP_KILL");
+  file_ = "[jobs]\non_unreturned = \"kill\"\n";
+  live_.Reload();
+  EXPECT_TRUE(live_.reload_failed());
+  file_ = kStart;
+  live_.Reload();
+  EXPECT_FALSE(live_.reload_failed());
 }
 
 TEST_F(LiveConfigTest, OthersThanAdministratorsAreToldNothingOfTheFile) {
@@ -137,15 +175,34 @@ TEST_F(LiveConfigTest, OthersThanAdministratorsAreToldNothingOfTheFile) {
                                            "the configuration was read again", "an administrator changed an option"));
 }
 
-TEST_F(LiveConfigTest, AnotherAddressOfMetricsWaitsForARestart) {
+TEST_F(LiveConfigTest, AnAddressOfMetricsThatCannotBeTakenRefusesTheWholeFile) {
+  metrics_ = Fail(Code::kInvalid, "cannot serve metrics on 127.0.0.1:1");
   file_ = "[engine]\ndeadline = \"5s\"\n[ssd]\nqueue_depth = 8\n[metrics]\nlisten = \"127.0.0.1:1\"\n";
+  const config::Config before = live_.running();
   live_.Reload();
-  EXPECT_EQ(live_.running().metrics.listen, "auto");
-  EXPECT_EQ(live_.running().engine.deadline, std::chrono::seconds(5)) << "the rest of the file is not held up";
-  EXPECT_THAT(events_, ElementsAre(Pair(kConfigReloaded, HasSubstr("only a restart changes metrics.listen"))));
-  const Status set = Set("metrics.listen", "127.0.0.1:1");
-  ASSERT_FALSE(set);
-  EXPECT_THAT(set.error().message, HasSubstr("metrics.listen changes only at a restart"));
+  EXPECT_EQ(live_.running(), before);
+  EXPECT_TRUE(live_.reload_failed());
+  EXPECT_THAT(events_, ElementsAre(Pair(kConfigReloadFailed, HasSubstr("cannot serve metrics on 127.0.0.1:1"))));
+  EXPECT_FALSE(Set("metrics.listen", "127.0.0.1:1"));
+  EXPECT_THAT(applied_, IsEmpty());
+  metrics_ = {};
+  live_.Reload();
+  EXPECT_EQ(live_.running().metrics.listen, "127.0.0.1:1");
+  EXPECT_EQ(live_.running().engine.deadline, std::chrono::seconds(5));
+  ASSERT_TRUE(Set("metrics.listen", "auto"));
+  EXPECT_EQ(applied_.back().metrics.listen, "auto");
+}
+
+// Else it would serve elsewhere though nothing has changed.
+TEST_F(LiveConfigTest, TheAddressOfMetricsIsTakenLast) {
+  may_ = Fail(Code::kDenied, "it needs CAP_KILL");
+  file_ = "[jobs]\non_unreturned = \"kill\"\n[metrics]\nlisten = \"127.0.0.1:1\"\n";
+  live_.Reload();
+  EXPECT_FALSE(Set("jobs.on_unreturned", "kill"));
+  EXPECT_THAT(moved_, IsEmpty());
+  may_ = {};
+  live_.Reload();
+  EXPECT_THAT(moved_, ElementsAre("127.0.0.1:1"));
 }
 
 TEST_F(LiveConfigTest, AnOptionIsSetUntilTheNextReload) {

@@ -105,6 +105,25 @@ TEST_F(SmartWatchTest, TellsOnceOfAFileThatItCannotUse) {
   EXPECT_EQ(Look(), std::nullopt);
 }
 
+TEST_F(SmartWatchTest, AnotherFileIsReadAtOnceAndInThePlaceOfTheFirst) {
+  Write(1000, 3);
+  (void)Look();
+  const std::string other = directory_.File("other");
+  std::ofstream(other) << "nonsense\n";
+  watch_.SetPath(other);
+  EXPECT_FALSE(watch_.Of("/dev/nvme0n1", 1010)) << "the first file is not believed any more";
+  EXPECT_THAT(watch_.Tick(), Optional(HasSubstr(other))) << "the next tick looks";
+  std::filesystem::copy_file(path_, other, std::filesystem::copy_options::overwrite_existing);
+  watch_.SetPath(other);
+  EXPECT_EQ(watch_.Tick(), std::nullopt) << "the same path: it is not time yet";
+  EXPECT_FALSE(watch_.Of("/dev/nvme0n1", 1010));
+  watch_.SetPath("");
+  EXPECT_EQ(Look(), std::nullopt);
+  watch_.SetPath(other);
+  EXPECT_EQ(watch_.Tick(), std::nullopt);
+  EXPECT_TRUE(watch_.Of("/dev/nvme0n1", 1010));
+}
+
 TEST(SmartWatch, WithoutAPathLooksForNothing) {
   SmartWatch watch("");
   EXPECT_EQ(watch.Tick(), std::nullopt);

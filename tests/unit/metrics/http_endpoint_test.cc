@@ -123,6 +123,72 @@ TEST(HttpEndpoint, EndsWithConnectionsOpen) {
   EXPECT_EQ(idle.ReadToEnd() + half.ReadToEnd(), "");
 }
 
+TEST(HttpEndpoint, MovesToAnotherAddressWithWhatItServes) {
+  const auto endpoint = Serve();
+  const uint16_t before = endpoint->port();
+  HttpClient idle(before);
+  ASSERT_TRUE(idle.Send(kGet));
+  EXPECT_THAT(idle.ReadAnswer(), EndsWith("xxxx"));
+  ASSERT_TRUE(endpoint->Move("127.0.0.1:0"));
+  EXPECT_NE(endpoint->port(), before);
+  EXPECT_EQ(endpoint->address(), "127.0.0.1:" + std::to_string(endpoint->port()));
+  EXPECT_THAT(Ask(endpoint->port(), "GET", "/page"), EndsWith("xxxx"));
+  EXPECT_FALSE(HttpClient(before).connected());
+  EXPECT_EQ(idle.ReadToEnd(), "") << "it was closed";
+  EXPECT_EQ(endpoint->closed_for_others(), 0u);
+}
+
+TEST(HttpEndpoint, MovesToAnotherAddressOfItsPort) {
+  const auto endpoint = Serve();
+  const std::string port = ":" + std::to_string(endpoint->port());
+  for (const char* host : {"0.0.0.0", "127.0.0.1", "0.0.0.0"}) {
+    HttpClient idle(endpoint->port());
+    ASSERT_TRUE(idle.Send(kGet));
+    EXPECT_THAT(idle.ReadAnswer(), EndsWith("xxxx"));
+    const Status moved = endpoint->Move(host + port);
+    ASSERT_TRUE(moved) << host << ": " << moved.error().message;
+    EXPECT_EQ(idle.ReadToEnd(), "") << "the old address is closed";
+    EXPECT_EQ(endpoint->address(), host + port);
+    EXPECT_TRUE(endpoint->Move(host + port)) << "it is there";
+    EXPECT_THAT(Ask(endpoint->port(), "GET", "/page"), EndsWith("xxxx"));
+    EXPECT_FALSE(HttpEndpoint::Listen("127.0.0.1" + port)) << "the port is its own";
+  }
+}
+
+TEST(HttpEndpoint, AMoveThatIsRefusedChangesNothing) {
+  const auto endpoint = Serve();
+  const auto other = Serve();
+  const std::string before = endpoint->address();
+  for (const std::string& listen : {other->address(), std::string("localhost:0"), std::string("192.0.2.1:0")}) {
+    const Status refused = endpoint->Move(listen);
+    ASSERT_FALSE(refused) << listen;
+    EXPECT_EQ(refused.error().code, Code::kInvalid);
+    EXPECT_EQ(endpoint->address(), before);
+    EXPECT_THAT(Ask(endpoint->port(), "GET", "/page"), EndsWith("xxxx"));
+  }
+}
+
+TEST(HttpEndpoint, ServesNowhereAndThenAgain) {
+  const auto endpoint = Serve();
+  const uint16_t before = endpoint->port();
+  HttpClient idle(before);
+  ASSERT_TRUE(idle.Send(kGet));
+  EXPECT_THAT(idle.ReadAnswer(), EndsWith("xxxx"));
+  ASSERT_TRUE(endpoint->Move(""));
+  EXPECT_EQ(idle.ReadToEnd(), "") << "it was closed";
+  EXPECT_EQ(endpoint->address(), "");
+  EXPECT_EQ(endpoint->port(), 0);
+  EXPECT_FALSE(HttpClient(before).connected());
+  ASSERT_TRUE(endpoint->Move("127.0.0.1:0"));
+  EXPECT_THAT(Ask(endpoint->port(), "GET", "/page"), EndsWith("xxxx"));
+}
+
+TEST(HttpEndpoint, KnowsANameFromAnAddress) {
+  for (const char* name : {"localhost:9464", "node-1:0", "[node]:1"}) EXPECT_TRUE(NamesAHost(name)) << name;
+  for (const char* none : {"127.0.0.1:9464", "[::1]:0", "[fe80::1]:9464", "", "9464"})
+    EXPECT_FALSE(NamesAHost(none)) << none;
+}
+
 TEST(HttpEndpoint, OneThatIsNotStartedEnds) { EXPECT_TRUE(HttpEndpoint::Listen("127.0.0.1:0")); }
 
 TEST(HttpEndpoint, ListensOnIpv6) {

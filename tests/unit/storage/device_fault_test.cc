@@ -212,6 +212,11 @@ TEST_P(DeviceFaultTest, ManifestCountsThoughItsDeviceTakesNoSuperblockAndGetsItL
   if (IsSkipped() || HasFatalFailure()) return;
   ASSERT_NO_FATAL_FAILURE(OpenTier(loop, directory_.path()));
   ASSERT_TRUE(RunCommand("touch " + inject_));
+  EXPECT_EQ(PutManifest().code, Code::kIoError) << "the first one has to be told from none, should the index be lost";
+  EXPECT_FALSE(tier_->manifests()->Load("1000/job"));
+  ASSERT_EQ(::unlink(inject_.c_str()), 0);
+  EXPECT_EQ(PutManifest().code, Code::kOk);
+  ASSERT_TRUE(RunCommand("touch " + inject_));
   const ManifestResult result = PutManifest();
   EXPECT_EQ(result.code, Code::kOk) << result.message;
   EXPECT_THAT(tier_->superblock_failure(), ::testing::HasSubstr(loop));

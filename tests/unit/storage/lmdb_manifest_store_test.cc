@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "daemon/storage/extent_list.h"
 #include "tests/support/proto/thread_shortage.h"
 #include "tests/unit/storage/manifest_store_fixture.h"
 
@@ -106,6 +107,7 @@ TEST_F(ManifestStoreTest, RefusesNamesNoIndexCanHold) {
 // An error would have its caller free the extents that the committed manifest names.
 TEST_F(ManifestStoreTest, AnswersOkForACommitWhoseSuperblockWriteFails) {
   const auto store = Open();
+  Put(store.get(), "first");
   EXPECT_EQ(store->superblock_failure(), "");
   commit_status_ = Fail(Code::kIoError, "superblock: no");
   store->StartPut(1, "a", Manifest("x"), {});
@@ -123,8 +125,8 @@ TEST_F(ManifestStoreTest, TriesAFailedSuperblockWriteAgainWithoutAnotherCommit) 
   std::promise<void> healed;
   options.on_commit = [&](const Uuid&, uint64_t commit) -> Status {
     written.push_back(commit);
-    if (written.size() == 1) return {};  // By Open.
-    if (written.size() < 5) return Fail(Code::kIoError, "superblock: no");
+    if (written.size() <= 2) return {};  // By Open, and before the first manifest.
+    if (written.size() < 6) return Fail(Code::kIoError, "superblock: no");
     healed.set_value();
     return {};
   };
@@ -134,8 +136,9 @@ TEST_F(ManifestStoreTest, TriesAFailedSuperblockWriteAgainWithoutAnotherCommit) 
   const uint64_t commit = Wait(store->get(), 1).at(1).commit;
   healed.get_future().wait();
   store->reset();
-  ASSERT_EQ(written.size(), 5u) << "retries go on after a success";
-  for (size_t i = 1; i < written.size(); ++i) EXPECT_EQ(written[i], commit);
+  ASSERT_EQ(written.size(), 6u) << "retries go on after a success";
+  EXPECT_LT(written[1], commit) << "a commit that fails would look like a newer index";
+  for (size_t i = 2; i < written.size(); ++i) EXPECT_EQ(written[i], commit);
 }
 
 TEST_F(ManifestStoreTest, FlushesTheDevicesBeforeTheManifestCounts) {
@@ -155,7 +158,8 @@ TEST_F(ManifestStoreTest, FlushesTheDevicesBeforeTheManifestCounts) {
   (void)Wait(raw, 1);
   raw->StartErase(2, "a");
   (void)Wait(raw, 1);
-  EXPECT_THAT(steps, ElementsAre("flush: not yet", "superblocks: committed", "superblocks: not yet"));
+  EXPECT_THAT(steps,
+              ElementsAre("flush: not yet", "superblocks: not yet", "superblocks: committed", "superblocks: not yet"));
 }
 
 TEST_F(ManifestStoreTest, RefusesAManifestBeyondItsQueueButNoErase) {
@@ -221,8 +225,82 @@ TEST_F(ManifestStoreTest, NumbersItsCommitsUpwardsAcrossReopening) {
   }
 }
 
+TEST_F(ManifestStoreTest, ADeviceNamesTheIndexWhileAnythingIsPersisted) {
+  const auto store = Open();
+  EXPECT_TRUE(store->is_new());
+  EXPECT_EQ(device_.index_uuid, Uuid{}) << "nothing is";
+  Put(store.get(), "a");
+  Put(store.get(), "b");
+  EXPECT_EQ(device_.index_uuid, store->uuid());
+  Erase(store.get(), "a");
+  EXPECT_EQ(device_.index_uuid, store->uuid());
+  Erase(store.get(), "b");
+  EXPECT_EQ(device_.index_uuid, Uuid{});
+  EXPECT_EQ(device_.index_commit, 0u);
+  Put(store.get(), "c");
+  EXPECT_EQ(device_.index_uuid, store->uuid());
+}
+
+// As an earlier tierd left it, which named the index from the first start on.
+TEST_F(ManifestStoreTest, AStartFreesADeviceOfAnIndexThatNamesNothing) {
+  Uuid index{};
+  {
+    const auto store = Open();
+    index = store->uuid();
+  }
+  device_.index_uuid = index;
+  device_.index_commit = 1;
+  EXPECT_FALSE(Open()->is_new());
+  EXPECT_EQ(device_.index_uuid, Uuid{});
+}
+
+TEST_F(ManifestStoreTest, ALostIndexThatNamedNothingIsMadeAgain) {
+  Put(Open().get(), "a");
+  Erase(Open().get(), "a");
+  ASSERT_EQ(::unlink(path_.c_str()), 0);
+  const auto store = Open();
+  ASSERT_NE(store, nullptr);
+  EXPECT_TRUE(store->is_new());
+  EXPECT_THAT(store->Jobs().value(), ::testing::IsEmpty());
+  Put(store.get(), "b");
+  EXPECT_EQ(device_.index_uuid, store->uuid());
+}
+
+// Else the device would be taken for an empty one, were the index lost.
+TEST_F(ManifestStoreTest, TheFirstManifestIsRefusedWhereASuperblockCannotNameTheIndex) {
+  const auto store = Open();
+  commit_status_ = Fail(Code::kIoError, "superblock: no");
+  store->StartPut(1, "a", Manifest("x"), {});
+  const ManifestResult refused = Wait(store.get(), 1).at(1);
+  EXPECT_EQ(refused.code, Code::kIoError);
+  EXPECT_FALSE(refused.unknown);
+  EXPECT_THAT(refused.message, HasSubstr("superblock: no"));
+  EXPECT_EQ(store->Load("a").error().code, Code::kNotFound);
+  commit_status_ = {};
+  Put(store.get(), "a");
+}
+
+// It names tensors on a device where nothing was persisted any more, and others were written since.
+TEST_F(ManifestStoreTest, RefusesAnOldCopyThoughTheDeviceNamesNoIndexAnyMore) {
+  {
+    const auto store = Open();
+    ExtentListWriter list(1, store->device_numbers());
+    list.Add({.run = {.block = 1, .page = 0, .pages = 1}, .device = 0});
+    store->StartPut(1, "a", Manifest("x"), std::move(list).Take());
+    EXPECT_EQ(Wait(store.get(), 1).at(1).code, Code::kOk);
+  }
+  ASSERT_TRUE(testing::RunCommand("cp " + path_ + " " + path_ + ".old"));
+  Erase(Open().get(), "a");
+  ASSERT_EQ(device_.index_uuid, Uuid{});
+  ASSERT_TRUE(testing::RunCommand("mv " + path_ + ".old " + path_));
+  const auto store = LmdbManifestStore::Open(Options());
+  ASSERT_FALSE(store);
+  EXPECT_EQ(store.error().code, Code::kCorrupt);
+  EXPECT_THAT(store.error().message, ::testing::AllOf(HasSubstr("old copy"), HasSubstr("/dev/first")));
+}
+
 TEST_F(ManifestStoreTest, ReportsALostIndexAndDoesNotStartEmpty) {
-  (void)Open();
+  Put(Open().get(), "a");
   ASSERT_NE(device_.index_uuid, Uuid{});
   ASSERT_EQ(::unlink(path_.c_str()), 0);
   const auto store = LmdbManifestStore::Open(Options());

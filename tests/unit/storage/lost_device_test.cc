@@ -192,9 +192,6 @@ TEST_F(LostDeviceTest, ADeviceThatIsThereAndCannotBeUsedRefusesTheStart) {
     ASSERT_TRUE(held);
     EXPECT_EQ(Refusal(Pair()), Code::kAlreadyExists);
   }
-  SsdTierOptions resized = Pair();
-  resized.devices[1].size = 2 * kSize;
-  EXPECT_EQ(Refusal(resized), Code::kInvalid);
   std::filesystem::resize_file(lost_, kSize / 2);
   EXPECT_EQ(Refusal(Pair()), Code::kCorrupt) << "what is left of it may be wanted";
   std::filesystem::resize_file(lost_, kSize);

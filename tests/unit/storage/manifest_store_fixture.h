@@ -55,6 +55,14 @@ class ManifestStoreTest : public ::testing::Test {
     EXPECT_TRUE(store) << store.error().message;
     return store ? std::move(*store) : nullptr;
   }
+  void Put(LmdbManifestStore* store, const std::string& job) {
+    store->StartPut(1, job, Manifest("of " + job), {});
+    EXPECT_EQ(Wait(store, 1).at(1).code, Code::kOk);
+  }
+  void Erase(LmdbManifestStore* store, const std::string& job) {
+    store->StartErase(1, job);
+    EXPECT_EQ(Wait(store, 1).at(1).code, Code::kOk);
+  }
   std::map<uint64_t, ManifestResult> Wait(LmdbManifestStore* store, size_t count) {
     std::vector<ManifestResult> results;
     store->Poll(&results);

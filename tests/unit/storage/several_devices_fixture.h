@@ -68,10 +68,6 @@ class SeveralDevicesTest : public ManifestStoreTest {
     const IndexChange change{.table = IndexTable::kBinding, .key = "devices", .value = std::as_bytes(uuids)};
     EXPECT_TRUE((*index)->Write({&change, 1}).status);
   }
-  void Erase(LmdbManifestStore* store, const std::string& job) {
-    store->StartErase(1, job);
-    EXPECT_EQ(Wait(store, 1).at(1).code, Code::kOk);
-  }
 
   ManifestDevice a_ = NewDevice("/dev/a");
   ManifestDevice b_ = NewDevice("/dev/b");

@@ -118,5 +118,31 @@ TEST(FileSystem, AnswersNotFoundForAPathThatIsNotThere) {
   EXPECT_EQ(SpaceOf("/no/such/place").error().code, Code::kNotFound);
 }
 
+TEST(FileGrowth, IsInWholeBlocksAndNeverToLess) {
+  EXPECT_EQ(GrownSize(kGiB, 0), kGiB);
+  EXPECT_EQ(GrownSize(kGiB, kGiB - 1), kGiB);
+  EXPECT_EQ(GrownSize(kGiB, kGiB + kBlockSize - 1), kGiB);
+  EXPECT_EQ(GrownSize(kGiB, kGiB + kBlockSize + 1), kGiB + kBlockSize);
+  EXPECT_EQ(GrownSize(kGiB + 5, kGiB + 5), kGiB + 5) << "a file that was formatted as it stood";
+}
+
+TEST(FileGrowth, NeedsRoomForWhatIsMore) {
+  EXPECT_TRUE(CheckGrowth({.total = 20 * kGiB, .available = kGiB}, kGiB, "/d"));
+  const Status refused = CheckGrowth({.total = 20 * kGiB, .available = kGiB - 1}, kGiB, "/d");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kNoSpace);
+  EXPECT_THAT(refused.error().message, AllOf(HasSubstr("1 GiB more do not fit into /d"), HasSubstr("of 20 GiB")));
+}
+
+TEST(FileGrowth, IsForetold) {
+  EXPECT_EQ(NextSizeNote("/d/f", kGiB, 0), "");
+  EXPECT_EQ(NextSizeNote("/d/f", kGiB, kGiB), "");
+  EXPECT_EQ(NextSizeNote("/d/f", kGiB, 3 * kGiB, FileSystemSpace{.total = 9 * kGiB, .available = 2 * kGiB}),
+            "/d/f grows from 1 GiB to 3 GiB at the next start");
+  EXPECT_THAT(NextSizeNote("/d/f", kGiB, 3 * kGiB, FileSystemSpace{.total = 9 * kGiB, .available = kGiB}),
+              AllOf(HasSubstr("/d/f keeps its 1 GiB, and ssd.file_size is 3 GiB"), HasSubstr("fit into /d,")));
+  EXPECT_THAT(NextSizeNote("/d/f", kGiB, kGiB - 1), HasSubstr("/d/f keeps its 1 GiB, for a file does not shrink"));
+}
+
 }  // namespace
 }  // namespace tier::storage

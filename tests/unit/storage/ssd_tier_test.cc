@@ -63,6 +63,21 @@ void RemoveWindow(SsdTier* tier, WindowIndex window = kWindow) {
   EXPECT_EQ(removed, std::vector{window});
 }
 
+constexpr std::string_view kManifest = "manifest";
+
+void Persist(SsdTier* tier) {
+  const auto bytes = std::as_bytes(std::span(kManifest));
+  tier->manifests()->StartPut(1, "1000/job", {bytes.begin(), bytes.end()}, {});
+  std::vector<ManifestResult> results;
+  tier->manifests()->Poll(&results);
+  while (results.empty() && testing::WaitReadable(tier->completion_fd(), kWaitMs)) {
+    tier->ClearWakeup();
+    tier->manifests()->Poll(&results);
+  }
+  ASSERT_EQ(results.size(), 1u);
+  EXPECT_EQ(results[0].code, Code::kOk) << results[0].message;
+}
+
 // Fills a window, writes it as extents of many sizes, forgets it, reads it back and compares.
 void ExpectRoundTrip(SsdTier* tier) {
   const WindowMemory memory(24 * kMiB);
@@ -246,23 +261,14 @@ TEST_F(SsdTierTest, RefusesOptionsThatCannotBe) {
 TEST_F(SsdTierTest, KeepsManifestsInItsDataDirectory) {
   SsdTierOptions options = Options();
   options.data_dir = directory_.path();
-  const auto bytes = std::as_bytes(std::span("manifest"));
   {
     const auto tier = Open(options);
     ASSERT_NE(tier->manifests(), nullptr);
-    tier->manifests()->StartPut(1, "1000/job", {bytes.begin(), bytes.end()}, {});
-    std::vector<ManifestResult> results;
-    tier->manifests()->Poll(&results);
-    while (results.empty() && testing::WaitReadable(tier->completion_fd(), kWaitMs)) {
-      tier->ClearWakeup();
-      tier->manifests()->Poll(&results);
-    }
-    ASSERT_EQ(results.size(), 1u);
-    EXPECT_EQ(results[0].code, Code::kOk) << results[0].message;
+    Persist(tier.get());
   }
   const auto tier = Open(options);
   ASSERT_NE(tier, nullptr);
-  EXPECT_EQ(tier->manifests()->Load("1000/job")->size(), bytes.size());
+  EXPECT_EQ(tier->manifests()->Load("1000/job")->size(), kManifest.size());
 }
 
 TEST_F(SsdTierTest, AFailedStartLeavesNoFileThatItMade) {
@@ -272,7 +278,7 @@ TEST_F(SsdTierTest, AFailedStartLeavesNoFileThatItMade) {
   EXPECT_EQ(Refusal(options), Code::kInvalid);
   EXPECT_NE(::access(directory_.File("tier.img").c_str(), F_OK), 0);
   ASSERT_EQ(::rmdir(directory_.File("index.mdb").c_str()), 0);
-  (void)Open(options);
+  Persist(Open(options).get());
   ASSERT_EQ(::unlink(directory_.File("index.mdb").c_str()), 0);
   EXPECT_EQ(Refusal(options), Code::kCorrupt);
   EXPECT_EQ(::access(directory_.File("tier.img").c_str(), F_OK), 0) << "it was there before";
@@ -281,19 +287,41 @@ TEST_F(SsdTierTest, AFailedStartLeavesNoFileThatItMade) {
 TEST_F(SsdTierTest, RefusesItsDeviceWithAnotherIndex) {
   SsdTierOptions options = Options();
   options.data_dir = directory_.path();
-  (void)Open(options);
+  Persist(Open(options).get());
   ASSERT_EQ(::unlink(directory_.File("index.mdb").c_str()), 0);
   EXPECT_EQ(Refusal(options), Code::kCorrupt);
   ASSERT_TRUE(FormatDevice(directory_.File("tier.img"), true));
   EXPECT_EQ(Refusal(options), Code::kOk) << "a formatted device starts empty";
 }
 
+// A data directory that is new, or not mounted.
+TEST_F(SsdTierTest, MakesALostIndexAgainWhereNothingIsPersistedAndSaysSo) {
+  SsdTierOptions options = Options();
+  options.data_dir = directory_.path();
+  std::string uuid;
+  {
+    const auto tier = Open(options);
+    EXPECT_EQ(tier->index_note(), "") << "the device is new too";
+    uuid = tier->device(0).uuid;
+  }
+  EXPECT_EQ(Open(options)->index_note(), "");
+  ASSERT_EQ(::unlink(directory_.File("index.mdb").c_str()), 0);
+  {
+    const auto tier = Open(options);
+    ASSERT_NE(tier, nullptr);
+    EXPECT_THAT(tier->index_note(), HasSubstr("there was no index " + directory_.File("index.mdb")));
+    EXPECT_EQ(tier->device(0).uuid, uuid) << "it was not formatted";
+    Persist(tier.get());
+  }
+  EXPECT_EQ(Open(options)->index_note(), "");
+  options.data_dir.clear();
+  EXPECT_EQ(Refusal(options), Code::kInvalid) << "now something is persisted there";
+}
+
 TEST_F(SsdTierTest, RefusesADeviceOfAnIndexWithoutADataDirectory) {
   SsdTierOptions options = Options();
   options.data_dir = directory_.path();
-  {
-    const auto tier = Open(options);
-  }
+  Persist(Open(options).get());
   const std::string path = directory_.File("tier.img");
   const auto label = DeviceFile::ReadSuperblock(path);
   ASSERT_TRUE(label);
