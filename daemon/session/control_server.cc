@@ -266,8 +266,8 @@ Result<JobDescription> ControlServer::GiveUpReservation(const JobDescription& jo
     return Fail(why.code, fmt::format("whether job '{}' is reserved is not known (tierctl job list): {}; then {}",
                                       job.name, why.message, given_up.error().message));
   }
-  return Fail(why.code, fmt::format("job '{}' is not reserved{}: {}", job.name,
-                                    EndingOf(*given_up, before.has_value()), why.message));
+  return Fail(why.code, fmt::format("job '{}' is not reserved{}: {}", job.name, EndingOf(*given_up, before.has_value()),
+                                    why.message));
 }
 
 Result<SettingsReport> ControlServer::ListOptions(const Caller& caller) {
