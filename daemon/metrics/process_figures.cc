@@ -46,8 +46,8 @@ double BootTime(const std::string& path) {
 
 // Linux 6.2 and later tell the number as the folder's size. Of thousands, counting takes milliseconds.
 uint64_t CountOpenFiles(const std::string& folder) {
-  struct statfs system {};
-  struct stat status {};
+  struct statfs system{};
+  struct stat status{};
   const bool of_kernel = ::statfs(folder.c_str(), &system) == 0 && system.f_type == PROC_SUPER_MAGIC;
   if (of_kernel && ::stat(folder.c_str(), &status) == 0 && status.st_size > 0) {
     return static_cast<uint64_t>(status.st_size);
