@@ -178,27 +178,27 @@ session::DaemonFacts Daemon::Facts() {
 std::string Daemon::MemoryMode() const { return engine_->ssd().pinned() ? "pinned" : "unpinned"; }
 
 ConfigHooks Daemon::MakeConfigHooks() {
-  return {.check =
-              [this](const config::Config& next) {
-                const Status may = CheckRightToEnd(next, session::MayEndOthers());
-                return may ? engine_->Check(next) : may;
-              },
-          .move_metrics =
-              [this](const config::Config& next) { return metrics_->Move(ChooseMetricsAddress(next, paths_)); },
-          .at_restart = [this](const config::Config& read) -> std::vector<std::string> {
-            if (read.ssd.file_size == config_.ssd.file_size) return {};
-            return NextSizeNotes(engine_->ssd(), read.ssd.file_size);
+  return {
+      .check =
+          [this](const config::Config& next) {
+            const Status may = CheckRightToEnd(next, session::MayEndOthers());
+            return may ? engine_->Check(next) : may;
           },
-          .apply =
-              [this](const config::Config& next, std::function<void()> done) {
-                TellStatus();  // It has the address of metrics, and how the engine spins.
-                changes_->Apply(next, std::move(done));
-              },
-          .tell =
-              [this](const char* kind, const std::string& message, const std::string& for_others) {
-                engine_->events().EmitForAdministrators(kind, message, for_others);
-              },
-          .post = [this](std::function<void()> run) { asio::post(io_, std::move(run)); }};
+      .move_metrics = [this](const config::Config& next) { return metrics_->Move(ChooseMetricsAddress(next, paths_)); },
+      .at_restart = [this](const config::Config& read) -> std::vector<std::string> {
+        if (read.ssd.file_size == config_.ssd.file_size) return {};
+        return NextSizeNotes(engine_->ssd(), read.ssd.file_size);
+      },
+      .apply =
+          [this](const config::Config& next, std::function<void()> done) {
+            TellStatus();  // It has the address of metrics, and how the engine spins.
+            changes_->Apply(next, std::move(done));
+          },
+      .tell =
+          [this](const char* kind, const std::string& message, const std::string& for_others) {
+            engine_->events().EmitForAdministrators(kind, message, for_others);
+          },
+      .post = [this](std::function<void()> run) { asio::post(io_, std::move(run)); }};
 }
 
 session::ControlServerParts Daemon::ControlParts() {
@@ -336,12 +336,11 @@ std::string Daemon::StatusText() const {
   const memory::WindowSizes sizes = engine_->arena().window_sizes(WindowKind::kBlock);
   const std::string ssd_status = SsdStatus(engine_->ssd());
   const std::string metrics = metrics_->address();
-  return fmt::format("serving at {}/tierd.sock; arena up to {} in windows of {} to {}; {}, memory {}, spin {}; {}{}{}",
-                     paths_.socket_directory, base::FormatBytes(engine_->arena().arena_limit_bytes()),
-                     base::FormatBytes(sizes.least), base::FormatBytes(sizes.most), IoModeName(engine_->ssd()),
-                     MemoryMode(), live_config_->running().engine.spin,
-                     metrics.empty() ? "no metrics" : "metrics at " + metrics, ssd_status.empty() ? "" : "; ",
-                     ssd_status);
+  return fmt::format(
+      "serving at {}/tierd.sock; arena up to {} in windows of {} to {}; {}, memory {}, spin {}; {}{}{}",
+      paths_.socket_directory, base::FormatBytes(engine_->arena().arena_limit_bytes()), base::FormatBytes(sizes.least),
+      base::FormatBytes(sizes.most), IoModeName(engine_->ssd()), MemoryMode(), live_config_->running().engine.spin,
+      metrics.empty() ? "no metrics" : "metrics at " + metrics, ssd_status.empty() ? "" : "; ", ssd_status);
 }
 
 void Daemon::Tick() {

@@ -334,7 +334,7 @@ Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& p
                                .page = *page_,
                                .poller = poller_,
                                .clock = clock_,
-                                .rest = &rest_},
+                               .rest = &rest_},
       session::SpinPolicy(SpinModeOf(config.engine.spin), session::AllowedCpus()));
   return loop_->AddWakeup(ssd_->completion_fd(), [this] { ssd_->ClearWakeup(); });
 }

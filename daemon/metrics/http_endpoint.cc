@@ -302,10 +302,9 @@ Status HttpEndpoint::Start(Serve serve) {
   TIER_CHECK(!state_->thread.joinable(), "{} is served already", state_->address);
   state_->shared.serve = std::move(serve);
   state_->Accept();
-  auto thread =
-      proto::StartThread(
-          "tierd-metrics", proto::BlockedSignals::kAsynchronous, [io = &state_->io] { io->run(); },
-          proto::Urgency::kPrompt);  // The engine thread may wait for the end of its look.
+  auto thread = proto::StartThread(
+      "tierd-metrics", proto::BlockedSignals::kAsynchronous, [io = &state_->io] { io->run(); },
+      proto::Urgency::kPrompt);  // The engine thread may wait for the end of its look.
   if (!thread) return std::unexpected(std::move(thread.error()));
   state_->thread = std::move(*thread);
   return {};

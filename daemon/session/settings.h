@@ -28,7 +28,7 @@ struct OptionState {
 };
 
 struct SettingsReport {
-  std::string file;        // Empty: the daemon was started without one.
+  std::string file;  // Empty: the daemon was started without one.
   // Why it could not be read, or a reload would refuse it; empty: neither, or it was not asked for.
   std::string file_error;
   std::vector<OptionState> options;
