@@ -329,7 +329,7 @@ void ControlServer::AddOtherParts(DaemonDescription* description) const {
   if (facts_.spin_mode) description->spin_mode = facts_.spin_mode();
   if (facts_.spin_pauses) description->spin_pauses = facts_.spin_pauses();
   if (parts_.rest != nullptr) {
-    description->looks_seconds = std::chrono::duration<double>(parts_.rest->spent()).count();
+    description->observed_seconds = std::chrono::duration<double>(parts_.rest->spent()).count();
   }
   description->draining = draining();
   description->is_private = facts_.is_private;
