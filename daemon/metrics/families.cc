@@ -312,10 +312,10 @@ void AddDaemon(FamilyBuilder& out, const DaemonDescription& daemon) {
               "Spins that ended because another thread had the processor; the engine then sleeps between messages for "
               "10 ms to 1 s.")
       .Add(daemon.spin_pauses);
-  out.Counter("tierd_engine_looks_seconds_total",
+  out.Counter("tierd_engine_observed_seconds_total",
               "Seconds that scrapes took of the engine thread, or kept it from waking; those of the page itself are "
               "told by the next one.")
-      .Add(daemon.looks_seconds);
+      .Add(daemon.observed_seconds);
   out.Counter("tierd_engine_turns_total", "Turns of the engine thread.").Add(daemon.engine.turns);
 }
 

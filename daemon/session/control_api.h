@@ -140,7 +140,7 @@ struct DaemonDescription {
   bool config_reload_failed = false;  // The last one was refused, and changed nothing.
   tiering::EngineSnapshot engine;
   std::vector<DeviceDescription> devices;
-  double looks_seconds = 0;  // What figures for others took of the engine thread, or kept it from waking.
+  double observed_seconds = 0;  // What figures for others took of the engine thread, or kept it from waking.
   uint64_t spin_pauses = 0;  // Spins that ended because another thread had the processor.
   PrefaultFigures prefault;
   HostShortage shortage;

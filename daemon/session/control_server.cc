@@ -344,7 +344,7 @@ void ControlServer::AddOtherParts(DaemonDescription* description) const {
   if (facts_.config_reload_failed) description->config_reload_failed = facts_.config_reload_failed();
   if (facts_.spin_pauses) description->spin_pauses = facts_.spin_pauses();
   if (parts_.rest != nullptr) {
-    description->looks_seconds = std::chrono::duration<double>(parts_.rest->spent()).count();
+    description->observed_seconds = std::chrono::duration<double>(parts_.rest->spent()).count();
   }
   description->draining = draining();
   description->is_private = facts_.is_private;

@@ -52,8 +52,7 @@ def test_a_survey_counts_what_was_written_and_what_was_not_in_ram_once() -> None
     weight = torch.randn(64, requires_grad=True)
     with activations:
         loss = (weight.sin() * torch.randn(64)).exp().sigmoid().square().sum()
-    handles = [handle.key[1] for handle in activations._registry.handles.values()]
-    first, second, third = handles[:3]
+    first, second, third = [handle.key[1] for handle in activations._registry.order.handles()][:3]
     places = {first: [(0, 256), (256, 256)], second: [(256, 0), (0, 256)], third: [(256, 0), (256, 0)]}
     asked: list[int] = []
 

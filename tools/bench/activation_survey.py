@@ -45,7 +45,7 @@ def survey_of(activations: Any) -> Iterator[Survey]:
     registry = activations._registry
     client = registry.client
     survey = Survey(client)
-    for handle in list(registry.handles.values()):
+    for handle in registry.order.handles():
         _, tensor, _ = handle.key
         survey.look_up(tensor)
     registry.client = survey

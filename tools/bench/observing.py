@@ -121,21 +121,21 @@ def loaded(socket: str) -> Iterator[None]:
         yield
 
 
-def looks_us(pid: int, port: int, seconds: float) -> tuple[float, float]:
+def observed_us(pid: int, port: int, seconds: float) -> tuple[float, float]:
     """What the engine thread spent on one scrape, or waited for, as the daemon counts it; and how busy it was."""
-    before, busy, begin, scrapes = looks_seconds(port), thread_seconds(pid, "tierd-engine"), time.perf_counter(), 1
+    before, busy, begin, scrapes = observed_seconds(port), thread_seconds(pid, "tierd-engine"), time.perf_counter(), 1
     while time.perf_counter() - begin < seconds:
         time.sleep(APART)
         fetch(port, "/metrics")
         scrapes += 1
     time.sleep(APART)
-    spent = looks_seconds(port) - before
+    spent = observed_seconds(port) - before
     share = (thread_seconds(pid, "tierd-engine") - busy) / (time.perf_counter() - begin)
     return spent / scrapes * 1e6, share
 
 
-def looks_seconds(port: int) -> float:
-    return scrape(f"http://127.0.0.1:{port}/metrics")["tierd_engine_looks_seconds_total"]
+def observed_seconds(port: int) -> float:
+    return scrape(f"http://127.0.0.1:{port}/metrics")["tierd_engine_observed_seconds_total"]
 
 
 def cpu_of_top(socket: str, seconds: float) -> float:
@@ -189,14 +189,15 @@ def observing(report: Report, quick: bool) -> None:
             ceiling=f"{quartiles_of(parts)} µs",
         )
         with loaded(socket):
-            looks = [looks_us(pid, port, seconds) for _ in range(3 if quick else 10)]
-        times = [spent for spent, _ in looks]
+            observed = [observed_us(pid, port, seconds) for _ in range(3 if quick else 10)]
+        times = [spent for spent, _ in observed]
+        busy = statistics.median(share for _, share in observed)
         report.add(
             f"{what}, beside {LOADS} jobs: the engine thread",
             statistics.median(times),
             "µs",
             at_most=50,
-            ceiling=f"{quartiles_of(times)} µs; it works {statistics.median(share for _, share in looks):.0%} of the time",
+            ceiling=f"{quartiles_of(times)} µs; it works {busy:.0%} of the time",
         )
         shares = [100 * cpu_of_top(socket, seconds) for _ in range(2 if quick else 6)]
         report.add(

@@ -230,7 +230,7 @@ TEST(Families, FiguresLandUnderTheirNames) {
   daemon.spin_mode = "auto";
   daemon.ssd_mode = "reduced";
   daemon.spin_pauses = 6;
-  daemon.looks_seconds = 0.5;
+  daemon.observed_seconds = 0.5;
   daemon.config_reload_failed = true;
   daemon.version = "1.2.3";
   daemon.engine.arena_bytes = 77;
@@ -250,7 +250,7 @@ TEST(Families, FiguresLandUnderTheirNames) {
   EXPECT_DOUBLE_EQ(Find(families, "tierd_device_window_faults_total")->metric.at(1).counter.value, 4);
   EXPECT_DOUBLE_EQ(Find(families, "tierd_config_reload_failed")->metric.at(0).gauge.value, 1);
   EXPECT_DOUBLE_EQ(Find(families, "tierd_engine_spin_pauses_total")->metric.at(0).counter.value, 6);
-  EXPECT_DOUBLE_EQ(Find(families, "tierd_engine_looks_seconds_total")->metric.at(0).counter.value, 0.5);
+  EXPECT_DOUBLE_EQ(Find(families, "tierd_engine_observed_seconds_total")->metric.at(0).counter.value, 0.5);
   EXPECT_EQ(LabelOf(Find(families, "tierd_build_info")->metric.at(0), "version"), "1.2.3");
 }
 

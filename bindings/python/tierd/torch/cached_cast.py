@@ -91,7 +91,8 @@ class CachedCast:
         tensor = self._tensor()
         if counted and tensor is not None:
             with autograd_guard():
-                tensor.data = torch.full((), float("nan"), dtype=self.dtype).expand(tensor.shape)
+                nothing = torch.full((), float("nan"), dtype=self.dtype, device="cpu")
+                tensor.data = nothing.expand(tensor.shape)
 
 
 class PackedCast(NamedTuple):
@@ -107,9 +108,11 @@ class PackedCast(NamedTuple):
     def unpack(self) -> torch.Tensor:
         self.stored.require_version(self.version)
         with autograd_guard():
-            values = torch.empty(0, dtype=self.stored.dtype).set_(self.stored.storage(), 0, (self.stored.numel,), (1,))
+            values = torch.empty(0, dtype=self.stored.dtype, device="cpu")
+            values.set_(self.stored.storage(), 0, (self.stored.numel,), (1,))
             storage = values.to(self.dtype).untyped_storage()
-            return torch.empty(0, dtype=self.dtype).set_(storage, self.offset, self.shape, self.strides)
+            cast = torch.empty(0, dtype=self.dtype, device="cpu")
+            return cast.set_(storage, self.offset, self.shape, self.strides)
 
 
 def watch(store: ParameterStore, module: torch.nn.Module, own: list[StoredParameter]) -> None:
@@ -129,7 +132,7 @@ def pack(in_use: Iterable[list[StoredParameter]], value: torch.Tensor) -> Packed
     such as that of a frozen parameter, which is known by its bytes."""
     if value.dtype not in HALVES or value.layout is not torch.strided or type(value) is not torch.Tensor:
         return None
-    if value.is_meta or _C._functorch.is_functorch_wrapped_tensor(value):
+    if value.device.type != "cpu" or _C._functorch.is_functorch_wrapped_tensor(value):
         return None
     storage = value.untyped_storage()
     for own in in_use:
@@ -151,7 +154,7 @@ def _is_cast(stored: StoredParameter, storage: torch.UntypedStorage, dtype: torc
     with autograd_guard():
         stop_recording()
         values = parameter_state.flat(stored.parameter.detach())
-        found = torch.empty(0, dtype=torch.int16).set_(storage, 0, (stored.numel,), (1,))
+        found = torch.empty(0, dtype=torch.int16, device="cpu").set_(storage, 0, (stored.numel,), (1,))
         return all(
             torch.equal(values[:count].to(dtype).view(torch.int16), found[:count]) for count in (64, stored.numel)
         )
