@@ -38,6 +38,8 @@ class JobNames {
     return !answer && answer.error().code == Code::kNotFound;
   }
 
+  std::optional<uint32_t> UidOf(const std::string& owner) const;
+
   const OwnerTable* const owners_;
   UserDirectory* const users_;
 };
