@@ -96,7 +96,7 @@ MovePlan PlanSpan(JobState& job, const std::vector<BlockContent>& span) {
       UndoPlan(job, &plan);
       return plan;
     }
-    plan.steps.push_back({part.piece, to});
+    plan.steps.push_back({.piece = part.piece, .from = part.run, .to = to});
   }
   return plan;
 }
@@ -151,7 +151,8 @@ Compacted ClearRun(Tables& tables, JobState& job, const Group& group) {
 
 bool AllMovable(const Tables& tables, const Group& group) {
   for (uint32_t k = group.first; k < group.first + group.count; ++k) {
-    if (!IsMovable(tables, tables.PieceOf(*group.tensor, k))) return false;
+    const Piece& piece = tables.PieceOf(*group.tensor, k);
+    if (!IsMovable(tables, piece, piece.ram)) return false;
   }
   return true;
 }
@@ -163,7 +164,8 @@ Compacted Gather(Tables& tables, JobState& job, const Group& group) {
   if (!job.pool.TryAllocateSideBySide(group.count, &runs)) return ClearRun(tables, job, group);
   MovePlan plan;
   for (uint32_t i = 0; i < group.count; ++i) {
-    plan.steps.push_back({tables.tensors.PieceOf(*group.tensor, group.first + i), runs[i]});
+    const PieceId id = tables.tensors.PieceOf(*group.tensor, group.first + i);
+    plan.steps.push_back({.piece = id, .from = tables.pieces[id].ram, .to = runs[i]});
   }
   StartMoves(tables, job, {.cause = CompactionCause::kRun}, plan);
   return Compacted::kStarted;
