@@ -22,8 +22,8 @@ def content(number: int, size: int) -> numpy.ndarray:
 
 @pytest.mark.parametrize(
     "size",
-    [MIB + PAGE, 3 * MIB + PAGE, 704 * 1024, MIB * 11 // 10, 700 * 1024 + PAGE, 1680 * 1024],
-    ids=["1 MiB + 4 KiB", "3 MiB + 4 KiB", "704 KiB", "1.1 MiB", "704 KiB less", "1680 KiB"],
+    [MIB + PAGE, 3 * MIB + PAGE, 704 * 1024, MIB * 11 // 10, 1680 * 1024],
+    ids=["1 MiB + 4 KiB", "3 MiB + 4 KiB", "704 KiB", "1.1 MiB", "1680 KiB"],
 )
 def test_they_fill_the_ram(socket_folder: pathlib.Path, size: int) -> None:
     fit = SHARE // (-(-size // PAGE) * PAGE)
