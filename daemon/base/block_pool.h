@@ -32,7 +32,7 @@ inline constexpr size_t kRegionUses = 3;
 
 // Of the pages in slot blocks, what may be free before slots are put into two holes each; and half a block beside that.
 // Slots of fewer pages find a hole among what others leave.
-inline constexpr uint32_t kUnusedPart = 256;
+inline constexpr uint32_t kUnusedPart = 1024;
 inline constexpr uint32_t kDividedPagesMin = 16;
 
 class BlockPool {
@@ -71,7 +71,8 @@ class BlockPool {
   [[nodiscard]] bool TryAllocateRuns(uint32_t pages, uint32_t runs_max, std::vector<PageRun>* runs);
   // The same of blocks that hold slots already.
   [[nodiscard]] bool TryAllocateRunsBesideSlots(uint32_t pages, uint32_t runs_max, std::vector<PageRun>* runs);
-  // A slot that was handed out becomes two, of `pages` and of the rest, each to be freed by itself. REQUIRES: not bound.
+  // A slot that was handed out becomes two, of `pages` and of the rest, each to be freed by itself. REQUIRES: it is not
+  // bound.
   void Split(PageRun run, uint32_t pages);
   // Appends so many whole blocks, side by side. False: no free run is so long, and nothing is taken.
   [[nodiscard]] bool TryAllocateSideBySide(uint32_t blocks, std::vector<PageRun>* runs);

@@ -191,7 +191,8 @@ bool SlotBlocks::TryAllocateRuns(unsigned pages, size_t runs_max, std::vector<Pa
 
 void SlotBlocks::Split(PageRun run, unsigned pages) {
   const uint32_t index = Find(run.block);
-  TIER_CHECK(index != kNone && pages != 0 && pages < run.pages, "block {}: {} of {} pages", run.block, pages, run.pages);
+  TIER_CHECK(index != kNone && pages != 0 && pages < run.pages, "block {}: {} of {} pages", run.block, pages,
+             run.pages);
   Entry& entry = entries_[index];
   TIER_CHECK(entry.starts.Test(run.page) && entry.used.AllSet(run.page, run.pages) &&
                  entry.starts.NextSet(run.page + 1U) >= unsigned{run.page} + run.pages,

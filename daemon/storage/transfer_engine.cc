@@ -7,6 +7,7 @@
 
 #include "daemon/base/check.h"
 #include "daemon/base/fault_guard.h"
+#include "daemon/storage/checksum.h"
 #include "proto/urgency.h"
 
 namespace tier::storage {
@@ -196,6 +197,18 @@ void TransferEngine::StartChecksum(Request* request) {
   }
   ComputeChecksums(request);  // Too small for a worker's wake-up, or the workers have more than they can hold.
   OnChecksummed(request);
+}
+
+void TransferEngine::ComputeChecksums(Request* request) {
+  for (Member* member = request->first; member != nullptr; member = member->next) {
+    const Transfer& t = member->transfer;
+    member->faulted = !base::RunGuarded([member, &t] {
+      member->crc = 0;
+      ForEachMemoryRun(t, t.length, [member](WindowIndex, std::span<const std::byte> bytes) {
+        member->crc = Crc32c(bytes, member->crc);
+      });
+    });
+  }
 }
 
 void TransferEngine::PushChecksummed(Request* request) {

@@ -1,9 +1,8 @@
-// Where the bytes of a transfer lie, on the device and in RAM, and what the CPU does with them. See transfer_engine.h.
+// Where the bytes of a transfer lie, on the device and in RAM. See transfer_engine.h.
 #include <algorithm>
 
 #include "daemon/base/check.h"
 #include "daemon/base/fault_guard.h"
-#include "daemon/storage/checksum.h"
 #include "daemon/storage/transfer_engine.h"
 
 namespace tier::storage {
@@ -59,18 +58,6 @@ TransferEngine::Part TransferEngine::PartAt(const Transfer& t, uint32_t at) cons
     before = end;
   });
   return part;
-}
-
-void TransferEngine::ComputeChecksums(Request* request) {
-  for (Member* member = request->first; member != nullptr; member = member->next) {
-    const Transfer& t = member->transfer;
-    member->faulted = !base::RunGuarded([member, &t] {
-      member->crc = 0;
-      ForEachMemoryRun(t, t.length, [member](WindowIndex, std::span<const std::byte> bytes) {
-        member->crc = Crc32c(bytes, member->crc);
-      });
-    });
-  }
 }
 
 // Makes every page differ from what it holds. False: it cannot be touched.

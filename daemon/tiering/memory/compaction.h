@@ -1,9 +1,10 @@
 // Compaction: moves unleased pieces in RAM, so that free pages that lie scattered become a run. Engine thread only.
 //
-// Slots share blocks, so a job may have enough free pages and no block, or only holes that are too small for the runs in
-// which a piece may lie. A region of the needed length is chosen in a block with much free room; its slots move to holes
-// of other blocks, or of that block beside the region, in several runs where no hole takes one whole. Else the slots of
-// several blocks are packed into a free one: that gives one block more than it takes, or a hole of what it does not need.
+// Slots share blocks, so a job may have enough free pages and no block, or only holes that are too small for the runs
+// in which a piece may lie. A region of the needed length is chosen in a block with much free room; its slots move to
+// holes of other blocks, or of that block beside the region, in several runs where no hole takes one whole. Else the
+// slots of several blocks are packed into a free one: that gives one block more than it takes, or a hole of what it
+// does not need.
 //
 // The causes are requests that lack room (requests/scattered_room.h) and windows that are to be emptied; nothing is
 // looked at without one.

@@ -283,7 +283,7 @@ TEST_F(Compaction, WhatNoMoveCanServeIsRefusedWithTheReason) {
   for (uint64_t i = 0; i < 8; ++i) ASSERT_EQ(world.Acquire(session, 100 + i).code, Code::kOk);
   const Answer answer = world.Create(asker, 1, kPiece);
   EXPECT_NE(answer.code, Code::kOk);
-  EXPECT_THAT(answer.detail, ::testing::HasSubstr("that is enough, but it lies in 0 free blocks of 2 MiB and in gaps of"));
+  EXPECT_THAT(answer.detail, ::testing::HasSubstr("that is enough, but it lies in 0 free blocks of 2 MiB and in gaps"));
   EXPECT_THAT(answer.detail, ::testing::HasSubstr("beside leased tensors"));
   EXPECT_EQ(Figures(CompactionCause::kBlock).moves, 0U);
 }
