@@ -172,6 +172,34 @@ PageRun SlotBlocks::TryAllocate(unsigned pages) {
   return {entries_[index].block, static_cast<uint16_t>(hole.page), static_cast<uint16_t>(pages)};
 }
 
+bool SlotBlocks::TryAllocateRuns(unsigned pages, size_t runs_max, std::vector<PageRun>* runs) {
+  const size_t begin = runs->size();
+  unsigned left = pages;
+  while (left != 0 && runs->size() - begin < runs_max) {
+    const unsigned hole = longest_hole();
+    if (hole == 0) break;
+    runs->push_back(TryAllocate(std::min(hole, left)));
+    left -= runs->back().pages;
+  }
+  if (left == 0) return true;
+  for (; runs->size() != begin; runs->pop_back()) {
+    const bool emptied = Free(runs->back());
+    TIER_CHECK(!emptied, "block {} had no slots", runs->back().block);
+  }
+  return false;
+}
+
+void SlotBlocks::Split(PageRun run, unsigned pages) {
+  const uint32_t index = Find(run.block);
+  TIER_CHECK(index != kNone && pages != 0 && pages < run.pages, "block {}: {} of {} pages", run.block, pages,
+             run.pages);
+  Entry& entry = entries_[index];
+  TIER_CHECK(entry.starts.Test(run.page) && entry.used.AllSet(run.page, run.pages) &&
+                 entry.starts.NextSet(run.page + 1U) >= unsigned{run.page} + run.pages,
+             "block {} page {} pages {}: no such slot", run.block, run.page, run.pages);
+  entry.starts.Set(run.page + pages, 1);
+}
+
 bool SlotBlocks::IsFree(PageRun run) const {
   const uint32_t index = Find(run.block);
   return index != kNone && entries_[index].used.NoneSet(run.page, run.pages);

@@ -45,6 +45,11 @@ class SlotBlocks {
   PageRun TryAllocate(unsigned pages);
   // Whether exactly this run could be taken: its block is contained, be it closed, and its pages are free.
   bool IsFree(PageRun run) const;
+  // Appends runs of so many pages in all, the longest holes first. False: more than `runs_max` would be needed, or the
+  // pages are not free; then nothing is taken.
+  [[nodiscard]] bool TryAllocateRuns(unsigned pages, size_t runs_max, std::vector<PageRun>* runs);
+  // A run that was handed out becomes two, of `pages` and of the rest.
+  void Split(PageRun run, unsigned pages);
   void Take(PageRun run);  // REQUIRES: IsFree(run).
   // Gives back exactly a run that was handed out; returns whether its block is without slots now.
   bool Free(PageRun run);

@@ -142,10 +142,13 @@ class TransferEngine final : public TransferPort {
   struct Part {           // What one command moves of a request.
     uint64_t offset = 0;  // Bytes from the start of the device.
     uint32_t length = 0;
+    WindowIndex window{};
+    std::byte* memory = nullptr;
   };
+  void CheckMemory(const Transfer& transfer, WindowIndex index, std::span<const std::byte> memory) const;
   void CheckTransfer(const Transfer& transfer) const;
   Part NextPart(const Request& request) const;
-  // Where the content of a transfer lies from byte `at` on, up to the end of its run.
+  // Where the content of a transfer lies from byte `at` on, up to the end of its run on the device, and in RAM.
   Part PartAt(const Transfer& transfer, uint32_t at) const;
   bool CanMerge(const Request& request, const Transfer& transfer) const;
   Request* NewRequest(Member* member);

@@ -169,7 +169,7 @@ struct PiecePlace {
   uint64_t tensor = 0;
   uint32_t piece = 0;  // Its number in the tensor.
   uint32_t generation = 0;
-  base::PageRun ram;                 // Empty: none. Block: window × blocks of the largest window + block in the window.
+  std::vector<base::PageRun> ram;    // Block: window × blocks of the largest window + block in the window.
   storage::Extent extent;            // Empty: none.
   std::vector<base::PageRun> runs;   // Of the extent.
   std::optional<uint64_t> transfer;  // Cookie of the transfer that moves it.

@@ -94,7 +94,7 @@ void CheckPool(const Tables& tables) {
     if (!piece.ram) continue;
     const Tensor& tensor = tables.tensors[piece.tensor];
     const auto its = static_cast<size_t>(ClassOf(tensor, piece.ram));
-    pages[tables.windows.WindowOf(piece.ram)][its] += piece.ram.pages;
+    for (const base::PageRun run : tables.RunsOf(piece)) pages[tables.windows.WindowOf(run)][its] += run.pages;
     bytes[tensor.job][its] += tensor.piece_length(piece.number);
   }
   ForEachWindow(tables, [&](WindowIndex index, const WindowEntry& entry) {
