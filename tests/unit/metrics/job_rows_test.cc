@@ -69,6 +69,24 @@ TEST(JobRows, WhatAnEndedJobCountedStaysWithTheOthers) {
   EXPECT_EQ(shown[0].counters.swap_out_bytes, 30u) << "its own row had shown 100";
 }
 
+TEST(JobRows, RefusalsAreCountedAsTheOtherCountersAre) {
+  JobRows rows;
+  auto jobs = Jobs(kJobRowsMax + 1);  // The first has no row.
+  JobCounters totals;
+  for (auto& job : jobs) {
+    job.counters.refusals[3] = 2;
+    tiering::AddCounters(job.counters, &totals);
+  }
+  totals.refusals[3] += 7;  // Of jobs that have ended.
+  auto shown = rows.Of(jobs, totals);
+  EXPECT_EQ(shown.front().counters.refusals[3], 2u);
+  EXPECT_EQ(shown.back().counters.refusals[3], 9u);
+  EXPECT_EQ(shown.back().counters.refusals[4], 0u);
+  shown = rows.Of({}, totals);
+  ASSERT_EQ(shown.size(), 1u);
+  EXPECT_EQ(shown[0].counters.refusals[3], 9u) << "rows that have ended had shown the rest";
+}
+
 TEST(JobRows, OneThatGetsItsRowLaterCountsFromThere) {
   JobRows rows;
   auto jobs = Jobs(kJobRowsMax + 1);  // The first has no row.
