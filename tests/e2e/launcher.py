@@ -31,6 +31,7 @@ from scrape import scrape  # noqa: E402
 
 BUILD = pathlib.Path(os.environ.get("TIERD_BUILD", ROOT / "build/release")).resolve()
 
+ENDING_S = 5.0
 DEGRADED = 6  # The exit status of `tierctl status` where the daemon does less than it was set up for.
 
 
@@ -47,8 +48,18 @@ class Running:
 
     def audit(self) -> None:
         """All of its clients are gone: waits until it has given back what was theirs. Nothing where it has ended."""
-        if self.before is not None and self.process.poll() is None:
+        if self.before is None or self.process.poll() is not None:
+            return
+        try:
             self.before.check()
+        except AssertionError:
+            try:
+                self.process.wait(ENDING_S)  # It was told to end, and answers no more.
+            except subprocess.TimeoutExpired:
+                pass
+            else:
+                return
+            raise
 
 
 def environment(**extra: str) -> dict[str, str]:

@@ -29,7 +29,8 @@ PAUSE_S = 0.1
 # gRPC makes these when it needs them and keeps some: for a poller of its own, and for what wakes one.
 GRPC_KEEPS = {"anon_inode:[eventfd]": 4, "anon_inode:[eventpoll]": 4}
 OWN_THREADS = "tier"  # How the daemon's own threads are named; gRPC's pool has as many as it has had calls at a time.
-STARTED_ONCE = {"tierd-names-0": 1}  # When a user's name is asked for first.
+# Pools that are started when they are first needed, and stay: for names of users, small files, ends of sockets.
+STARTED_ONCE = re.compile(r"tierd-(names|files|end)-\d+")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +86,7 @@ def kernel_of(pid: int) -> Kernel:
     for task in (process / "task").iterdir():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             name = (task / "comm").read_text().strip()
-            threads[name] += name.startswith(OWN_THREADS)
+            threads[name] += name.startswith(OWN_THREADS) and not STARTED_ONCE.fullmatch(name)
     names = re.findall(r"(/memfd:.*)$", (process / "maps").read_text(), re.M)
     pinned = re.search(r"VmPin:\s+(\d+)", (process / "status").read_text())
     return Kernel(
@@ -154,7 +155,7 @@ class Baseline:
         descriptors, mapped = +now.descriptors, +now.mapped
         del descriptors["memfd:tierd-window"], mapped["memfd:tierd-window"]
         left = more_than(descriptors, before.descriptors, GRPC_KEEPS)
-        left += [f"{more} (threads)" for more in more_than(now.threads, before.threads, STARTED_ONCE)]
+        left += [f"{more} (threads)" for more in more_than(now.threads, before.threads, {})]
         left += [f"{more} (mapped)" for more in more_than(mapped, before.mapped, {})]
         if now.window_count > windows:
             left.append(f"{now.window_count} memory files of windows, and {windows} windows")
