@@ -10,12 +10,12 @@ namespace tier::base {
 
 uint32_t& SlotBlocks::Place(uint32_t block) {
   const uint32_t group = block / kGroupBlocks;
-  if (group >= groups_.size()) groups_.resize(group + 1);
-  if (groups_[group] == nullptr) {
-    groups_[group] = std::make_unique<uint32_t[]>(kGroupBlocks);
-    std::fill_n(groups_[group].get(), kGroupBlocks, kNone);
+  if (group >= groups_.size()) groups_.resize(group + 1, kNone);
+  if (groups_[group] == kNone) {
+    groups_[group] = places_.Append();
+    places_[groups_[group]].fill(kNone);
   }
-  return groups_[group][block % kGroupBlocks];
+  return places_[groups_[group]][block % kGroupBlocks];
 }
 
 unsigned SlotBlocks::ListFor(unsigned pages) const {

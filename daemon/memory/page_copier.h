@@ -4,8 +4,8 @@
 // Engine thread only. A started copy always ends in exactly one result; until then neither place is given up, and the
 // target is written by no one else. What is read meanwhile may change: then the caller throws the copy away.
 //
-// The engine thread copies nothing itself: copies for which the workers' queue has no room wait in order for a later turn.
-// That comes soon, because whatever fills the queue has results for the engine.
+// The engine thread copies nothing itself: copies for which the workers' queue has no room wait in order for a later
+// turn. That comes soon, because whatever fills the queue has results for the engine.
 //
 // Either place may vanish, because a client punched a hole in its window: a copy runs under the fault guard, and its
 // result says which side could not be touched.

@@ -14,7 +14,7 @@ using tiering::JobCounters;
 
 // The counters that a row shows.
 constexpr uint64_t JobCounters::* kCounters[] = {&JobCounters::swap_out_bytes, &JobCounters::swap_in_bytes,
-                                                 &JobCounters::acquire_hits, &JobCounters::acquire_misses,
+                                                 &JobCounters::acquire_hits,   &JobCounters::acquire_misses,
                                                  &JobCounters::stall_ns,       &JobCounters::moved_bytes};
 // The gauges that are sums where several jobs share a row.
 constexpr uint64_t JobCounters::* kSums[] = {

@@ -18,8 +18,8 @@ bool MayEndOthers();
 // SIGKILL. NOT_FOUND: it has ended already. DENIED: the daemon has not the right.
 Status EndProcess(int pidfd);
 
-// Processes of sessions that have ended, while they live: at most kProcessesMax, of the latest sessions. The pidfd of one
-// that ends is closed then.
+// Processes of sessions that have ended, while they live: at most kProcessesMax, of the latest sessions. The pidfd of
+// one that ends is closed then.
 class LeftProcesses {
  public:
   static constexpr size_t kProcessesMax = 1024;

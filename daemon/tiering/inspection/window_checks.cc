@@ -75,8 +75,8 @@ void CheckEmptying(const Tables& tables) {
       TIER_CHECK(empty == job.pool.RegionEmpty(tables.windows.FirstBlock(window)),
                  "window {}: {} pages and {} of moves", tier::Value(window), entry.used_pages(), entry.move_pages);
     }
-    TIER_CHECK(emptying == job.windows.emptying_bytes(), "job {}: {} bytes of windows are emptying, counted {}", job.key,
-               emptying, job.windows.emptying_bytes());
+    TIER_CHECK(emptying == job.windows.emptying_bytes(), "job {}: {} bytes of windows are emptying, counted {}",
+               job.key, emptying, job.windows.emptying_bytes());
   });
 }
 
