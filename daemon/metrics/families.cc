@@ -281,6 +281,11 @@ void AddJobs(FamilyBuilder& out, const std::vector<JobRow>& rows) {
               LabelsOf(row, "class", tiering::RamClassName(static_cast<tiering::RamClass>(i))));
     }
   }
+  out.Gauge("tierd_job_node_bytes",
+            "Bytes of the job's windows by the NUMA node of their first pages, where the host has several.");
+  for (const JobRow& row : rows) {
+    for (const auto& [node, bytes] : row.node_bytes) out.Add(bytes, LabelsOf(row, "node", std::to_string(node)));
+  }
   for (const JobGauge& gauge : kJobGauges) {
     out.Gauge(gauge.name, gauge.help);
     for (const JobRow& row : rows) {

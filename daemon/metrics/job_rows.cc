@@ -92,12 +92,13 @@ std::vector<JobRow> JobRows::Of(std::vector<session::JobDescription> jobs, const
       known = {};
       for (const auto gauge : kSums) others.counters.*gauge += job.counters.*gauge;
       tiering::AddPool(job.counters.pool, &others.counters.pool);
+      for (const auto& [node, bytes] : job.node_bytes) others.node_bytes[node] += bytes;
       continue;
     }
     if (!known.has_row) known = {.has_row = true, .base = is_new ? JobCounters{} : job.counters, .counted = {}};
     known.counted = Rest(job.counters, known.base);
     Add(known.counted, &in_rows);
-    JobRow& row = rows.emplace_back(JobRow{job.name, std::to_string(job.uid), job.counters});
+    JobRow& row = rows.emplace_back(JobRow{job.name, std::to_string(job.uid), job.counters, job.node_bytes});
     Set(known.counted, &row.counters);
   }
   std::ranges::sort(rows,

@@ -145,6 +145,7 @@ struct CompactionFigures {  // Counters.
 struct JobView {
   JobId id{};
   JobCounters counters;
+  std::map<int, uint64_t> node_bytes{};  // Of its windows, by NUMA node, as EngineSnapshot has it.
 };
 
 struct TensorView {

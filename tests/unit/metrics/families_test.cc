@@ -226,6 +226,15 @@ TEST(Families, AJobsPoolIsShownByKindAndClass) {
   }
 }
 
+TEST(Families, AJobsWindowsAreShownByNode) {
+  auto jobs = Jobs(2);
+  jobs[1].node_bytes = {{0, 5}, {3, 7}};
+  const auto families = BuildFamilies({}, jobs);
+  EXPECT_EQ(ByLabel(families, "tierd_job_node_bytes", "node", "job1"),
+            (std::map<std::string, double>{{"0", 5}, {"3", 7}}));
+  EXPECT_EQ(Find(families, "tierd_job_node_bytes")->metric.size(), 2u) << "the other one's host has one node";
+}
+
 TEST(Families, AJobsRefusalsAreShownByTheReasonsThatItMet) {
   auto jobs = Jobs(2);
   jobs[1].counters.refusals[static_cast<size_t>(tiering::RefusalReason::kLimit)] = 3;

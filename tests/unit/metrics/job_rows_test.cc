@@ -128,8 +128,14 @@ TEST(JobRows, TotalsThatAreOlderThanTheJobsLetNoCounterFall) {
 TEST(JobRows, ThePoolOfTheOthersIsSummedAndItsLargestRunIsNot) {
   JobRows rows;
   auto jobs = Jobs(kJobRowsMax + 2);
-  for (auto& job : jobs) job.counters.pool = {.held_bytes = {10, 1}, .largest_run_bytes = job.counters.ram_bytes};
-  const auto others = rows.Of(jobs, {}).back().counters;
+  for (auto& job : jobs) {
+    job.counters.pool = {.held_bytes = {10, 1}, .largest_run_bytes = job.counters.ram_bytes};
+    job.node_bytes = {{1, 11}};
+  }
+  const auto shown = rows.Of(jobs, {});
+  EXPECT_EQ(shown.front().node_bytes, (std::map<int, uint64_t>{{1, 11}}));
+  EXPECT_EQ(shown.back().node_bytes, (std::map<int, uint64_t>{{1, 22}}));
+  const auto others = shown.back().counters;
   EXPECT_EQ(others.pool.held_bytes[0], 20u);
   EXPECT_EQ(others.pool.held_bytes[1], 2u);
   EXPECT_EQ(others.pool.largest_run_bytes, 2u);
