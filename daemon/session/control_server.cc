@@ -400,7 +400,8 @@ Result<NodeObservation> ControlServer::Observe() {
                              .world_size = job.world_size,
                              .ranks = {},
                              .token = {},
-                             .counters = view->counters});
+                             .counters = view->counters,
+                             .node_bytes = std::move(view->node_bytes)});
   }
   return observed;
 }

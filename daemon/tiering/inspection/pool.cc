@@ -46,6 +46,7 @@ PoolFigures PoolOf(const Tables& tables, const JobState& job) {
   figures.largest_run_bytes = LargestRun(job.pool);
   figures.borrowed_bytes = tables.ledger.Surplus(job.entitlement);
   figures.owed_bytes = tables.ledger.OwedTo(job.entitlement);
+  figures.emptying_bytes = job.windows.emptying_bytes();
   figures.returning_bytes = tables.ledger.ReturningBy(job.entitlement);
   return figures;
 }

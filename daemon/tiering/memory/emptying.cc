@@ -95,7 +95,7 @@ void StartEmptying(Tables& tables, WindowIndex window) {
   entry.left_by = LeftBy::kItself;
   entry.passed_over = false;
   JobState& job = tables.jobs.At(entry.job);
-  job.windows.SetEmptying(true);
+  job.windows.StartEmptying(entry.shape.size);
   job.pool.SetClosed(tables.windows.FirstBlock(window), true);
   tables.windows.Rerank(window);
   tables.hand_over.AddWindow(window);
@@ -106,7 +106,7 @@ void StopEmptying(Tables& tables, WindowIndex window) {
   if (!entry.emptying) return;
   entry.emptying = false;
   JobState& job = tables.jobs.At(entry.job);
-  job.windows.SetEmptying(false);
+  job.windows.EndEmptying(entry.shape.size);
   job.pool.SetClosed(tables.windows.FirstBlock(window), false);
   tables.windows.Rerank(window);
   tables.waits.OnRoom(job);

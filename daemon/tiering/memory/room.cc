@@ -298,7 +298,7 @@ AheadWrites Fetch(Tables& tables, JobState& job, uint64_t reachable) {
 // Its operations that have begun, or are about to, make room.
 bool RoomUnderWay(const JobState& job) {
   return job.frees.any() || job.windows.makes_any() || job.moves.any() || job.moves.wanted() ||
-         job.windows.emptying() != 0 || job.transfers.writing_pages() != 0 || job.transfers.reading_pages() != 0;
+         job.windows.emptying_bytes() != 0 || job.transfers.writing_pages() != 0 || job.transfers.reading_pages() != 0;
 }
 
 }  // namespace
