@@ -142,6 +142,44 @@ def test_a_stopped_process_that_leases_all_is_revoked_and_told_why(running: laun
             assert owed.get("mine") == bytes(12 * MIB)
 
 
+SCATTERED = """
+client = tierd.connect(job="scattered", socket={socket!r})
+for number in range({windows} * 16):  # Sixteen fill a window of 2 MiB.
+    client.put(number + 1, data(number)[: 128 << 10])
+client.flush(*range(1, {windows} * 16 + 1))
+leases = [client.lease(16 * window + 1) for window in range({windows})]
+say("leased")
+sys.stdin.readline()
+try:
+    del leases
+    client.put("another", b"x")
+    say("whole")
+except tierd.Revoked as error:
+    say(str(error))
+"""
+
+
+def test_one_leased_page_in_each_window_does_not_keep_a_guarantee(running: launcher.Running) -> None:
+    """A window goes only whole. A neighbour whose leases keep no more than its own part goes on."""
+    with (
+        tierd.connect(job="owed", socket=running.socket, guarantee="22MiB") as owed,
+        tierd.connect(job="fair", socket=running.socket) as fair,
+        nobody(SCATTERED.format(socket=running.socket, windows=11)) as hostile,
+    ):
+        assert line_of(hostile) == "leased"
+        fair.put("mine", bytes(MIB))
+        with fair.lease("mine") as lease:
+            begin = time.monotonic()
+            with owed.create("guaranteed", 20 * MIB, timeout=60):
+                assert DEADLINE_S / 2 < time.monotonic() - begin < DEADLINE_S + MARGIN_S
+            assert forced(running)["session"] == 1
+            assert bytes(lease.memoryview()) == bytes(MIB)
+        fair.put("more", bytes(MIB))
+        go_on(hostile)
+        told = line_of(hostile)
+        assert "job 0/owed has been owed" in told and "lies in windows of" in told, told
+
+
 @pytest.mark.parametrize("jobs", [{"on_unreturned": "kill"}])
 def test_a_stopped_process_that_keeps_windows_is_killed_where_the_operator_wants_it(running: launcher.Running) -> None:
     with borrowing(running) as borrower:

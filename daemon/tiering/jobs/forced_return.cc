@@ -2,12 +2,14 @@
 #include "daemon/tiering/jobs/forced_return.h"
 
 #include <algorithm>
-#include <optional>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "daemon/base/format_bytes.h"
 #include "daemon/tiering/jobs/teardown.h"
+#include "daemon/tiering/leases/bound_windows.h"
 
 namespace tier::tiering {
 namespace {
@@ -47,36 +49,51 @@ const OwedJob* FindOverdue(Tables& tables) {
 
 struct Excess {
   SessionState* session = nullptr;
-  uint64_t bytes = 0;  // Leased beyond its part.
+  uint64_t bound_bytes = 0;  // Of windows that its leases keep for its job …
+  uint64_t bytes = 0;        // … and of these, what lies beyond its part.
 };
 
-Excess FindLargestExcess(Tables& tables) {
-  Excess largest;
+// Jobs that bind more windows than they are promised. A job that holds no more cannot.
+std::vector<std::pair<const JobState*, BoundWindows>> FindBinders(Tables& tables) {
+  std::vector<std::pair<const JobState*, BoundWindows>> binders;
   for (const JobState* job : tables.jobs.open()) {
     tables.work.Charge(1);
-    if (!tables.ledger.LeasesBeyondPromise(job->entitlement) || job->sessions.empty()) continue;
-    tables.work.Charge(static_cast<uint32_t>(job->sessions.size()));
+    if (job->sessions.empty() || tables.ledger.Surplus(job->entitlement) == 0) continue;
+    const BoundWindows bound = BoundWindowsOf(tables, *job);
+    if (BindsBeyondPromise(tables, *job, bound)) binders.emplace_back(job, bound);
+  }
+  return binders;
+}
+
+Excess FindLargestExcess(Tables& tables) {
+  const auto binders = FindBinders(tables);
+  size_t sessions = 0;
+  for (const auto& [job, bound] : binders) sessions += job->sessions.size();
+  Excess largest;
+  for (const auto& [job, bound] : binders) {
     const uint64_t part = tables.ledger.PromisedTo(job->entitlement) / job->sessions.size();
     for (SessionState* session : job->sessions) {
-      const uint64_t leased = session->record.leased_bytes;
-      if (leased > part && leased - part > largest.bytes) largest = {session, leased - part};
+      const uint64_t bytes = BytesBoundBy(tables, *session, bound, static_cast<uint32_t>(kLeasedPiecesMax / sessions));
+      if (bytes > part && bytes - part > largest.bytes) largest = {session, bytes, bytes - part};
     }
   }
   return largest;
 }
 
-std::string Sentence(const Tables& tables, const OwedJob& owed, const SessionState& session) {
+std::string Sentence(const Tables& tables, const OwedJob& owed, const Excess& excess) {
+  const SessionState& session = *excess.session;
   const JobState& creditor = *tables.jobs.Find(owed.id);
   const JobState& job = *session.job;
   const Ledger& ledger = tables.ledger;
   return fmt::format(
       "job {} has been owed {} for {:.1f} s (jobs.reclaim_deadline is {:.1f} s): it is promised {} and holds {}; job "
-      "{} leases {} and is promised {}, and this session leases {} of that, the most beyond its part; release leases "
-      "sooner, or have this job guaranteed more",
+      "{} leases {} and is promised {}; what this session leases, {}, lies in windows of {}, the most beyond its part, "
+      "and a window goes only whole; release leases sooner, or have this job guaranteed more",
       creditor.key, FormatBytes(ledger.ClaimedBy(creditor.entitlement)), Seconds(tables.turn.now() - owed.since),
       Seconds(tables.options.reclaim_deadline), FormatBytes(ledger.PromisedTo(creditor.entitlement)),
       FormatBytes(ledger.HeldBy(creditor.entitlement)), job.key, FormatBytes(ledger.LeasedBy(job.entitlement)),
-      FormatBytes(ledger.PromisedTo(job.entitlement)), FormatBytes(session.record.leased_bytes));
+      FormatBytes(ledger.PromisedTo(job.entitlement)), FormatBytes(session.record.leased_bytes),
+      FormatBytes(excess.bound_bytes));
 }
 
 }  // namespace
@@ -95,7 +112,7 @@ void ForceReturns(Tables& tables) {
   if (largest.session == nullptr) return;
   state.SetNextAt(now + kNextReturnAfter);
   state.Count(ForcedReturnKind::kSession);
-  EndSession(tables, *largest.session, {Code::kRevoked, Sentence(tables, *owed, *largest.session)});
+  EndSession(tables, *largest.session, {Code::kRevoked, Sentence(tables, *owed, largest)});
 }
 
 }  // namespace tier::tiering

@@ -265,7 +265,8 @@ void StopHandOver(Tables& tables) {
 
 base::TimePoint HandOver(Tables& tables) {
   Ledger& ledger = tables.ledger;
-  if (!ledger.ExpireWish(tables.turn.now())) FindIdleJobs(tables);
+  const bool wished = !ledger.ExpireWish(tables.turn.now());
+  if (wished || ledger.serving()) FindIdleJobs(tables);
   ReturnMoved(tables);
   const base::TimePoint soon = tables.turn.now() + kHandOverInterval;
   const auto nothing_wanted = [&] {
