@@ -99,9 +99,9 @@ int RefuseStart(const tier::Error& error, const tier::config::Config& config, co
 }
 
 int CheckOnly(const std::string& file, const tier::config::Config& config, const tier::DaemonPaths& paths) {
+  if (auto ok = tier::CheckHostLimits(config); !ok) return RefuseStart(ok.error(), config, file);
   const auto notes = tier::CheckHostPaths(config, paths);
   if (!notes) return RefuseStart(notes.error(), config, file);
-  if (auto ok = tier::CheckHostLimits(config); !ok) return RefuseStart(ok.error(), config, file);
   for (const std::string& note : *notes) fmt::print("{}\n", note);
   tier::session::SystemUserDirectory users;
   for (const std::string& each : tier::CheckQuotaNames(config, paths, users)) fmt::print("warning: {}\n", each);
