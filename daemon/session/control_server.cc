@@ -218,7 +218,7 @@ Result<StallReport> ControlServer::StallsOf(const Caller& caller, const std::str
 // Shared, not copied: what callers are told of them is made on their threads.
 std::shared_ptr<const tiering::EngineSnapshot> ControlServer::Figures() {
   const base::TimePoint now = parts_.clock.Now();
-  if (figures_ == nullptr || snapshot_rate_.MayTake(now)) {
+  if (snapshot_rate_.MayTake(now)) {
     figures_ = std::make_shared<const tiering::EngineSnapshot>(parts_.jobs.engine().Snapshot());
     snapshot_rate_.NoteTaken(std::min(parts_.clock.Now() - now, kSnapshotLongest));
   }
@@ -427,7 +427,7 @@ Status ControlServer::DrainDevice(const Caller& caller, uint16_t device, bool dr
       return Fail(Code::kNotFound, fmt::format("no device {}; there are {}", device, facts_.devices.size()));
     }
     if (auto set = parts_.jobs.engine().SetDeviceDraining(device, draining); !set) return set;
-    figures_ = nullptr;  // Who asks next is to see it.
+    snapshot_rate_.EndTick();  // Who asks next is to see it.
     parts_.events.Emit("drain", nullptr,
                        fmt::format("device {} ({}) {}", device, facts_.devices[device].path,
                                    draining ? "is being emptied" : "is used again"));
