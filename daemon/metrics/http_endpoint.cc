@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include <boost/asio/error.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -212,6 +213,9 @@ struct HttpEndpoint::State {
 
   // Takes the address. The acceptor is for the endpoint's thread.
   Result<tcp::acceptor> Bind(const tcp::endpoint& endpoint);
+  // The socket that listened until now: its address is free at once, also for a next Move. The endpoint's thread, which
+  // may be busy with a page, closes it when it takes over what comes after it, and so not before this call ends.
+  void GiveUp(int given_up);
   void Accept();
   void OnAccepted(error_code error, tcp::socket socket);
   void TakeOver(std::optional<tcp::acceptor> next);
@@ -228,10 +232,15 @@ Result<tcp::acceptor> HttpEndpoint::State::Bind(const tcp::endpoint& endpoint) {
   error_code error;
   const tcp::endpoint there = next->local_endpoint(error);
   if (error) return Fail(Code::kInvalid, error.message());
+  GiveUp(listening);
   bound = there;
   listening = next->native_handle();
   address = Text(there);
   return next;
+}
+
+void HttpEndpoint::State::GiveUp(int given_up) {
+  if (given_up >= 0) (void)::shutdown(given_up, SHUT_RDWR);  // It fails where the system has ended the socket already.
 }
 
 void HttpEndpoint::State::Accept() {
@@ -241,7 +250,8 @@ void HttpEndpoint::State::Accept() {
 }
 
 void HttpEndpoint::State::OnAccepted(error_code error, tcp::socket socket) {
-  if (stopping) return;
+  // The socket was given up: what comes after it is on its way.
+  if (stopping || error == asio::error::invalid_argument) return;
   const bool full = shared.waiting.size() >= shared.limits.connections_max;
   // Too many descriptors are open, or these connections are too many.
   if ((error || full) && !shared.waiting.empty()) {
@@ -314,6 +324,7 @@ Status HttpEndpoint::Move(const std::string& listen) {
   TIER_CHECK(state_->thread.joinable(), "{} is not served yet", state_->address);
   std::optional<tcp::acceptor> next;
   if (listen.empty()) {
+    state_->GiveUp(state_->listening);
     state_->bound.reset();
     state_->listening = -1;
     state_->address.clear();

@@ -47,9 +47,9 @@ class HttpEndpoint {
   // Once. NO_MEMORY: the system gives no thread.
   Status Start(Serve serve);
   // Serves at another address from now on; empty: nowhere. Open connections are closed; `serve` and what it keeps stay
-  // as they are. The new address may be another one of the port that is held: 0.0.0.0 in place of 127.0.0.1. INVALID
-  // with the reason: nothing has changed. It waits for nothing, so a name in place of an address is INVALID. After
-  // Start.
+  // as they are. The new address may be another one of the port that is held: 0.0.0.0 in place of 127.0.0.1. The old
+  // one is free when this returns, also while `serve` is busy. INVALID with the reason: nothing has changed. It waits
+  // for nothing, so a name in place of an address is INVALID. After Start.
   Status Move(const std::string& listen);
   const std::string& address() const;  // "127.0.0.1:9464", with the port that was taken; empty: nowhere.
   uint16_t port() const;               // 0: nowhere.

@@ -31,7 +31,8 @@ ControlServer::ControlServer(DaemonFacts facts, const ControlServerParts& parts)
     : facts_(std::move(facts)),
       parts_(parts),
       calls_(parts.mailbox, parts.rest),
-      names_(parts.owners, parts.users),
+      names_(parts.owners, parts.users,
+             [this](uint32_t uid, const std::string& name) { return stored_.Keeps(uid, name); }),
       stored_({.calls = calls_, .jobs = parts.jobs, .owners = parts.owners}),
       quotas_({.calls = calls_,
                .jobs = parts.jobs,
@@ -164,20 +165,27 @@ Result<tiering::TensorPage> ControlServer::ListTensors(const Caller& caller, con
                                                        size_t max) {
   if (Status known = CheckCaller(caller); !known) return std::unexpected(std::move(known.error()));
   TIER_CHECK(max > 0, "an empty page would never end a list");
+  // Once, as it may ask the user database, and all pages are of one job.
+  const auto meant = names_.Find(caller, job, [&](const std::string& written) {
+    return calls_.Ask<tiering::JobId>([this, caller, written]() -> Result<tiering::JobId> {
+      const auto found = parts_.jobs.registry().FindFor(caller, written);
+      if (!found) return std::unexpected(found.error());
+      return (*found)->id;
+    });
+  });
+  if (!meant) return std::unexpected(meant.error());
   // A page of the engine's at a time: it serves others in between.
   tiering::TensorPage listed{.tensors = {}, .next = from};
   do {
     // Once the list is full, one more tensor tells that there is another page.
     const bool full = listed.tensors.size() == max;
-    const auto page = names_.Find(caller, job, [&](const std::string& written) {
-      return calls_.Ask<tiering::TensorPage>(
-          [this, caller, written, next = listed.next,
-           wanted = full ? 1 : max - listed.tensors.size()]() -> Result<tiering::TensorPage> {
-            const auto found = parts_.jobs.registry().FindFor(caller, written);
-            if (!found) return std::unexpected(found.error());
-            return parts_.jobs.engine().Tensors((*found)->id, next, wanted);
-          });
-    });
+    const auto page = calls_.Ask<tiering::TensorPage>(
+        [this, id = *meant, job, next = listed.next,
+         wanted = full ? 1 : max - listed.tensors.size()]() -> Result<tiering::TensorPage> {
+          if (parts_.jobs.registry().Find(id) == nullptr)
+            return Fail(Code::kNotFound, fmt::format("job '{}' was closed while its tensors were listed", job));
+          return parts_.jobs.engine().Tensors(id, next, wanted);
+        });
     if (!page) return std::unexpected(page.error());
     if (full && !page->tensors.empty()) return listed;
     listed.tensors.insert(listed.tensors.end(), page->tensors.begin(), page->tensors.end());
@@ -210,7 +218,7 @@ Result<StallReport> ControlServer::StallsOf(const Caller& caller, const std::str
 // Shared, not copied: what callers are told of them is made on their threads.
 std::shared_ptr<const tiering::EngineSnapshot> ControlServer::Figures() {
   const base::TimePoint now = parts_.clock.Now();
-  if (figures_ == nullptr || snapshot_rate_.MayTake(now)) {
+  if (snapshot_rate_.MayTake(now)) {
     figures_ = std::make_shared<const tiering::EngineSnapshot>(parts_.jobs.engine().Snapshot());
     snapshot_rate_.NoteTaken(std::min(parts_.clock.Now() - now, kSnapshotLongest));
   }
@@ -420,7 +428,7 @@ Status ControlServer::DrainDevice(const Caller& caller, uint16_t device, bool dr
       return Fail(Code::kNotFound, fmt::format("no device {}; there are {}", device, facts_.devices.size()));
     }
     if (auto set = parts_.jobs.engine().SetDeviceDraining(device, draining); !set) return set;
-    figures_ = nullptr;  // Who asks next is to see it.
+    snapshot_rate_.EndTick();  // Who asks next is to see it.
     parts_.events.Emit("drain", nullptr,
                        fmt::format("device {} ({}) {}", device, facts_.devices[device].path,
                                    draining ? "is being emptied" : "is used again"));

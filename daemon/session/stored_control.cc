@@ -27,6 +27,16 @@ Status StoredControl::Close(const Caller& caller, const std::string& name, bool 
   });
 }
 
+Result<bool> StoredControl::Keeps(uint32_t uid, const std::string& name) {
+  return parts_.calls.Ask<bool>([this, uid, name]() -> Result<bool> {
+    if (parts_.jobs.unopened().Find(uid, name) != nullptr) return true;
+    const std::string key = Job{.uid = uid, .name = name}.EngineKey();
+    const auto first = parts_.jobs.engine().StoredManifests(key, 1);
+    TIER_CHECK(first.size() <= 1, "{} manifests where one was asked for", first.size());
+    return !first.empty() && first.front().key == key;
+  });
+}
+
 // One that could not be opened is no job of the registry.
 bool StoredControl::DropReservation(const Caller& caller, const std::string& name) {
   if (!JobRegistry::MaySeeOf(caller, caller.uid)) return false;

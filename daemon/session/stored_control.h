@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,9 @@ class StoredControl {
   Status Close(const Caller& caller, const std::string& name, bool purge);
   std::vector<StoredManifestDescription> List(const Caller& caller, const std::string& after, size_t max);
   std::vector<UnopenedReservationDescription> ListUnopened(const Caller& caller, const std::string& after, size_t max);
+
+  // Whether this user has a job of this name that is not open: persisted, or reserved.
+  Result<bool> Keeps(uint32_t uid, const std::string& name);
 
  private:
   // Engine thread, as the others.

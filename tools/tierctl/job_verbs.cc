@@ -199,21 +199,42 @@ int AskJobs(const DaemonOptions& options, bool tokens, Show&& show) {
   return AskPages<v1::ListJobsResponse>(options, &Stub::ListJobs, WithTokens(tokens), all, show);
 }
 
-// "OWNER/NAME" or "USER/NAME"; null: no job is meant.
-const v1::Job* FindOfOwner(const v1::ListJobsResponse& jobs, const std::string& name,
-                           const std::function<std::optional<uint32_t>(const std::string&)>& user_number) {
+using UserNumberOf = std::function<std::optional<uint32_t>(const std::string&)>;
+
+Error NotOpen(const v1::UnopenedReservation& each) {
+  return {Code::kNotFound,
+          fmt::format("job '{}' is reserved for uid {}, and not open: {}", each.name(), each.uid(), each.reason())};
+}
+
+// Where `name` is "OWNER/NAME" or "USER/NAME": that one's job, or why it is not open. Null: that one has none.
+Result<const v1::Job*> FindOfOwner(const v1::ListJobsResponse& jobs, const std::string& name,
+                                   const UserNumberOf& user_number) {
   const size_t slash = name.find('/');
-  if (slash == std::string::npos) return nullptr;
+  if (slash == std::string::npos || slash == 0) return nullptr;
   const std::string owner = name.substr(0, slash);
   const std::string of_owner = name.substr(slash + 1);
-  for (const v1::Job& job : jobs.jobs()) {
-    if (!owner.empty() && job.owner() == owner && job.name() == of_owner) return &job;
-  }
-  const auto uid = user_number(owner);
-  for (const v1::Job& job : jobs.jobs()) {
-    if (uid && job.uid() == *uid && job.name() == of_owner) return &job;
-  }
-  return nullptr;
+  const auto by_owner = [&](const auto& each) { return each.owner() == owner && each.name() == of_owner; };
+  std::optional<uint32_t> uid;
+  const auto by_user = [&](const auto& each) { return uid && each.uid() == *uid && each.name() == of_owner; };
+  const auto find = [&](const auto& is_meant) -> Result<const v1::Job*> {
+    for (const v1::Job& job : jobs.jobs()) {
+      if (is_meant(job)) return &job;
+    }
+    for (const v1::UnopenedReservation& each : jobs.unopened_reservations()) {
+      if (is_meant(each)) return std::unexpected(NotOpen(each));
+    }
+    for (const v1::StoredManifest& each : jobs.stored_manifests()) {
+      if (!is_meant(each)) continue;
+      return Fail(Code::kNotFound,
+                  fmt::format("job '{}' of uid {} is persisted, and not open: tierctl job list has what is known of it",
+                              each.name(), each.uid()));
+    }
+    return nullptr;
+  };
+  const auto of_name = find(by_owner);
+  if (!of_name || *of_name != nullptr) return of_name;
+  uid = user_number(owner);
+  return find(by_user);
 }
 
 Json WithoutPageToken(Json document) {
@@ -268,8 +289,8 @@ std::optional<uint32_t> UserNumber(const std::string& name) {
   return entry == nullptr ? std::nullopt : std::optional<uint32_t>(entry->pw_uid);
 }
 
-// As the daemon finds it for the other verbs: "UID/NAME" goes before a job whose name looks like that, and that before
-// "OWNER/NAME". The user database is asked last.
+// As the daemon finds it for the other verbs of an administrator: the job of the owner that "UID/NAME" or "OWNER/NAME"
+// names goes before one whose name looks like that.
 Result<const v1::Job*> FindJob(const v1::ListJobsResponse& jobs, const std::string& name,
                                const std::function<std::optional<uint32_t>(const std::string&)>& user_number) {
   std::vector<const v1::Job*> found;
@@ -277,16 +298,15 @@ Result<const v1::Job*> FindJob(const v1::ListJobsResponse& jobs, const std::stri
     if (fmt::format("{}/{}", job.uid(), job.name()) == name) return &job;
     if (job.name() == name) found.push_back(&job);
   }
+  const auto of_owner = FindOfOwner(jobs, name, user_number);
+  if (!of_owner || *of_owner != nullptr) return of_owner;
   if (found.size() == 1) return found.front();
   if (found.size() > 1) {
     return Fail(Code::kInvalid, fmt::format("{} owners have a job '{}': write uid/{}", found.size(), name, name));
   }
-  if (const v1::Job* const job = FindOfOwner(jobs, name, user_number); job != nullptr) return job;
   for (const v1::UnopenedReservation& each : jobs.unopened_reservations()) {
-    const std::string owners = fmt::format("{}/{}", UserText(each.uid(), each.owner()), each.name());
-    if (each.name() != name && fmt::format("{}/{}", each.uid(), each.name()) != name && owners != name) continue;
-    return Fail(Code::kNotFound, fmt::format("job '{}' is reserved for uid {}, and not open: {}", each.name(),
-                                             each.uid(), each.reason()));
+    const bool is_meant = each.name() == name || fmt::format("{}/{}", each.uid(), each.name()) == name;
+    if (is_meant) return std::unexpected(NotOpen(each));
   }
   return Fail(Code::kNotFound,
               fmt::format("no job '{}' among the {} that you may see (tierctl job list)", name, jobs.jobs_size()));

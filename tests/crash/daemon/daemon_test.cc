@@ -396,10 +396,10 @@ TEST(CommandLine, ChecksConfigurations) {
   EXPECT_EQ(wrong.status, EX_CONFIG);
   EXPECT_THAT(wrong.output, AllOf(HasSubstr(path + ":2:"), HasSubstr("arena.maximum")));
   EXPECT_EQ(RunTierd(scratch, {"--check-config", "--config", scratch / "none.toml"}).status, EX_CONFIG);
-  std::ofstream(path) << "[quota.user.\"no such user\"]\nram = \"1GiB\"\n[quota.user.root]\njobs = 4\n";
+  std::ofstream(path) << "[quota.user.no-such-user]\nram = \"1GiB\"\n[quota.user.root]\njobs = 4\n";
   const auto unknown = RunTierd(scratch, {"--check-config", "--config", path});
   EXPECT_EQ(unknown.status, 0);
-  EXPECT_THAT(unknown.output, AllOf(HasSubstr("warning: this system does not know who quota.user.no such user is"),
+  EXPECT_THAT(unknown.output, AllOf(HasSubstr("warning: this system does not know who quota.user.no-such-user is"),
                                     Not(HasSubstr("quota.user.root"))));
   // What only this host refuses.
   std::ofstream(path) << "[arena]\nmaximum = \"1GiB\"\nminimum = \"200GiB\"\n";

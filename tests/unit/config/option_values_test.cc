@@ -75,11 +75,12 @@ TEST(Options, ChangeAtRunTimeOrWaitForARestart) {
   }
   EXPECT_THAT(
       at_run_time,
-      ElementsAre("arena.minimum", "arena.host_reserve", "ssd.drive_writes_per_day", "engine.spin", "engine.deadline",
-                  "engine.write_behind", "engine.evict", "engine.prefetch_maximum", "engine.drain_timeout",
-                  "jobs.max_sessions", "jobs.max_jobs_per_uid", "jobs.max_attaches_per_second", "jobs.max_tensors",
-                  "jobs.max_leases", "jobs.max_metadata", "jobs.max_ssd_per_uid", "jobs.reclaim_deadline",
-                  "jobs.on_unreturned", "jobs.idle_after", "jobs.stall_threshold", "log.level", "log.format"));
+      ElementsAre("arena.minimum", "arena.host_reserve", "ssd.drive_writes_per_day", "ssd.smart_file", "engine.spin",
+                  "engine.deadline", "engine.write_behind", "engine.evict", "engine.prefetch_maximum",
+                  "engine.drain_timeout", "jobs.max_sessions", "jobs.max_jobs_per_uid", "jobs.max_attaches_per_second",
+                  "jobs.max_tensors", "jobs.max_leases", "jobs.max_metadata", "jobs.max_ssd_per_uid",
+                  "jobs.reclaim_deadline", "jobs.on_unreturned", "jobs.idle_after", "jobs.stall_threshold",
+                  "metrics.listen", "log.level", "log.format"));
 }
 
 TEST(Options, TheDefaultFileSaysOfEachWhenAChangeTakesEffect) {

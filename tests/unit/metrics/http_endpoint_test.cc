@@ -1,6 +1,8 @@
 // Pages over HTTP, and that no slow reader keeps another from its page.
 #include "daemon/metrics/http_endpoint.h"
 
+#include <future>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -181,6 +183,33 @@ TEST(HttpEndpoint, ServesNowhereAndThenAgain) {
   EXPECT_FALSE(HttpClient(before).connected());
   ASSERT_TRUE(endpoint->Move("127.0.0.1:0"));
   EXPECT_THAT(Ask(endpoint->port(), "GET", "/page"), EndsWith("xxxx"));
+}
+
+TEST(HttpEndpoint, MovesBackWhileAPageIsBeingMade) {
+  std::promise<void> asked;
+  std::promise<void> made;
+  const auto endpoint = HttpEndpoint::Listen("127.0.0.1:0").value();
+  ASSERT_TRUE(endpoint->Start([&, first = true](std::string_view) mutable -> HttpPage {
+    if (std::exchange(first, false)) {
+      asked.set_value();
+      made.get_future().wait();
+    }
+    return {.type = "text/plain", .body = "xxxx"};
+  }));
+  const std::string before = endpoint->address();
+  const std::string port = ":" + std::to_string(endpoint->port());
+  HttpClient busy(endpoint->port());
+  ASSERT_TRUE(busy.Send(kGet));
+  asked.get_future().wait();
+  for (const std::string& listen : {std::string(), before, std::string("127.0.0.1:0"), before, "0.0.0.0" + port, before,
+                                    std::string(), before}) {
+    const Status moved = endpoint->Move(listen);
+    EXPECT_TRUE(moved) << listen << ": " << moved.error().message;
+  }
+  EXPECT_EQ(endpoint->address(), before);
+  made.set_value();
+  EXPECT_THAT(Ask(endpoint->port(), "GET", "/page"), EndsWith("xxxx"));
+  EXPECT_EQ(endpoint->closed_for_others(), 0u);
 }
 
 TEST(HttpEndpoint, KnowsANameFromAnAddress) {

@@ -18,9 +18,12 @@ using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 using testing::kAdmin;
 using testing::kAlice;
 using testing::SessionWorld;
+
+const Caller kMallory = testing::kBob;
 
 class CountedUsers final : public UserDirectory {
  public:
@@ -46,7 +49,7 @@ class JobNamesTest : public ::testing::Test {
 };
 
 TEST_F(JobNamesTest, ANameOfAnOwnerOrUserIsItsNumber) {
-  const JobNames names(&owners_, &users_);
+  const JobNames names(&owners_, &users_, nullptr);
   EXPECT_EQ(names.WithNumber("pod-a/train"), numbered_);
   EXPECT_THAT(users_.asked, IsEmpty()) << "the name means the owner";
   EXPECT_EQ(names.WithNumber("alice/a/b"), "1000/a/b");
@@ -55,25 +58,45 @@ TEST_F(JobNamesTest, ANameOfAnOwnerOrUserIsItsNumber) {
   EXPECT_EQ(names.WithNumber("/train"), std::nullopt);
   EXPECT_EQ(names.WithNumber("1000/train"), std::nullopt);
   EXPECT_THAT(users_.asked, ElementsAre("alice", "bob"));
-  users_.answers = false;
-  EXPECT_EQ(names.WithNumber("alice/train"), std::nullopt);
-  EXPECT_EQ(JobNames(nullptr, nullptr).WithNumber("alice/train"), std::nullopt);
+  EXPECT_EQ(JobNames(nullptr, nullptr, nullptr).WithNumber("alice/train"), std::nullopt);
 }
 
-TEST_F(JobNamesTest, WhatIsThereAsItIsWrittenNeedsNoUser) {
-  const JobNames names(&owners_, &users_);
+TEST_F(JobNamesTest, TheJobOfTheOwnerGoesFirst) {
+  const JobNames names(&owners_, &users_, nullptr);
   std::vector<std::string> asked;
   const auto found = names.Find(kAdmin, "alice/train", [&](const std::string& name) -> Status {
     asked.push_back(name);
     return {};
   });
   EXPECT_TRUE(found);
+  EXPECT_THAT(asked, ElementsAre("1000/train"));
+}
+
+TEST_F(JobNamesTest, OnlyOfAnAdministratorIsANameOfTwoParts) {
+  const JobNames names(&owners_, &users_, nullptr);
+  std::vector<std::string> asked;
+  EXPECT_TRUE(names.Find(kAlice, "alice/train", [&](const std::string& name) -> Status {
+    asked.push_back(name);
+    return {};
+  }));
   EXPECT_THAT(asked, ElementsAre("alice/train"));
   EXPECT_THAT(users_.asked, IsEmpty());
 }
 
+TEST_F(JobNamesTest, WithoutTheUserDatabaseNoJobIsTakenForThatOfAUser) {
+  const JobNames names(&owners_, &users_, nullptr);
+  users_.answers = false;
+  const auto any = [](const std::string&) -> Status { return {}; };
+  const auto unsure = names.Find(kAdmin, "alice/train", any);
+  EXPECT_EQ(unsure.error().code, Code::kTimeout);
+  EXPECT_THAT(unsure.error().message, HasSubstr("UID/JOB"));
+  EXPECT_TRUE(names.Find(kAdmin, "pod-a/train", any));
+  EXPECT_TRUE(names.Find(kAdmin, "1000/train", any));
+  EXPECT_TRUE(names.Find(kAdmin, "train", any));
+}
+
 TEST_F(JobNamesTest, AnErrorHasTheNameThatWasWritten) {
-  const JobNames names(&owners_, &users_);
+  const JobNames names(&owners_, &users_, nullptr);
   const auto absent = [](const std::string& name) -> Status { return Fail(Code::kNotFound, "no " + name); };
   EXPECT_EQ(names.Find(kAdmin, "alice/train", absent).error().message, "no alice/train");
   const auto busy = [](const std::string& name) -> Status {
@@ -81,6 +104,21 @@ TEST_F(JobNamesTest, AnErrorHasTheNameThatWasWritten) {
   };
   EXPECT_EQ(names.Find(kAdmin, "alice/train", busy).error().message, "1000/train");
   EXPECT_EQ(names.Find(kAlice, "alice/train", busy).error().code, Code::kNotFound) << "only administrators may";
+}
+
+TEST_F(JobNamesTest, WhatAnOwnerKeepsIsTheJobThatIsMeant) {
+  bool kept = true;
+  const JobNames names(&owners_, &users_, [&kept](uint32_t uid, const std::string& name) -> Result<bool> {
+    EXPECT_EQ(uid, kAlice.uid);
+    EXPECT_EQ(name, "train");
+    return kept;
+  });
+  const auto of_another = [](const std::string& name) -> Status {
+    return name == "alice/train" ? Status{} : Fail(Code::kNotFound, "no " + name);
+  };
+  EXPECT_EQ(names.Find(kAdmin, "alice/train", of_another).error().message, "no 1000/train");
+  kept = false;
+  EXPECT_TRUE(names.Find(kAdmin, "alice/train", of_another));
 }
 
 TEST_F(JobNamesTest, EveryCallOfAnAdministratorFindsTheJob) {
@@ -101,11 +139,40 @@ TEST_F(JobNamesTest, EveryCallOfAnAdministratorFindsTheJob) {
   }
 }
 
-TEST_F(JobNamesTest, AJobThatIsCalledSoGoesBeforeThatOfTheOwner) {
+TEST_F(JobNamesTest, NoOneTakesWhatIsMeantForTheJobOfAnother) {
   SessionWorld world({.owners = &owners_, .users = &users_});
-  ASSERT_TRUE(world.control().OpenJob({.uid = pod_}, {.name = "train", .named = true}));
-  ASSERT_TRUE(world.control().OpenJob(kAlice, {.name = "pod-a/train", .named = true}));
-  EXPECT_EQ(world.control().SetJob(kAdmin, "pod-a/train", {.limit_bytes = 1 << 30})->uid, kAlice.uid);
+  ControlServer& control = world.control();
+  ASSERT_TRUE(control.OpenJob({.uid = pod_}, {.name = "train", .named = true}));
+  ASSERT_TRUE(control.OpenJob(kAlice, {.name = "train", .named = true}));
+  const std::pair<std::string, uint32_t> meant[] = {{"pod-a/train", pod_}, {"alice/train", kAlice.uid}};
+  for (const auto& [name, uid] : meant) ASSERT_TRUE(control.OpenJob(kMallory, {.name = name, .named = true}));
+  for (const auto& [name, uid] : meant) {
+    EXPECT_EQ(control.SetJob(kAdmin, name, {.limit_bytes = 1 << 30})->uid, uid);
+    EXPECT_TRUE(control.Drain(kAdmin, name, seconds(10)));
+    EXPECT_TRUE(control.CloseJob(kAdmin, name, false));
+    EXPECT_EQ(control.SetJob(kAdmin, name, {.limit_bytes = 1 << 30})->uid, kMallory.uid) << "the owner has none";
+  }
+}
+
+TEST_F(JobNamesTest, NoOneTakesWhatIsMeantForWhatAnotherPersisted) {
+  SessionWorld world({.owners = &owners_, .users = &users_});
+  world.OnEngine([&] {
+    world.engine.kept = {{.key = "1000/train", .ssd_bytes = 7, .damage = {}}};
+    return 0;
+  });
+  ControlServer& control = world.control();
+  ASSERT_TRUE(control.OpenJob(kMallory, {.name = "alice/train", .named = true}));
+  EXPECT_EQ(control.SetJob(kAdmin, "alice/train", {.guarantee_bytes = 1 << 20}).error().code, Code::kNotFound);
+  EXPECT_THAT(control.CloseJob(kAdmin, "alice/train", false).error().message, HasSubstr("--purge"));
+  EXPECT_TRUE(control.CloseJob(kAdmin, "alice/train", true));
+  EXPECT_THAT(control.ListJobs(kAdmin), SizeIs(1)) << "Mallory's";
+}
+
+TEST_F(JobNamesTest, AListOfManyTensorsAsksOnceWhoseTheyAre) {
+  SessionWorld world({.owners = &owners_, .users = &users_});
+  ASSERT_TRUE(world.control().OpenJob(kAlice, {.name = "train", .named = true}));
+  EXPECT_TRUE(world.control().ListTensors(kAdmin, "alice/train", 0, 1000));
+  EXPECT_THAT(users_.asked, ElementsAre("alice"));
 }
 
 }  // namespace

@@ -34,9 +34,27 @@ TEST(FindJob, ByTheNameOfItsOwnerOrUser) {
   const auto alice = [](const std::string& name) { return name == "alice" ? std::optional(1001u) : std::nullopt; };
   EXPECT_EQ(FindJob(jobs, "pod-a/train", alice).value(), &jobs.jobs(0));
   EXPECT_EQ(FindJob(jobs, "alice/train", alice).value(), &jobs.jobs(1));
-  EXPECT_EQ(FindJob(jobs, "pod-b/train", alice).value(), &jobs.jobs(2)) << "it is called so";
+  EXPECT_EQ(FindJob(jobs, "pod-b/train", alice).value(), &jobs.jobs(3)) << "not that of another, which is called so";
   EXPECT_EQ(FindJob(jobs, "bob/train", alice).error().code, Code::kNotFound);
   EXPECT_EQ(FindJob(jobs, "/train", alice).error().code, Code::kNotFound);
+}
+
+TEST(FindJob, AJobThatIsCalledLikeThatOfAnOwnerIsFoundWhereTheOwnerHasNone) {
+  auto jobs = Jobs({{1002, "alice/train"}});
+  const auto alice = [](const std::string& name) { return name == "alice" ? std::optional(1001u) : std::nullopt; };
+  EXPECT_EQ(FindJob(jobs, "alice/train", alice).value(), &jobs.jobs(0));
+  v1::StoredManifest* const stored = jobs.add_stored_manifests();
+  stored->set_uid(1001);
+  stored->set_name("train");
+  EXPECT_THAT(FindJob(jobs, "alice/train", alice).error().message, HasSubstr("job 'train' of uid 1001 is persisted"));
+  v1::UnopenedReservation* const reserved = jobs.add_unopened_reservations();
+  reserved->set_uid(1001);
+  reserved->set_name("train");
+  EXPECT_THAT(FindJob(jobs, "alice/train", alice).error().message, HasSubstr("is reserved for uid 1001"));
+  v1::Job* const open = jobs.add_jobs();
+  open->set_uid(1001);
+  open->set_name("train");
+  EXPECT_EQ(FindJob(jobs, "alice/train", alice).value(), open);
 }
 
 TEST(FindJob, AReservationThatIsNotOpenIsNamedWithItsReason) {
