@@ -195,7 +195,7 @@ def test_a_broken_file_changes_nothing_and_is_told(node: launcher.Running) -> No
     assert "the reload failed" in told and "option jobs.idle_after" in told and "stay as they are" in told
     assert {name: option["value"] for name, option in options(node).items()} == before
     diff = tierctl(node, "config", "diff")
-    assert diff.returncode == 1 and "the file has a mistake: " in diff.stdout, diff.stdout
+    assert diff.returncode == 1 and "a reload refuses the file: " in diff.stdout, diff.stdout
     log = (node.directory / "tierd.log").read_text()
     assert "reload: " in log and "all settings stay as they are" in log
     assert "was read again" in reload(node, base)
