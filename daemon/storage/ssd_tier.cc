@@ -84,6 +84,9 @@ struct SsdTier::State {
   std::string index_note;
 
   Status TakeDevices(const SsdTierOptions& options);
+  // They get their sizes: once the index was checked, so that a start that it refuses changes none. From Open to the
+  // first manifest its thread writes no superblock, as this does.
+  void SettleDevices(const SsdTierOptions& options);
   // I/O of every device, by io_uring or, where it is not to be had for one, of all by threads.
   Result<std::vector<IoThreadParts>> OpenIo(const SsdTierOptions& options);
   Result<std::vector<IoThreadParts>> OpenRings(const SsdTierOptions& options) const;
@@ -110,11 +113,16 @@ Status SsdTier::State::TakeDevices(const SsdTierOptions& options) {
   absent = std::move(opened->absent);
   if (!opened->shortage.empty()) shortage = std::move(opened->shortage);
   if (files.empty() && shortage.empty() && !absent.empty()) shortage = absent.front().reason;
+  return {};
+}
+
+void SsdTier::State::SettleDevices(const SsdTierOptions& options) {
+  TIER_CHECK(transfers == nullptr && descriptions.empty(), "{} devices are in use", descriptions.size());
+  if (std::string reason = SettleSizes(files, options); !reason.empty()) shortage = std::move(reason);
   for (const DeviceFile& file : files) {
     descriptions.push_back(Describe(file));
     extents.AddDevice(file.block_count());
   }
-  return {};
 }
 
 Result<std::vector<IoThreadParts>> SsdTier::State::OpenRings(const SsdTierOptions& options) const {
@@ -222,6 +230,7 @@ Status SsdTier::State::Open(const SsdTierOptions& options, base::Workers& worker
     const bool ram_only = files.empty() && !shortage.empty();
     if (!status && !(ram_only && status.error().code == Code::kNoSpace)) return status;
   }
+  SettleDevices(options);
   return StartThreads(options, std::move(*parts), workers);
 }
 
