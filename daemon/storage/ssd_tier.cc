@@ -207,8 +207,10 @@ Status SsdTier::State::OpenManifests(const SsdTierOptions& tier) {
   manifests = std::move(*store);
   if (manifests->is_new() && !std::ranges::all_of(files, &DeviceFile::created)) {
     index_note =
-        fmt::format("there was no index {}, and a new one was made: no job had persisted anything on the devices",
-                    IndexPath(tier.data_dir));
+        fmt::format("there was no index {}, and a new one was made, as no device that is here names one; if {} is not "
+                    "new, it may not be mounted, and then quotas, owners and reservations are missing too: stop tierd, "
+                    "mount it, and start tierd again",
+                    IndexPath(tier.data_dir), tier.data_dir);
   }
   return {};
 }
