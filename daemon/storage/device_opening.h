@@ -31,9 +31,9 @@ struct OpenedDevices {
 // Refusals as SsdTier::Open. Files that a refused call made are gone again.
 Result<OpenedDevices> OpenDevices(const SsdTierOptions& options);
 
-// Extends the files that are to be larger, and gives back what an earlier start, which was killed meanwhile, left behind
-// the others. Why one keeps its size for lack of room, or for another failure; empty: none does. `files`: as OpenDevices
-// gave them, of a start that nothing about devices or index refuses any more.
+// Extends the files that are to be larger, and gives back what an earlier start, which was killed meanwhile, left
+// behind the others. Why one keeps its size for lack of room, or for another failure; empty: none does. `files`: as
+// OpenDevices gave them, of a start that nothing about devices or index refuses any more.
 std::string SettleSizes(std::span<DeviceFile> files, const SsdTierOptions& options);
 
 }  // namespace tier::storage

@@ -48,6 +48,6 @@ def test_a_restart_without_the_condition_is_found() -> None:
     for text in (
         "`tierctl drain --wait && systemctl restart tierd`",
         "tierctl drain --wait --timeout 7200 && sudo systemctl restart tierd",
-        "`tierctl drain --wait` returns when the last process has left: `tierctl drain --wait && systemctl restart tierd`",
+        "`tierctl drain --wait` returns when all have left: `tierctl drain --wait && systemctl restart tierd`",
     ):
         assert wrong(text) == [], text
