@@ -143,7 +143,7 @@ struct DaemonDescription {
   tiering::EngineSnapshot engine;
   std::vector<DeviceDescription> devices;
   double observed_seconds = 0;  // What figures for others took of the engine thread, or kept it from waking.
-  uint64_t spin_pauses = 0;  // Spins that ended because another thread had the processor.
+  uint64_t spin_pauses = 0;     // Spins that ended because another thread had the processor.
   PrefaultFigures prefault;
   HostShortage shortage;
   uint64_t host_available_bytes = 0;

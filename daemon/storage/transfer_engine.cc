@@ -130,9 +130,8 @@ void TransferEngine::Start(const Transfer& transfer) {
   free_members_ = member->next;
   *member = {.transfer = transfer};
   ++inflight_;
-  ForEachMemoryRun(transfer, IoBytes(transfer), [this](WindowIndex window, std::span<const std::byte>) {
-    ++windows_[Value(window)].inflight;
-  });
+  ForEachMemoryRun(transfer, IoBytes(transfer),
+                   [this](WindowIndex window, std::span<const std::byte>) { ++windows_[Value(window)].inflight; });
   ++traffic_.inflight;
   Request* last = started_.back();
   if (last == nullptr || !CanMerge(*last, transfer)) {

@@ -50,7 +50,7 @@ struct Count {
   uint64_t moving = 0;                             // Runs of pieces.
   uint64_t residents = 0;                          // Pieces in one run,
   uint64_t scattered = 0;                          // and in several.
-  std::map<uint64_t, uint64_t> ram, ssd;  // Run start → end, in pages.
+  std::map<uint64_t, uint64_t> ram, ssd;           // Run start → end, in pages.
 };
 
 void Occupy(std::map<uint64_t, uint64_t>* taken, uint64_t first, uint64_t pages) {

@@ -317,10 +317,10 @@ Refusal NoMemoryRefusal(const Tables& tables, const JobState& job, uint64_t requ
       "{}{}{}{}{}; {}{}{}",
       FormatBytes(requested_bytes), FormatBytes(refusal.record.available),
       FormatBytes(tables.ledger.HeldBy(job.entitlement)), FormatBytes(refusal.record.limit),
-      ScatteredNote(tables, job, requested_bytes), Holders(job),
-      QuotaNote(tables, job, requested_bytes), FormatBytes(tables.ledger.arena_bytes()),
-      FormatBytes(tables.ports.windows.arena_bytes()), HostShortage(tables), others.empty() ? "" : ": ", others,
-      Debtors(tables), Advice(tables, job, requested_bytes), OwedSince(tables, job), KeptByIt(tables, job));
+      ScatteredNote(tables, job, requested_bytes), Holders(job), QuotaNote(tables, job, requested_bytes),
+      FormatBytes(tables.ledger.arena_bytes()), FormatBytes(tables.ports.windows.arena_bytes()), HostShortage(tables),
+      others.empty() ? "" : ": ", others, Debtors(tables), Advice(tables, job, requested_bytes), OwedSince(tables, job),
+      KeptByIt(tables, job));
   return refusal;
 }
 

@@ -75,8 +75,7 @@ void EndCompaction(Tables& tables, CompactionIndex index) {
 
 bool IsMovable(const Tables& tables, const Piece& piece, base::PageRun run) {
   const bool sealed = piece.copies == Copies::kRam || piece.copies == Copies::kRamSsd;
-  const bool idle =
-      piece.activity == Activity::kNone || (piece.ram_scattered && piece.activity == Activity::kMoving);
+  const bool idle = piece.activity == Activity::kNone || (piece.ram_scattered && piece.activity == Activity::kMoving);
   return sealed && idle && piece.read_leases == 0 && !tables.tensors[piece.tensor].has(kDetached) &&
          !tables.ram_moves.Reads(run);
 }

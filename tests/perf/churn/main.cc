@@ -27,7 +27,7 @@
 namespace tier::churn {
 namespace {
 
-constexpr double kHeldMax = 1.01;       // Of what lives, at the peak.
+constexpr double kHeldMax = 1.01;      // Of what lives, at the peak.
 constexpr double kArenaNarrow = 1.01;  // Of the peak: the pool needs no more than it may hold.
 // The same of the engine, where each of five jobs is promised three sixteenths of the arena (a sixteenth is promised to
 // none), and may fill the SSD devices except a sixteenth of what the others leave. The narrower one is for jobs that

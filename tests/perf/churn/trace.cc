@@ -14,8 +14,8 @@ namespace {
 constexpr uint64_t kWidths[] = {2, 4, 4, 4, 4};
 // A little more than a half, one and a half and two fifths of a block, and others: alone in a block they leave much of
 // it.
-constexpr uint64_t kOddSizes[] = {kMiB + kPageSize,     3 * kMiB + kPageSize, 704 * 1024, kMiB * 11 / 10,
-                                  412 * 1024 + 1, kMiB * 27 / 16,       9 * kMiB + 5};
+constexpr uint64_t kOddSizes[] = {kMiB + kPageSize, 3 * kMiB + kPageSize, 704 * 1024,  kMiB * 11 / 10,
+                                  412 * 1024 + 1,   kMiB * 27 / 16,       9 * kMiB + 5};
 constexpr uint64_t kEventsOfAJob = 20'000;  // On average, before it ends.
 
 }  // namespace
