@@ -100,6 +100,11 @@ void ForceReturns(Tables& tables) {
   Observe(tables);
   const base::TimePoint now = tables.turn.now();
   BoundCount& count = state.bound_count();
+  if (tables.ledger.host_debt() != 0) {
+    // No job grows: what is taken from one job would not come to another. Afterwards hand-over has its time first.
+    count.Stop();
+    state.SetNextAt(now + kNextReturnAfter);
+  }
   if (now < state.next_at()) return;
   const OwedJob* owed = FindOverdue(tables);
   if (owed == nullptr) return count.Stop();

@@ -13,7 +13,7 @@
 // evicted or written what is not leased. So windows that are left beyond promises are bound.
 //
 // Sessions are counted one after the other, over as many calls as that takes (tables/bound_count.h). So which one ends
-// is known from what each keeps, and not from a bound.
+// is known from what each keeps, and not from a bound. While the host has a debt none is counted: no job may grow.
 //
 // Work of one call: the jobs that are owed. When a count begins, every kCheckInterval at most, also all jobs, and the
 // windows of those that hold more than their promise. Every kCountInterval at most it goes on, with the units of its

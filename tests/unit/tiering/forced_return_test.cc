@@ -88,6 +88,22 @@ TEST_F(ForcedReturn, EndsNoSessionOfAJobWithinItsPromise) {
   EXPECT_EQ(ForcedSessions(), 0u);
 }
 
+TEST_F(ForcedReturn, EndsNoSessionWhileTheHostsDebtKeepsAllFromGrowing) {
+  const SessionId hog = world_.Open({.key = "1/hog", .uid = 1});
+  Lease(hog, 1, 28 * kMiB);
+  const SessionId late = world_.Open({.key = "2/late", .uid = 2});
+  const uint64_t asked = Ask(late, 12 * kMiB);
+  Run(seconds(1), late, asked);
+  world_.windows.SetArenaMax(24 * kMiB);
+  Run(3 * kReclaimDeadline, late, asked);
+  EXPECT_FALSE(Ended(hog)) << "its memory would be the host's";
+  world_.windows.SetArenaMax(kArena);
+  Run(kNextReturnAfter - milliseconds(100), late, asked);
+  EXPECT_FALSE(Ended(hog)) << "hand-over comes first";
+  Run(milliseconds(300), late, asked);
+  EXPECT_TRUE(Ended(hog) && world_.Answered(late, asked));
+}
+
 TEST_F(ForcedReturn, EndsTheSessionWithMostBeyondItsPartAndThenChecksAgain) {
   const JobId hog = world_.OpenJob({.key = "1/hog", .uid = 1, .guarantee_bytes = 8 * kMiB});
   const SessionId small = world_.OpenSession(hog);
