@@ -12,8 +12,12 @@
 // Hand-over has tried all that costs no session by then: for the whole time it has taken what is empty, and moved,
 // evicted or written what is not leased. So windows that are left beyond promises are bound.
 //
-// Work of one call: the jobs that are owed. When it checks, also all jobs, the windows of those that hold more than
-// their promise, and kLeasedPiecesMax pieces under leases: every kCheckInterval at most.
+// Sessions are counted one after the other, over as many calls as that takes (tables/bound_count.h). So which one ends
+// is known from what each keeps, and not from a bound. While the host has a debt none is counted: no job may grow.
+//
+// Work of one call: the jobs that are owed. When a count begins, every kCheckInterval at most, also all jobs, and the
+// windows of those that hold more than their promise. Every kCountInterval at most it goes on, with the units of its
+// stage.
 #pragma once
 
 #include <chrono>
@@ -25,7 +29,7 @@ namespace tier::tiering {
 inline constexpr base::Duration kOwedGapMax = std::chrono::seconds(1);
 inline constexpr base::Duration kNextReturnAfter = std::chrono::seconds(2);
 inline constexpr base::Duration kCheckInterval = std::chrono::milliseconds(100);
-inline constexpr uint32_t kLeasedPiecesMax = 1u << 14;  // In one check, in equal parts for all sessions.
+inline constexpr base::Duration kCountInterval = std::chrono::milliseconds(2);
 
 // Once a turn, after hand-over.
 void ForceReturns(Tables& tables);

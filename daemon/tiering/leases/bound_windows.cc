@@ -2,54 +2,33 @@
 #include "daemon/tiering/leases/bound_windows.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 namespace tier::tiering {
 namespace {
 
+constexpr uint32_t kWindowsClearedPerUnit = 4096;
+
 bool IsBound(const WindowEntry& window) {
   return window.condition == WindowCondition::kReady && window.count(WindowUse::kBound) != 0;
 }
 
-// Windows, each counted once.
-class Tally {
- public:
-  explicit Tally(const WindowLedger& windows) : windows_(windows) {}
-  void Add(WindowIndex window) {
-    if (seen_.Contains(window)) return;
-    seen_.Add(window);
-    ++count_;
-    bytes_ += windows_.SizeOf(window);
-  }
-  uint32_t count() const { return count_; }
-  uint64_t bytes() const { return bytes_; }
-
- private:
-  const WindowLedger& windows_;
-  WindowSet seen_;
-  uint32_t count_ = 0;
-  uint64_t bytes_ = 0;
-};
-
-// False: so many pieces are fewer than those of the lease.
-bool AddWindows(const Tables& tables, const Lease& lease, uint32_t* pieces_left, Tally* tally) {
+// Counts pieces of the lease. False: no units are left for the next one.
+bool CountLease(Tables& tables, const Lease& lease, BoundCount* count) {
   const Tensor& tensor = tables.tensors[lease.tensor];
-  for (uint32_t k = lease.first_piece; k < lease.first_piece + lease.piece_count; ++k) {
-    if (*pieces_left == 0) return false;
-    --*pieces_left;
+  for (; count->piece() < lease.piece_count; count->NextPiece()) {
+    const uint32_t k = lease.first_piece + count->piece();
     const Piece& piece = tables.PieceOf(tensor, k);
     TIER_CHECK(piece.ram, "piece {} of tensor {} is leased, and not in RAM", k, tensor.id);
-    for (const base::PageRun run : tables.RunsOf(piece)) tally->Add(tables.windows.WindowOf(run));
+    const std::span<const base::PageRun> runs = tables.RunsOf(piece);
+    if (!tables.work.TrySpend(static_cast<uint32_t>(runs.size()))) return false;
+    for (const base::PageRun run : runs) {
+      const WindowIndex window = tables.windows.WindowOf(run);
+      count->Add(window, tables.windows.SizeOf(window));
+    }
   }
   return true;
-}
-
-uint64_t BoundBytesMapped(const Tables& tables, const SessionState& session) {
-  Tally tally(tables.windows);
-  session.windows.mapped().ForEach([&](WindowIndex window) {
-    if (IsBound(tables.windows[window])) tally.Add(window);
-  });
-  return tally.bytes();
 }
 
 // What leases that lie as close together as they can leave of the last window of each kind.
@@ -71,7 +50,6 @@ BoundWindows BoundWindowsOf(Tables& tables, const JobState& job) {
     TIER_CHECK(window.job == job.index, "window {} of job {}", tier::Value(index), job.key);
     if (!IsBound(window)) continue;
     bound.bytes += window.shape.size;
-    ++bound.count;
     uint64_t& largest = bound.largest[static_cast<size_t>(window.shape.kind)];
     largest = std::max(largest, window.shape.size);
   }
@@ -86,16 +64,20 @@ bool BindsBeyondPromise(const Tables& tables, const JobState& job, const BoundWi
   return leased > part || bound.bytes > leased + UnfilledMost(bound);
 }
 
-uint64_t BytesBoundBy(Tables& tables, const SessionState& session, const BoundWindows& bound, uint32_t pieces_max) {
-  Tally tally(tables.windows);
-  uint32_t pieces_left = pieces_max;
-  bool all = true;
-  LeaseIndex at = session.record.leases;
-  for (; all && at != kNoLease && tally.count() < bound.count; at = tables.leases[at].next) {
-    all = AddWindows(tables, tables.leases[at], &pieces_left, &tally);
+bool CountSession(Tables& tables, const SessionState& session, BoundCount* count) {
+  if (!count->begun()) {
+    // The set of windows is cleared for it.
+    if (!tables.work.TrySpend(1 + tables.windows.capacity() / kWindowsClearedPerUnit)) return false;
+    count->BeginSession(session.record.leases);
   }
-  tables.work.Charge(pieces_max - pieces_left);
-  return all ? tally.bytes() : BoundBytesMapped(tables, session);
+  while (count->lease() != kNoLease) {
+    const Lease& lease = tables.leases[count->lease()];
+    TIER_CHECK(lease.kind != LeaseKind::kNone && lease.session == session.index, "lease {} of session {} is counted",
+               Value(count->lease()), static_cast<uint64_t>(session.id));
+    if (!CountLease(tables, lease, count) || !tables.work.TrySpend()) return false;
+    count->NextLease(lease.next);
+  }
+  return true;
 }
 
 }  // namespace tier::tiering

@@ -15,7 +15,6 @@ namespace tier::tiering {
 
 struct BoundWindows {
   uint64_t bytes = 0;  // Of whole windows.
-  uint32_t count = 0;
   std::array<uint64_t, kWindowKinds> largest = {};  // Bytes of the largest one of each kind. 0: there is none.
 };
 
@@ -25,8 +24,8 @@ BoundWindows BoundWindowsOf(Tables& tables, const JobState& job);
 // that can hold these all are full, except the last one of each kind. So a job whose leases fit its promise and lie
 // close together never binds too many, also where its windows are larger than what is left of its promise.
 bool BindsBeyondPromise(const Tables& tables, const JobState& job, const BoundWindows& bound);
-// Bytes of the windows of its job in which the session has leases. It looks at `pieces_max` pieces under leases at
-// most; where these are not all, every bound window counts that its client maps. `bound`: of its job.
-uint64_t BytesBoundBy(Tables& tables, const SessionState& session, const BoundWindows& bound, uint32_t pieces_max);
+// Goes on with the count of the windows in which the session has leases, as far as the stage has units: one for each
+// lease, and one for each run of pages under it. True: all were counted.
+bool CountSession(Tables& tables, const SessionState& session, BoundCount* count);
 
 }  // namespace tier::tiering

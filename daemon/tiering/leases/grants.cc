@@ -228,6 +228,7 @@ void EndLease(Tables& tables, LeaseIndex index) {
   job.metadata->Release(MetadataKind::kLeases, CostOf(tables, lease));
   --tensor.lease_count;
   const TensorIndex tensor_index = lease.tensor;
+  tables.forced_returns.bound_count().OnLeaseEnded(index, lease.next);
   tables.leases.Free(index);
   tables.waits.OnLeaseEnded(tensor_index);
   tables.waits.OnRoom(job);

@@ -88,6 +88,22 @@ TEST_F(ForcedReturn, EndsNoSessionOfAJobWithinItsPromise) {
   EXPECT_EQ(ForcedSessions(), 0u);
 }
 
+TEST_F(ForcedReturn, EndsNoSessionWhileTheHostsDebtKeepsAllFromGrowing) {
+  const SessionId hog = world_.Open({.key = "1/hog", .uid = 1});
+  Lease(hog, 1, 28 * kMiB);
+  const SessionId late = world_.Open({.key = "2/late", .uid = 2});
+  const uint64_t asked = Ask(late, 12 * kMiB);
+  Run(seconds(1), late, asked);
+  world_.windows.SetArenaMax(24 * kMiB);
+  Run(3 * kReclaimDeadline, late, asked);
+  EXPECT_FALSE(Ended(hog)) << "its memory would be the host's";
+  world_.windows.SetArenaMax(kArena);
+  Run(kNextReturnAfter - milliseconds(100), late, asked);
+  EXPECT_FALSE(Ended(hog)) << "hand-over comes first";
+  Run(milliseconds(300), late, asked);
+  EXPECT_TRUE(Ended(hog) && world_.Answered(late, asked));
+}
+
 TEST_F(ForcedReturn, EndsTheSessionWithMostBeyondItsPartAndThenChecksAgain) {
   const JobId hog = world_.OpenJob({.key = "1/hog", .uid = 1, .guarantee_bytes = 8 * kMiB});
   const SessionId small = world_.OpenSession(hog);
@@ -168,6 +184,7 @@ TEST_F(ForcedReturn, AJobThatIsServedEachTimeIsNotOwedAllTheTime) {
 // Borrowers whose few leases lie scattered: a window goes only whole, so each leased page keeps 2 MiB from the others.
 class ScatteredLeases : public ForcedReturn {
  protected:
+  explicit ScatteredLeases(const WorldOptions& options = Options(seconds(300))) : ForcedReturn(options) {}
   // Fills so many windows with small tensors, all of them on SSD as well.
   void Fill(SessionId session, size_t windows) {
     std::map<uint32_t, uint64_t>& first = first_[session];
@@ -228,6 +245,60 @@ TEST_F(ScatteredLeases, OfTheSessionsOfAJobTheOneThatKeepsMostWindowsEnds) {
   Run(kReclaimDeadline + kNextReturnAfter, owner, asked);
   ExpectServed(owner, asked);
   EXPECT_TRUE(Ended(hostile) && !Ended(sharing));
+}
+
+// Few units of work for each part of the count: as where sessions have millions of pieces under leases.
+class ScatteredLeasesCountedInParts : public ScatteredLeases {
+ protected:
+  ScatteredLeasesCountedInParts() : ScatteredLeases(FewUnits()) {
+    Fill(many_, 4);
+    Fill(hostile_, 9);
+    for (uint64_t tensor = 1; tensor <= kMany; ++tensor) {
+      const Answer granted = world_.Acquire(many_, tensor);
+      EXPECT_EQ(granted.code, Code::kOk) << granted.detail;
+      leases_.push_back(World::LeaseOf(granted));
+    }
+    LeaseOneInEach(hostile_, 9);
+    asked_ = Ask(owner_, 20 * kMiB);
+    Run(kReclaimDeadline + milliseconds(50), owner_, asked_);
+    EXPECT_TRUE(world_.sink.ended.empty()) << "the count is not over";
+  }
+  static WorldOptions FewUnits() {
+    WorldOptions options = Options(seconds(300));
+    options.engine.work.count = 4;
+    return options;
+  }
+  void ExpectHostileEnds() {
+    Run(2 * kNextReturnAfter, owner_, asked_);
+    ExpectServed(owner_, asked_);
+    EXPECT_TRUE(Ended(hostile_) && !Ended(many_));
+    EXPECT_EQ(ForcedSessions(), 1u);
+  }
+
+  static constexpr uint64_t kMany = 2 * kWindow / kSmall;
+  SessionId owner_ = world_.Open({.key = "2/owner", .uid = 2, .guarantee_bytes = 20 * kMiB});
+  JobId job_ = world_.OpenJob({.key = "1/borrower", .uid = 1});
+  SessionId many_ = world_.OpenSession(job_);
+  SessionId hostile_ = world_.OpenSession(job_);
+  std::vector<uint64_t> leases_;
+  uint64_t asked_ = 0;
+};
+
+TEST_F(ScatteredLeasesCountedInParts, OneWithManyLeasesInFewWindowsIsCountedToTheEnd) { ExpectHostileEnds(); }
+
+TEST_F(ScatteredLeasesCountedInParts, LeasesMayEndAndComeMeanwhile) {
+  for (size_t i = 0; i < leases_.size(); i += 2) {
+    ASSERT_EQ(world_.Release(many_, leases_[leases_.size() - 1 - i]).code, Code::kOk);
+    ASSERT_EQ(world_.Acquire(many_, kMany - i).code, Code::kOk);
+  }
+  ExpectHostileEnds();
+}
+
+TEST_F(ScatteredLeasesCountedInParts, ASessionMayEndMeanwhile) {
+  world_.EndSession(many_);
+  Run(2 * kNextReturnAfter, owner_, asked_);
+  ExpectServed(owner_, asked_);
+  EXPECT_TRUE(Ended(hostile_));
 }
 
 // Block windows of 8 MiB, which were right when the jobs were promised more: now a part of the last one is beyond their

@@ -216,6 +216,7 @@ TEST(Stalled, ARequestThatWaitsForAClaimKeepsNoOtherWaiting) {
       world.Advance(kPace);
     }
   };
+  Steps(world, {}, 4);  // It returns what it was given ahead of need; then nothing more.
   world.Send(claimer, Op::kCreate, {{1, 0, 0, kWindow}});
   run(4);
   world.Send(first, Op::kCreate, {{1, 0, 0, 24 * kMiB}});
