@@ -14,7 +14,7 @@
 namespace tier::tiering {
 
 struct BoundWindows {
-  uint64_t bytes = 0;  // Of whole windows.
+  uint64_t bytes = 0;                               // Of whole windows.
   std::array<uint64_t, kWindowKinds> largest = {};  // Bytes of the largest one of each kind. 0: there is none.
 };
 
