@@ -86,9 +86,35 @@ void TransferEngine::RemoveWindow(WindowIndex window) {
   entry = {};
 }
 
-TransferEngine::Part TransferEngine::NextPart(const Request& request) const {
+void TransferEngine::CheckMemory(const Transfer& t, WindowIndex index, std::span<const std::byte> memory) const {
+  TIER_CHECK(Value(index) < windows_.size(), "transfer {}: window {} of {}", t.cookie, Value(index), windows_.size());
+  const Window& window = windows_[Value(index)];
+  TIER_CHECK(window.address != nullptr && memory.data() >= window.address &&
+                 memory.data() + memory.size() <= window.address + window.size &&
+                 static_cast<uint64_t>(memory.data() - window.address) % kPageSize == 0,
+             "memory at {} + {} of window {}", memory.data() - window.address, memory.size(), Value(index));
+}
+
+void TransferEngine::CheckTransfer(const Transfer& t) const {
+  TIER_CHECK(inflight_ < options_.inflight_max, "{} transfers in flight", inflight_);
+  TIER_CHECK(t.extent.device == options_.device, "device {} for {}", t.extent.device, options_.device);
+  CheckExtent(t, options_.place.capacity_bytes);
+  uint32_t length = 0;
+  ForEachMemoryRun(t, IoBytes(t), [&](WindowIndex index, std::span<const std::byte> memory) {
+    CheckMemory(t, index, memory);
+    length += static_cast<uint32_t>(memory.size());
+  });
+  TIER_CHECK(length == IoBytes(t), "{} bytes in {} runs of memory of {}", length, t.memory_runs.size(), IoBytes(t));
+}
+
+// The offset is from the start of the device.
+TransferPart TransferEngine::NextPart(const Request& request) const {
   const Transfer& first = request.first->transfer;
-  if (IsScattered(first)) return PartAt(first, request.done);  // It is not merged with others.
+  if (IsScattered(first)) {  // It is not merged with others.
+    TransferPart part = PartAt(first, request.done);
+    part.offset += options_.place.data_offset;
+    return part;
+  }
   return {.offset = request.offset + request.done,
           .length = request.length - request.done,
           .window = request.window,
@@ -281,7 +307,7 @@ void TransferEngine::Dispatch() {
   bool any = false;
   while (Request* const request = TakeNext()) {
     TIER_CHECK(request->done < request->length, "{} of {} bytes done", request->done, request->length);
-    const Part part = NextPart(*request);
+    const TransferPart part = NextPart(*request);
     request->started_at = Now();
     io_.Start({.token = static_cast<uint64_t>(request - requests_.data()),
                .direction = request->direction,
@@ -450,7 +476,7 @@ void TransferEngine::Finish(Member* member, TransferOutcome outcome, int error, 
                       .outcome = outcome,
                       .crc = member->crc,
                       .error_number = error,
-                      .device_offset = PartAt(t, failed_at).offset,
+                      .device_offset = options_.place.data_offset + PartAt(t, failed_at).offset,
                       .failed_at = failed_at});
   member->next = free_members_;
   free_members_ = member;
