@@ -13,6 +13,7 @@
 #include "daemon/storage/file_system.h"
 #include "daemon/storage/known_devices.h"
 #include "daemon/storage/sizing.h"
+#include "daemon/storage/ssd_tier.h"
 #include "daemon/user_quotas.h"
 
 namespace tier {
@@ -37,12 +38,16 @@ void AddSizeNotes(const config::Config& config, const DaemonPaths& paths, std::v
   if (files.empty() && paths.persistent) files.push_back(paths.data_directory + "/tier.ssd");
   for (const std::string& file : files) {
     std::error_code error;
-    if (!std::filesystem::is_regular_file(file, error)) continue;
-    const uint64_t size = std::filesystem::file_size(file, error);
-    if (error || size == 0) continue;  // An empty one is made.
-    const auto space = storage::SpaceOf(file);
-    std::string note =
-        storage::NextSizeNote(file, size, config.ssd.file_size, space ? std::optional(*space) : std::nullopt);
+    if (file == "none" || !std::filesystem::is_regular_file(file, error)) continue;
+    const auto device = storage::DescribeDevice(file);
+    if (!device) continue;  // A blank one is made; what else is wrong with it is for the start to tell.
+    auto space = storage::SpaceOf(file);
+    const uint64_t length = std::filesystem::file_size(file, error);
+    // A growth that was interrupted has left it longer.
+    if (space && !error && length > device->size) space->available += length - device->size;
+    std::string note = storage::NextSizeNote(
+        file, device->size, config.ssd.file_size, space ? std::optional(*space) : std::nullopt,
+        storage::RoomForIndex(paths.persistent ? paths.data_directory : std::string(), file));
     if (!note.empty()) notes->push_back("ssd.file_size: " + std::move(note));
   }
 }

@@ -93,9 +93,18 @@ void LiveConfig::Reload() {
     return;
   }
   const config::Config before = running();
-  auto reading = Check(before, source_.read());
+  const auto file = source_.read();
+  auto reading = Check(before, file);
+  std::optional<Refusal> refusal;
   if (reading) {
-    if (Status moved = hooks_.move_metrics(reading->next); !moved) reading = std::unexpected(std::move(moved.error()));
+    if (Status moved = hooks_.move_metrics(reading->next); !moved) {
+      refusal = Refusal{.file = *file, .why = moved.error().message};
+      reading = std::unexpected(std::move(moved.error()));
+    }
+  }
+  {
+    const MutexLock lock(mutex_);
+    refusal_ = std::move(refusal);
   }
   reload_failed_.store(!reading, std::memory_order_relaxed);
   if (!reading) return Refuse(reading.error());
@@ -118,6 +127,14 @@ Result<LiveConfig::Reading> LiveConfig::Check(const config::Config& before, Resu
   if (!may) return std::unexpected(std::move(may.error()));
   reading.next = config::WithRunTimeOptions(before, reading.file);
   return reading;
+}
+
+// What a reload would refuse is a mistake too. Whether an address can be had only a try tells: that of the last reload,
+// where the file is still the same.
+std::string LiveConfig::WhyRefused(const Result<config::Config>& file) const {
+  if (const auto checked = Check(running(), file); !checked) return checked.error().message;
+  const MutexLock lock(mutex_);
+  return refusal_ && refusal_->file == *file ? refusal_->why : "";
 }
 
 void LiveConfig::Refuse(const Error& error) {
@@ -184,10 +201,7 @@ void LiveConfig::Change(const session::SettingChange& change, const Done& done) 
 session::SettingsReport LiveConfig::List(bool with_file) const {
   session::SettingsReport report{.file = source_.file, .file_error = {}, .options = {}};
   const auto in_file = with_file ? source_.read() : Fail(Code::kDenied, "");
-  // What a reload would refuse is a mistake too.
-  if (with_file) {
-    if (const auto checked = Check(running(), in_file); !checked) report.file_error = checked.error().message;
-  }
+  if (with_file) report.file_error = WhyRefused(in_file);
   const config::Config defaults = config::DefaultConfig();
   const MutexLock lock(mutex_);
   for (const config::Option& option : config::Options()) {

@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -75,7 +76,12 @@ class LiveConfig {
     config::Config next;                    // What holds then.
     std::vector<std::string_view> waiting;  // Options that differ, and wait for a restart.
   };
+  struct Refusal {
+    config::Config file;
+    std::string why;
+  };
   Result<Reading> Check(const config::Config& before, Result<config::Config> read) const;
+  std::string WhyRefused(const Result<config::Config>& file) const TIER_EXCLUDES(mutex_);
   void Refuse(const Error& error);
   void TellReloaded(const config::Config& before, const Reading& reading);
   void Change(const session::SettingChange& change, const Done& done);
@@ -87,6 +93,8 @@ class LiveConfig {
   std::atomic<bool> reload_failed_{false};
   mutable Mutex mutex_;
   config::Config running_ TIER_GUARDED_BY(mutex_);
+  // What the last reload was refused for, though the file is well-formed: the address of metrics could not be had.
+  std::optional<Refusal> refusal_ TIER_GUARDED_BY(mutex_);
   std::set<std::string_view> set_at_run_time_ TIER_GUARDED_BY(mutex_);  // Keys of the table of options.
 };
 

@@ -241,6 +241,7 @@ Status DeviceFile::Grow(const DeviceFileOptions& options) {
   const uint64_t before = superblock_.device_size;
   const uint64_t after = GrownSize(before, options.size);
   Status status = Extend(after, options);
+  if (!status) CutExcess();  // Not behind a superblock that could not be written: it may say the new size.
   if (status) status = SetSize(after);
   if (status) {
     grown_from_ = before;
@@ -256,13 +257,37 @@ Status DeviceFile::Extend(uint64_t size, const DeviceFileOptions& options) {
   const Result<FileSystemSpace> space = options.space(directory);
   if (!space) return std::unexpected(space.error());
   const uint64_t before = size_;  // Of the file, which a start that was killed may have left longer than its device.
-  if (Status fits = CheckGrowth(*space, size - std::min(before, size), directory); !fits) return fits;
+  if (Status fits = CheckGrowth(*space, size - std::min(before, size), directory, options.for_index); !fits)
+    return fits;
   if (Status allocated = Preallocate(size, directory); !allocated) {
     (void)!::ftruncate(fd_.get(), static_cast<off_t>(before));  // Best effort: what is too much is no part of it.
     return allocated;
   }
   if (::fsync(fd_.get()) != 0) return FailErrno(errno, "flushing " + path_);
   return {};
+}
+
+// One copy alone may be an older one, with what jobs persisted behind its end.
+bool DeviceFile::BothCopiesSay(uint64_t size) const {
+  const AlignedBuffer buffer = ZeroedBuffer(proto::kLabelAreaSize);
+  uint64_t got = 0;
+  if (!ReadFully(fd_.get(), buffer.get(), proto::kLabelAreaSize, &got) || got < proto::kLabelAreaSize) return false;
+  for (const uint64_t offset : proto::kSuperblockOffsets) {
+    const auto copy = ParseSuperblock({buffer.get() + offset, proto::kSuperblockSize});
+    if (!copy || copy->device_size != size) return false;
+  }
+  return true;
+}
+
+void DeviceFile::CutExcess() {
+  const uint64_t size = superblock_.device_size;
+  if (block_device_ || private_file_ || size_ <= size || !BothCopiesSay(size)) return;
+  if (::ftruncate(fd_.get(), static_cast<off_t>(size)) != 0) return;
+  if (!size_note_.empty()) size_note_ += "; ";
+  size_note_ += fmt::format("{} was cut from {} to the {} that tierd uses of it: the rest was of a growth that was "
+                            "interrupted",
+                            path_, FormatBytes(size_), FormatBytes(size));
+  size_ = size;
 }
 
 Status DeviceFile::SetSize(uint64_t size) {

@@ -27,6 +27,7 @@ struct DeviceFileOptions {
   bool discard_at_format = true;       // Block devices.
   bool allow_any_file_system = false;  // Tests.
   std::function<Result<FileSystemSpace>(const std::string&)> space = SpaceOf;
+  uint64_t for_index = 0;  // Bytes that stay free on its file system when it grows.
   // A file that is absent is made, and what has no label is formatted. False: NOT_FOUND.
   bool may_make = true;
 };
@@ -61,6 +62,9 @@ class DeviceFile {
   // device of the old size or of the new one. NO_SPACE, INVALID, IO_ERROR and others: it has its old size, as the
   // sentence says. REQUIRES: IsToGrow; block_count() was not used yet.
   Status Grow(const DeviceFileOptions& options);
+  // Gives back what a growth that was interrupted has left behind the end that the superblock says; size_note() tells.
+  // Of a file that is not to grow. Best effort, and never of a block device.
+  void CutExcess();
 
   // Names the synced index that extents on this device belong to, and its last commit; a zero uuid: none. One
   // superblock write and a flush, two where it is another index than before.
@@ -83,6 +87,7 @@ class DeviceFile {
   Status Preallocate(uint64_t size, const std::string& directory);
   Status Extend(uint64_t size, const DeviceFileOptions& options);
   Status SetSize(uint64_t size);
+  bool BothCopiesSay(uint64_t size) const;
   Status Lock();
   Status CheckAlignment();
   Status Adopt(const DeviceFileOptions& options, const proto::Superblock& found);

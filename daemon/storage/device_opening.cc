@@ -70,6 +70,18 @@ Error RefusalOf(const Error& device, const std::optional<Error>& index) {
                                    index->message, device.message)};
 }
 
+enum class Make : uint8_t { kNo, kYes };
+
+DeviceFileOptions FileOptions(const SsdTierOptions& options, const SsdDeviceOptions& device, Make make) {
+  return {.path = device.path,
+          .size = device.size,
+          .private_file = device.private_file,
+          .discard_at_format = options.discard_at_format,
+          .allow_any_file_system = options.allow_any_file_system,
+          .space = options.space,
+          .may_make = make == Make::kYes};
+}
+
 class DeviceOpening {
  public:
   explicit DeviceOpening(const SsdTierOptions& options)
@@ -96,7 +108,6 @@ class DeviceOpening {
   }
 
  private:
-  enum class Make : uint8_t { kNo, kYes };
   struct Place {  // One path of the configuration.
     const SsdDeviceOptions* device = nullptr;
     std::optional<DeviceFile> file{};
@@ -111,9 +122,6 @@ class DeviceOpening {
   Status Find();
   Status CheckNew();
   Status MakeAll();
-  void GrowAll();
-  bool IsToGrow(const Place& place) const { return place.file && place.file->IsToGrow(FileOptions(place, Make::kNo)); }
-  DeviceFileOptions FileOptions(const Place& place, Make make) const;
   void Ask(size_t number);
   void TakeAnswers();
   void WaitForAnswers();
@@ -143,16 +151,6 @@ class DeviceOpening {
   OpenedDevices opened_;
 };
 
-DeviceFileOptions DeviceOpening::FileOptions(const Place& place, Make make) const {
-  return {.path = place.device->path,
-          .size = place.device->size,
-          .private_file = place.device->private_file,
-          .discard_at_format = options_.discard_at_format,
-          .allow_any_file_system = options_.allow_any_file_system,
-          .space = options_.space,
-          .may_make = make == Make::kYes};
-}
-
 void DeviceOpening::Take(Place* place, Result<DeviceFile> file) {
   place->refusal.reset();
   if (file) {
@@ -164,7 +162,7 @@ void DeviceOpening::Take(Place* place, Result<DeviceFile> file) {
 
 void DeviceOpening::Ask(size_t number) {
   Place& place = places_[number];
-  DeviceFileOptions file = FileOptions(place, Make::kNo);
+  DeviceFileOptions file = FileOptions(options_, *place.device, Make::kNo);
   // It has no device of its own that could hang, and is made at once, which may take longer than an answer.
   if (file.private_file) return Take(&place, DeviceFile::Open(file));
   // The thread may outlive this, and so owns all that it uses.
@@ -266,8 +264,7 @@ Status DeviceOpening::CheckNew() {
 }
 
 Status DeviceOpening::MakeAll() {
-  const auto is_to_grow = [this](const Place& place) { return IsToGrow(place); };
-  if (std::ranges::none_of(places_, &Place::to_make) && std::ranges::none_of(places_, is_to_grow)) return {};
+  if (std::ranges::none_of(places_, &Place::to_make)) return {};
   // A data directory that is not mounted, for one: what is blank may be what the index that is not there needs.
   for (const Place& place : places_) {
     if (!place.file) continue;
@@ -282,21 +279,10 @@ Status DeviceOpening::MakeAll() {
       continue;
     }
     if (options_.on_wait) options_.on_wait(kMakeWait);
-    Take(&place, DeviceFile::Open(FileOptions(place, Make::kYes)));
+    Take(&place, DeviceFile::Open(FileOptions(options_, *place.device, Make::kYes)));
     if (Status settled = Settle(&place); !settled) return settled;
   }
-  GrowAll();
   return {};
-}
-
-// A start is not refused for want of room: what it has serves, as before.
-void DeviceOpening::GrowAll() {
-  for (Place& place : places_) {
-    if (!IsToGrow(place)) continue;
-    if (options_.on_wait) options_.on_wait(kMakeWait);
-    if (Status grown = place.file->Grow(FileOptions(place, Make::kNo)); !grown)
-      opened_.shortage = std::move(grown.error().message);
-  }
 }
 
 Status DeviceOpening::Settle(Place* place) {
@@ -369,5 +355,24 @@ std::vector<Uuid> DeviceOpening::OpenedUuids(const Place* but) const {
 }  // namespace
 
 Result<OpenedDevices> OpenDevices(const SsdTierOptions& options) { return DeviceOpening(options).Run(); }
+
+// A start is not refused for want of room: what it has serves, as before.
+std::string SettleSizes(std::span<DeviceFile> files, const SsdTierOptions& options) {
+  std::string shortage;
+  for (DeviceFile& file : files) {
+    if (file.private_file()) continue;
+    const auto device = std::ranges::find(options.devices, file.path(), &SsdDeviceOptions::path);
+    TIER_CHECK(device != options.devices.end(), "{} is open, and not configured", file.path());
+    DeviceFileOptions wanted = FileOptions(options, *device, Make::kNo);
+    wanted.for_index = RoomForIndex(options.data_dir, file.path());
+    if (!file.IsToGrow(wanted)) {
+      file.CutExcess();
+      continue;
+    }
+    if (options.on_wait) options.on_wait(kMakeWait);
+    if (Status grown = file.Grow(wanted); !grown) shortage = std::move(grown.error().message);
+  }
+  return shortage;
+}
 
 }  // namespace tier::storage

@@ -1,7 +1,8 @@
 // Opens the configured devices of a start, in two passes. The first one opens what is there, and writes nothing. When
 // all of that is known, and the index (known_devices.h) finds no path that seems misspelled, the second one makes files
-// that are absent, formats what is blank and extends files that are to be larger. So a mistake in one path is found
-// before anything is written at another. A file that cannot be extended serves as it is.
+// that are absent and formats what is blank. So a mistake in one path is found before anything is written at another.
+// Files that are to be larger are extended last, once the index was read and checked too. One that cannot be extended
+// serves as it is.
 //
 // An attempt of the first pass may hang in the kernel: a dead disk answers an open, an ioctl or a read after minutes or
 // never. So each runs on a thread of its own, all at once, and all have the same few seconds. A device that hangs for
@@ -10,6 +11,7 @@
 // the same few seconds.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,5 +30,10 @@ struct OpenedDevices {
 
 // Refusals as SsdTier::Open. Files that a refused call made are gone again.
 Result<OpenedDevices> OpenDevices(const SsdTierOptions& options);
+
+// Extends the files that are to be larger, and gives back what an earlier start, which was killed meanwhile, left
+// behind the others. Why one keeps its size for lack of room, or for another failure; empty: none does. `files`: as
+// OpenDevices gave them, of a start that nothing about devices or index refuses any more.
+std::string SettleSizes(std::span<DeviceFile> files, const SsdTierOptions& options);
 
 }  // namespace tier::storage

@@ -32,6 +32,14 @@ Uuid IndexOf(const proto::Superblock& superblock) {
 
 std::string IndexPath(const std::string& data_dir) { return data_dir + "/index.mdb"; }
 
+// A lost index is made with its first size, and one that is full grows only where kIndexDiskKept stays free.
+uint64_t RoomForIndex(const std::string& data_dir, const std::string& path) {
+  struct stat directory{};
+  struct stat file{};
+  if (data_dir.empty() || ::stat(data_dir.c_str(), &directory) != 0 || ::stat(path.c_str(), &file) != 0) return 0;
+  return directory.st_dev == file.st_dev ? kIndexDiskKept + kManifestMapSizeDefault : 0;
+}
+
 KnownDevices::~KnownDevices() = default;
 
 const KnownDevices::Table* KnownDevices::Read() {

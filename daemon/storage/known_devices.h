@@ -29,6 +29,8 @@ namespace tier::storage {
 
 // Where the index of a data directory lies.
 std::string IndexPath(const std::string& data_dir);
+// Bytes that stay free for the index where a file at `path` grows on its file system; 0: it is on another one.
+uint64_t RoomForIndex(const std::string& data_dir, const std::string& path);
 
 enum class IndexUse : uint8_t {
   kOwn,   // For a start: it is locked against all others.

@@ -42,10 +42,13 @@ Result<uint64_t> PlanFileSize(FileSystemSpace space, uint64_t requested, const s
 
 uint64_t GrownSize(uint64_t size, uint64_t requested) { return std::max(size, requested / kBlockSize * kBlockSize); }
 
-Status CheckGrowth(FileSystemSpace space, uint64_t more, const std::string& directory) {
-  if (more <= space.available) return {};
-  return Fail(Code::kNoSpace, fmt::format("{} more do not fit into {}, where {} of {} are available", FormatBytes(more),
-                                          directory, FormatBytes(space.available), FormatBytes(space.total)));
+Status CheckGrowth(FileSystemSpace space, uint64_t more, const std::string& directory, uint64_t for_index) {
+  if (more == 0 || more + for_index <= space.available) return {};
+  const std::string kept =
+      for_index == 0 ? std::string() : fmt::format(", of which {} stay free for the index", FormatBytes(for_index));
+  return Fail(Code::kNoSpace,
+              fmt::format("{} more do not fit into {}, where {} of {} are available{}", FormatBytes(more), directory,
+                          FormatBytes(space.available), FormatBytes(space.total), kept));
 }
 
 std::string KeptSizeNote(const std::string& path, uint64_t size, uint64_t requested) {
@@ -58,13 +61,13 @@ std::string KeptSizeNote(const std::string& path, uint64_t size, uint64_t reques
 }
 
 std::string NextSizeNote(const std::string& path, uint64_t size, uint64_t requested,
-                         const std::optional<FileSystemSpace>& space) {
+                         const std::optional<FileSystemSpace>& space, uint64_t for_index) {
   const uint64_t after = GrownSize(size, requested);
   if (after == size) return KeptSizeNote(path, size, requested);
   const std::string growth =
       fmt::format("{} grows from {} to {} at the next start", path, FormatBytes(size), FormatBytes(after));
   if (!space) return growth + ", where its file system has the room";
-  const Status fits = CheckGrowth(*space, after - size, std::filesystem::path(path).parent_path());
+  const Status fits = CheckGrowth(*space, after - size, std::filesystem::path(path).parent_path(), for_index);
   if (fits) return growth;
   return fmt::format("{} keeps its {}, and ssd.file_size is {}: {}", path, FormatBytes(size), FormatBytes(requested),
                      fits.error().message);

@@ -37,14 +37,15 @@ Result<uint64_t> PlanFileSize(FileSystemSpace space, uint64_t requested, const s
 // Bytes of a file of `size` once ssd.file_size is `requested`, in whole blocks where it grows: it never shrinks.
 uint64_t GrownSize(uint64_t size, uint64_t requested);
 
-// NO_SPACE with the figures where the file system of `directory` has no room for so many bytes more.
-Status CheckGrowth(FileSystemSpace space, uint64_t more, const std::string& directory);
+// NO_SPACE with the figures where the file system of `directory` has no room for so many bytes more beside those that
+// stay free for the index.
+Status CheckGrowth(FileSystemSpace space, uint64_t more, const std::string& directory, uint64_t for_index = 0);
 
 // That the file at `path` keeps its size where a smaller one is requested, and what makes it smaller. Empty: none is.
 std::string KeptSizeNote(const std::string& path, uint64_t size, uint64_t requested);
 
 // What the next start makes of that file. Without `space` it is not known whether there is room. Empty: nothing.
 std::string NextSizeNote(const std::string& path, uint64_t size, uint64_t requested,
-                         const std::optional<FileSystemSpace>& space = std::nullopt);
+                         const std::optional<FileSystemSpace>& space = std::nullopt, uint64_t for_index = 0);
 
 }  // namespace tier::storage

@@ -84,6 +84,9 @@ struct SsdTier::State {
   std::string index_note;
 
   Status TakeDevices(const SsdTierOptions& options);
+  // They get their sizes: once the index was checked, so that a start that it refuses changes none. From Open to the
+  // first manifest its thread writes no superblock, as this does.
+  void SettleDevices(const SsdTierOptions& options);
   // I/O of every device, by io_uring or, where it is not to be had for one, of all by threads.
   Result<std::vector<IoThreadParts>> OpenIo(const SsdTierOptions& options);
   Result<std::vector<IoThreadParts>> OpenRings(const SsdTierOptions& options) const;
@@ -110,11 +113,16 @@ Status SsdTier::State::TakeDevices(const SsdTierOptions& options) {
   absent = std::move(opened->absent);
   if (!opened->shortage.empty()) shortage = std::move(opened->shortage);
   if (files.empty() && shortage.empty() && !absent.empty()) shortage = absent.front().reason;
+  return {};
+}
+
+void SsdTier::State::SettleDevices(const SsdTierOptions& options) {
+  TIER_CHECK(transfers == nullptr && descriptions.empty(), "{} devices are in use", descriptions.size());
+  if (std::string reason = SettleSizes(files, options); !reason.empty()) shortage = std::move(reason);
   for (const DeviceFile& file : files) {
     descriptions.push_back(Describe(file));
     extents.AddDevice(file.block_count());
   }
-  return {};
 }
 
 Result<std::vector<IoThreadParts>> SsdTier::State::OpenRings(const SsdTierOptions& options) const {
@@ -199,8 +207,10 @@ Status SsdTier::State::OpenManifests(const SsdTierOptions& tier) {
   manifests = std::move(*store);
   if (manifests->is_new() && !std::ranges::all_of(files, &DeviceFile::created)) {
     index_note =
-        fmt::format("there was no index {}, and a new one was made: no job had persisted anything on the devices",
-                    IndexPath(tier.data_dir));
+        fmt::format("there was no index {}, and a new one was made, as no device that is here names one; if {} is not "
+                    "new, it may not be mounted, and then quotas, owners and reservations are missing too: stop tierd, "
+                    "mount it, and start tierd again",
+                    IndexPath(tier.data_dir), tier.data_dir);
   }
   return {};
 }
@@ -222,6 +232,7 @@ Status SsdTier::State::Open(const SsdTierOptions& options, base::Workers& worker
     const bool ram_only = files.empty() && !shortage.empty();
     if (!status && !(ram_only && status.error().code == Code::kNoSpace)) return status;
   }
+  SettleDevices(options);
   return StartThreads(options, std::move(*parts), workers);
 }
 

@@ -195,7 +195,7 @@ def test_a_broken_file_changes_nothing_and_is_told(node: launcher.Running) -> No
     assert "the reload failed" in told and "option jobs.idle_after" in told and "stay as they are" in told
     assert {name: option["value"] for name, option in options(node).items()} == before
     diff = tierctl(node, "config", "diff")
-    assert diff.returncode == 1 and "the file has a mistake: " in diff.stdout, diff.stdout
+    assert diff.returncode == 1 and "a reload refuses the file: " in diff.stdout, diff.stdout
     log = (node.directory / "tierd.log").read_text()
     assert "reload: " in log and "all settings stay as they are" in log
     assert "was read again" in reload(node, base)
@@ -361,6 +361,10 @@ def test_an_address_that_is_taken_or_a_name_is_refused_and_changes_nothing(node:
         told = reload(node, text_of(base, {"engine": {"deadline": "3s"}}).replace("127.0.0.1:0", listen))
         assert f"cannot serve metrics on {listen}" in told and "stay as they are" in told, told
         assert tierctl(node, "config", "get", "engine.deadline").stdout == '"60s"\n'
+        diff = tierctl(node, "config", "diff")
+        assert diff.returncode == 1 and f"a reload refuses the file: cannot serve metrics on {listen}" in diff.stdout, (
+            diff
+        )
         for value in (listen, "localhost:9464"):
             refused = tierctl(node, "config", "set", "metrics.listen", value)
             assert refused.returncode == 2 and "metrics.listen" in refused.stderr, refused

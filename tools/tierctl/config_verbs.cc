@@ -70,7 +70,7 @@ std::string RenderOptions(const v1::ListOptionsResponse& answer, const OutputOpt
 std::string RenderDifferences(const v1::ListOptionsResponse& differences, const OutputOptions& output) {
   std::string text;
   if (!differences.file_error().empty())
-    text = fmt::format("the file has a mistake: {}\n", Printable(differences.file_error()));
+    text = fmt::format("a reload refuses the file: {}\n", Printable(differences.file_error()));
   const auto& options = differences.options();
   if (options.empty()) return text + "every option is at its default, and as the file says\n";
   return text + RenderTable(

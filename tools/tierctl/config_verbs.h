@@ -12,7 +12,7 @@ namespace tier::tierctl {
 
 // All options, or the value of one, as they hold now.
 int GetConfig(const DaemonOptions& options, const std::string& name);
-// Options that are not as in the file, or not at their defaults. kExitFailure: the file has a mistake.
+// Options that are not as in the file, or not at their defaults. kExitFailure: a reload refuses the file.
 int DiffConfig(const DaemonOptions& options);
 int SetConfig(const DaemonOptions& options, const std::string& name, const std::string& value);
 

@@ -85,6 +85,7 @@ class HostCheckOfAFile : public HostCheck {
     std::filesystem::create_directory(paths_.data_directory);
     std::ofstream(file_).close();
     std::filesystem::resize_file(file_, 256 * kMiB);
+    EXPECT_TRUE(storage::FormatDevice(file_, false));
   }
   std::vector<std::string> Notes(uint64_t file_size) {
     config_.ssd.file_size = file_size;
@@ -105,6 +106,22 @@ TEST_F(HostCheckOfAFile, SaysWhatTheNextStartMakesOfItsSize) {
   EXPECT_THAT(Notes(64 * kMiB),
               ElementsAre(AllOf(HasSubstr(file_ + " keeps its 256 MiB"), HasSubstr("remove the file"))));
   EXPECT_EQ(std::filesystem::file_size(file_), 256 * kMiB) << "nothing is changed";
+}
+
+TEST_F(HostCheckOfAFile, TakesTheSizeOfTheDeviceAndNotOfAFileThatWasBeingExtended) {
+  std::filesystem::resize_file(file_, 300 * kMiB);
+  EXPECT_THAT(Notes(300 * kMiB),
+              ElementsAre("ssd.file_size: " + file_ + " grows from 256 MiB to 300 MiB at the next start"));
+  EXPECT_THAT(Notes(256 * kMiB), IsEmpty());
+}
+
+TEST_F(HostCheckOfAFile, SaysNothingOfWhatIsNoDeviceYet) {
+  config_.ssd.devices = {"none"};
+  EXPECT_THAT(Notes(512 * kMiB), IsEmpty());
+  config_.ssd.devices = {directory_ + "/blank.ssd"};
+  std::ofstream(config_.ssd.devices[0]).close();
+  std::filesystem::resize_file(config_.ssd.devices[0], 256 * kMiB);
+  EXPECT_THAT(Notes(512 * kMiB), IsEmpty());
 }
 
 TEST_F(HostCheckOfAFile, SaysItOfEachFileOfTheDevices) {

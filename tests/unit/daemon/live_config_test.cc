@@ -185,8 +185,14 @@ TEST_F(LiveConfigTest, AnAddressOfMetricsThatCannotBeTakenRefusesTheWholeFile) {
   EXPECT_THAT(events_, ElementsAre(Pair(kConfigReloadFailed, HasSubstr("cannot serve metrics on 127.0.0.1:1"))));
   EXPECT_FALSE(Set("metrics.listen", "127.0.0.1:1"));
   EXPECT_THAT(applied_, IsEmpty());
+  EXPECT_EQ(live_.List(true).file_error, "cannot serve metrics on 127.0.0.1:1");
+  EXPECT_EQ(live_.List(false).file_error, "") << "the file is for those who may see it";
+  const std::string refused = std::exchange(file_, kStart);
+  EXPECT_EQ(live_.List(true).file_error, "") << "it is another file now";
+  file_ = refused;
   metrics_ = {};
   live_.Reload();
+  EXPECT_EQ(live_.List(true).file_error, "");
   EXPECT_EQ(live_.running().metrics.listen, "127.0.0.1:1");
   EXPECT_EQ(live_.running().engine.deadline, std::chrono::seconds(5));
   ASSERT_TRUE(Set("metrics.listen", "auto"));

@@ -129,6 +129,34 @@ TEST_F(DeviceGrowth, ThatWasKilledBeforeTheSuperblockIsDoneAtTheNextStart) {
   EXPECT_EQ(file.superblock().device_size, kLarger);
 }
 
+TEST_F(DeviceGrowth, ThatWasInterruptedIsGivenBackWhereItIsNotWanted) {
+  (void)Open(kSize);
+  ASSERT_EQ(::truncate(path_.c_str(), kLarger), 0);
+  {
+    DeviceFile file = Open();
+    EXPECT_EQ(SizeOfFile(), kLarger) << "opening alone writes nothing";
+    file.CutExcess();
+    EXPECT_THAT(file.size_note(), HasSubstr(path_ + " was cut from 64 MiB to the 40 MiB"));
+  }
+  EXPECT_EQ(SizeOfFile(), kSize);
+  DeviceFile file = Open();
+  file.CutExcess();
+  EXPECT_EQ(file.size_note(), "") << "nothing is left";
+  ASSERT_TRUE(file.Grow(To(kLarger)));
+}
+
+TEST_F(DeviceGrowth, NothingIsCutWhereOnlyOneCopySaysTheSize) {
+  const uint64_t commit = Open(kSize).superblock().commit;
+  const std::string before = Read(CopyOffset(commit), proto::kSuperblockSize);
+  { ASSERT_TRUE(Open().Grow(To(kLarger))); }
+  Write(CopyOffset(commit), before);
+  Write(CopyOffset(commit + 1) + offsetof(proto::Superblock, uuid), "!");
+  DeviceFile file = Open();
+  ASSERT_EQ(file.superblock().device_size, kSize) << "the newer ones are lost";
+  file.CutExcess();
+  EXPECT_EQ(SizeOfFile(), kLarger);
+}
+
 // The label area as it was, with each copy of the superblock written up to some sector.
 TEST_F(DeviceGrowth, TornAtAnySectorOfTheSuperblocksItIsTheOldDeviceOrTheNewOne) {
   const uint64_t commit = Open(kSize).superblock().commit;
@@ -179,6 +207,19 @@ TEST_F(DeviceGrowth, WithoutTheRoomItKeepsItsSizeAndSaysWhy) {
                                            HasSubstr("24 MiB more do not fit into " + directory_.path())));
   EXPECT_EQ(file.superblock().device_size, kSize);
   EXPECT_EQ(file.grown_from(), 0u);
+  EXPECT_EQ(SizeOfFile(), kSize);
+}
+
+TEST_F(DeviceGrowth, WithoutTheRoomWhatWasBegunIsGivenBack) {
+  (void)Open(kSize);
+  ASSERT_EQ(::truncate(path_.c_str(), kSize + kMiB), 0);
+  DeviceFile file = Open(kLarger);
+  DeviceFileOptions options = To(kLarger);
+  options.for_index = kMiB;
+  options.space = [](const std::string&) -> Result<FileSystemSpace> {
+    return FileSystemSpace{.total = kGiB, .available = kLarger - kSize - 1};
+  };
+  EXPECT_THAT(file.Grow(options).error().message, HasSubstr("23 MiB more do not fit"));
   EXPECT_EQ(SizeOfFile(), kSize);
 }
 

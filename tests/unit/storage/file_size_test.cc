@@ -8,6 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "daemon/storage/device_file.h"
+#include "daemon/storage/index_file.h"
+#include "daemon/storage/known_devices.h"
 #include "tests/unit/storage/lost_device_fixture.h"
 
 namespace tier::storage {
@@ -101,6 +103,47 @@ TEST_F(FileSize, AStartThatIsRefusedForItsIndexGrowsNothing) {
   EXPECT_EQ(Refusal(PairOf(kLarger)), Code::kCorrupt);
   EXPECT_EQ(SizeAt(lost_), kSize);
   EXPECT_EQ(std::filesystem::file_size(lost_), kSize);
+}
+
+TEST_F(FileSize, AStartThatIsRefusedForAnOldCopyOfItsIndexGrowsNothing) {
+  (void)FirstStart(Persisted::kThere);
+  const std::string index = directory_.File("index.mdb");
+  std::filesystem::copy_file(index, kept_);
+  Persist(Open(Pair()).get(), "1000/later", 1);
+  std::filesystem::rename(kept_, index);
+  EXPECT_EQ(Refusal(PairOf(kLarger)), Code::kCorrupt);
+  EXPECT_EQ(SizeAt(lost_), kSize);
+  EXPECT_EQ(std::filesystem::file_size(lost_), kSize);
+}
+
+TEST_F(FileSize, AGrowthLeavesRoomForTheIndexBesideIt) {
+  (void)FirstStart(Persisted::kThere);
+  const uint64_t room = RoomForIndex(directory_.path(), lost_);
+  ASSERT_GT(room, kIndexDiskKept);
+  EXPECT_EQ(RoomForIndex("", lost_), 0u) << "nothing is kept";
+  SsdTierOptions options = PairOf(kLarger);
+  uint64_t available = kSize + room - 1;
+  options.space = [&available](const std::string&) -> Result<FileSystemSpace> {
+    return FileSystemSpace{.total = 20 * kGiB, .available = available};
+  };
+  {
+    const auto tier = Open(options);
+    ASSERT_NE(tier, nullptr);
+    EXPECT_EQ(tier->device(0).size, kSize);
+    EXPECT_THAT(tier->ssd_mode_reason(), HasSubstr("stay free for the index"));
+  }
+  ++available;
+  EXPECT_EQ(Open(options)->device(0).size, kLarger);
+}
+
+TEST_F(FileSize, WhatAnInterruptedGrowthLeftIsGivenBackAndTold) {
+  (void)FirstStart(Persisted::kThere);
+  std::filesystem::resize_file(lost_, kLarger);
+  const auto tier = Open(Pair());
+  ASSERT_NE(tier, nullptr);
+  EXPECT_EQ(std::filesystem::file_size(lost_), kSize);
+  EXPECT_THAT(tier->device(1).size_note, HasSubstr(lost_ + " was cut from 128 MiB to the 64 MiB"));
+  EXPECT_THAT(ListOf(*tier, "1000/lost"), SizeIs(1));
 }
 
 TEST_F(FileSize, TheManagerIsToldThatGrowingTakesTime) {

@@ -134,6 +134,14 @@ TEST(FileGrowth, NeedsRoomForWhatIsMore) {
   EXPECT_THAT(refused.error().message, AllOf(HasSubstr("1 GiB more do not fit into /d"), HasSubstr("of 20 GiB")));
 }
 
+TEST(FileGrowth, LeavesRoomForTheIndex) {
+  const FileSystemSpace space{.total = 20 * kGiB, .available = kGiB + 8 * kMiB};
+  EXPECT_TRUE(CheckGrowth(space, kGiB, "/d", 8 * kMiB));
+  EXPECT_THAT(CheckGrowth(space, kGiB, "/d", 9 * kMiB).error().message, HasSubstr("9 MiB stay free for the index"));
+  EXPECT_TRUE(CheckGrowth({.total = kGiB, .available = 0}, 0, "/d", 9 * kMiB)) << "the file has the bytes already";
+  EXPECT_THAT(NextSizeNote("/d/f", kGiB, 2 * kGiB, space, 9 * kMiB), HasSubstr("/d/f keeps its 1 GiB"));
+}
+
 TEST(FileGrowth, IsForetold) {
   EXPECT_EQ(NextSizeNote("/d/f", kGiB, 0), "");
   EXPECT_EQ(NextSizeNote("/d/f", kGiB, kGiB), "");

@@ -58,7 +58,7 @@ TEST(ConfigVerbs, AMistakeInTheFileComesFirstAndSteersNoTerminal) {
   answer.set_file_error("tierd.toml:2: \033[2J");
   Add(&answer, "set", "\033[3J", nullptr);
   const std::string text = RenderDifferences(DifferencesIn(answer), {});
-  EXPECT_THAT(text, StartsWith("the file has a mistake: tierd.toml:2: \\x1b[2J\n"));
+  EXPECT_THAT(text, StartsWith("a reload refuses the file: tierd.toml:2: \\x1b[2J\n"));
   EXPECT_THAT(text, HasSubstr("\\x1b[3J"));
   EXPECT_EQ(text.find('\033'), std::string::npos);
 }
