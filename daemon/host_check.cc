@@ -45,9 +45,9 @@ void AddSizeNotes(const config::Config& config, const DaemonPaths& paths, std::v
     const uint64_t length = std::filesystem::file_size(file, error);
     // A growth that was interrupted has left it longer.
     if (space && !error && length > device->size) space->available += length - device->size;
-    std::string note = storage::NextSizeNote(
-        file, device->size, config.ssd.file_size, space ? std::optional(*space) : std::nullopt,
-        storage::RoomForIndex(paths.persistent ? paths.data_directory : std::string(), file));
+    std::string note =
+        storage::NextSizeNote(file, device->size, config.ssd.file_size, space ? std::optional(*space) : std::nullopt,
+                              storage::RoomForIndex(paths.persistent ? paths.data_directory : std::string(), file));
     if (!note.empty()) notes->push_back("ssd.file_size: " + std::move(note));
   }
 }

@@ -284,9 +284,10 @@ void DeviceFile::CutExcess() {
   if (block_device_ || private_file_ || size_ <= size || !BothCopiesSay(size)) return;
   if (::ftruncate(fd_.get(), static_cast<off_t>(size)) != 0) return;
   if (!size_note_.empty()) size_note_ += "; ";
-  size_note_ += fmt::format("{} was cut from {} to the {} that tierd uses of it: the rest was of a growth that was "
-                            "interrupted",
-                            path_, FormatBytes(size_), FormatBytes(size));
+  size_note_ += fmt::format(
+      "{} was cut from {} to the {} that tierd uses of it: the rest was of a growth that was "
+      "interrupted",
+      path_, FormatBytes(size_), FormatBytes(size));
   size_ = size;
 }
 

@@ -206,11 +206,11 @@ Status SsdTier::State::OpenManifests(const SsdTierOptions& tier) {
   if (!store) return std::unexpected(store.error());
   manifests = std::move(*store);
   if (manifests->is_new() && !std::ranges::all_of(files, &DeviceFile::created)) {
-    index_note =
-        fmt::format("there was no index {}, and a new one was made, as no device that is here names one; if {} is not "
-                    "new, it may not be mounted, and then quotas, owners and reservations are missing too: stop tierd, "
-                    "mount it, and start tierd again",
-                    IndexPath(tier.data_dir), tier.data_dir);
+    index_note = fmt::format(
+        "there was no index {}, and a new one was made, as no device that is here names one; if {} is not "
+        "new, it may not be mounted, and then quotas, owners and reservations are missing too: stop tierd, "
+        "mount it, and start tierd again",
+        IndexPath(tier.data_dir), tier.data_dir);
   }
   return {};
 }

@@ -148,7 +148,9 @@ TEST_F(DeviceGrowth, ThatWasInterruptedIsGivenBackWhereItIsNotWanted) {
 TEST_F(DeviceGrowth, NothingIsCutWhereOnlyOneCopySaysTheSize) {
   const uint64_t commit = Open(kSize).superblock().commit;
   const std::string before = Read(CopyOffset(commit), proto::kSuperblockSize);
-  { ASSERT_TRUE(Open().Grow(To(kLarger))); }
+  {
+    ASSERT_TRUE(Open().Grow(To(kLarger)));
+  }
   Write(CopyOffset(commit), before);
   Write(CopyOffset(commit + 1) + offsetof(proto::Superblock, uuid), "!");
   DeviceFile file = Open();
