@@ -6,6 +6,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import subprocess
 
 import launcher
 import pytest
@@ -59,23 +60,22 @@ def wait_until_drained(daemon: launcher.Running) -> None:
 
 
 def test_a_drain_that_cannot_write_all_waits_all_the_same(socket_folder: pathlib.Path) -> None:
-    with (
-        launcher.start(socket_folder, arena="256MiB", tier="64MiB") as daemon,
-        concurrent.futures.ThreadPoolExecutor() as pool,
-    ):
+    with launcher.start(socket_folder, arena="256MiB", tier="64MiB") as daemon:
         with tierd.connect(job="large", socket=daemon.socket) as client:
             for number in range(12):  # More than the SSD tier holds.
                 client.put(f"layer-{number}", os.urandom(8 << 20))
             refused = tierctl(daemon, "drain")
             assert refused.returncode == 5 and "the node is drained; not all is written" in refused.stderr
             launcher.tierctl(daemon, "undrain")
-            drained = pool.submit(tierctl, daemon, "drain", "--wait")
-            wait_until_drained(daemon)
+            words = [launcher.BUILD / "tools/tierctl/tierctl", "--socket", daemon.socket, "drain", "--wait"]
+            drained = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            assert drained.stderr is not None
+            told = drained.stderr.readline()  # Then the writes have failed: what it waits for is the client.
             client.put("late", b"bytes")
-        result = drained.result(30)
-        assert result.returncode == 0, "it waited, and what could not be written went with its job: " + result.stderr
-        assert "drained; not all written: NO_SPACE" in result.stderr
-        assert "no process is attached any more" in result.stdout
+        output, errors = drained.communicate(timeout=30)
+        assert drained.returncode == 0, "it waited, and what could not be written went with its job: " + errors
+        assert "drained; not all written: NO_SPACE" in told
+        assert "no process is attached any more" in output
 
 
 def test_a_drain_that_waits_says_what_a_job_that_stays_has_not_written(socket_folder: pathlib.Path) -> None:

@@ -39,6 +39,7 @@ from ..states import Part
 from .arguments import checked_client
 from .storage_identity import StorageIdentity
 from .strands import Place, current
+from .tensor_views import tensor_over
 
 _sequences = itertools.count(1)
 
@@ -211,7 +212,7 @@ class _Registry:
         handle = weakref.KeyedRef(copy, None, (key, copy.tensor, place))  # type: ignore[arg-type]
         # Made before the tensor: whatever interrupts this, the tensor is freed with the copy.
         finalizers.attach(copy, functools.partial(self.drop, *handle.key))
-        whole = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage, begin, (end - begin,), (1,))
+        whole = tensor_over(storage, torch.uint8, begin, (end - begin,), (1,))
         self.client.put(copy.tensor, whole)
         with self.lock:
             self.order.add(place, handle)
@@ -359,8 +360,7 @@ class offload_activations:
             storage = whole.untyped_storage()
             copy.restored = None if by is None else _Restored(StorageIdentity(storage), by)
             copy.prefetched = False
-        nothing = torch.empty(0, dtype=packed.dtype, device="cpu")
-        return nothing.set_(storage, packed.offset, packed.shape, packed.strides)
+        return tensor_over(storage, packed.dtype, packed.offset, packed.shape, packed.strides)
 
 
 def next_sequence() -> int:

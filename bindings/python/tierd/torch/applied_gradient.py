@@ -15,6 +15,7 @@ import torch
 from ..errors import Invalid
 from .autograd_guard import autograd_guard, stop_recording
 from .offloaded_gradient import METADATA, UNCHANGED, undispatched
+from .tensor_views import no_values
 
 if TYPE_CHECKING:
     from .parameter_state import ParameterState
@@ -82,8 +83,7 @@ class _Handle(torch.Tensor):
     def of(name: str, shape: torch.Size, dtype: torch.dtype) -> _Handle:
         with autograd_guard():
             stop_recording()
-            nothing = torch.full((), float("nan"), dtype=dtype, device="cpu")
-            handle = nothing.expand(shape).as_subclass(_Handle)
+            handle = no_values(shape, dtype).as_subclass(_Handle)
         handle._tierd_name = name
         return handle
 

@@ -27,6 +27,7 @@ from ..errors import Invalid
 from . import parameter_state
 from .arithmetic import HALVES
 from .autograd_guard import autograd_guard, stop_recording
+from .tensor_views import no_values, tensor_over
 from .uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
@@ -91,8 +92,7 @@ class CachedCast:
         tensor = self._tensor()
         if counted and tensor is not None:
             with autograd_guard():
-                nothing = torch.full((), float("nan"), dtype=self.dtype, device="cpu")
-                tensor.data = nothing.expand(tensor.shape)
+                tensor.data = no_values(tensor.shape, self.dtype)
 
 
 class PackedCast(NamedTuple):
@@ -108,11 +108,9 @@ class PackedCast(NamedTuple):
     def unpack(self) -> torch.Tensor:
         self.stored.require_version(self.version)
         with autograd_guard():
-            values = torch.empty(0, dtype=self.stored.dtype, device="cpu")
-            values.set_(self.stored.storage(), 0, (self.stored.numel,), (1,))
+            values = tensor_over(self.stored.storage(), self.stored.dtype, 0, (self.stored.numel,), (1,))
             storage = values.to(self.dtype).untyped_storage()
-            cast = torch.empty(0, dtype=self.dtype, device="cpu")
-            return cast.set_(storage, self.offset, self.shape, self.strides)
+            return tensor_over(storage, self.dtype, self.offset, self.shape, self.strides)
 
 
 def watch(store: ParameterStore, module: torch.nn.Module, own: list[StoredParameter]) -> None:
@@ -154,7 +152,7 @@ def _is_cast(stored: StoredParameter, storage: torch.UntypedStorage, dtype: torc
     with autograd_guard():
         stop_recording()
         values = parameter_state.flat(stored.parameter.detach())
-        found = torch.empty(0, dtype=torch.int16, device="cpu").set_(storage, 0, (stored.numel,), (1,))
+        found = tensor_over(storage, torch.int16, 0, (stored.numel,), (1,))
         return all(
             torch.equal(values[:count].to(dtype).view(torch.int16), found[:count]) for count in (64, stored.numel)
         )

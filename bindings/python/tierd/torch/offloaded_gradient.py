@@ -14,6 +14,7 @@ import torch
 
 from ..errors import Invalid
 from .autograd_guard import autograd_guard, stop_recording
+from .tensor_views import no_values
 
 if TYPE_CHECKING:
     from .stored_gradient import StoredGradient
@@ -29,8 +30,7 @@ class OffloadedGradient(torch.Tensor):
     def of(gradient: StoredGradient, shape: torch.Size, dtype: torch.dtype) -> OffloadedGradient:
         with autograd_guard():
             stop_recording()
-            nothing = torch.full((), float("nan"), dtype=dtype, device="cpu")
-            handle = nothing.expand(shape).as_subclass(OffloadedGradient)
+            handle = no_values(shape, dtype).as_subclass(OffloadedGradient)
         handle._tierd_gradient = gradient
         return handle
 

@@ -22,6 +22,7 @@ from ..errors import Invalid
 from .autograd_guard import autograd_guard
 from .frames import without_frames
 from .offloaded_gradient import OffloadedGradient, getters, methods, undispatched
+from .tensor_views import no_values
 from .uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
@@ -150,12 +151,6 @@ def unmarked(parameter: torch.nn.Parameter) -> Iterator[None]:
     finally:
         untyped.__dict__.update(marks)
         parameter.__class__ = present
-
-
-def no_values(shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
-    """One NaN, or 0, expanded to the shape."""
-    value = float("nan") if dtype.is_floating_point or dtype.is_complex else 0
-    return torch.full((), value, dtype=dtype, device="cpu").expand(shape)
 
 
 @functools.cache

@@ -21,7 +21,7 @@ from ..states import Part
 from . import parameter_state
 from .parameter_state import BLOCK
 from .creation_store import share
-from .placeholder import no_values
+from .tensor_views import no_values
 from .stored_parameter import ParameterStore, stored_of
 
 Load: TypeAlias = "Callable[[str], torch.Tensor]"

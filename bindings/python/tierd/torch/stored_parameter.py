@@ -36,6 +36,7 @@ from .placeholder import NO_COPY, Placeholder
 from .scopes import Hooks, Scopes
 from .stored_gradient import StoredGradient
 from .storage_identity import StorageIdentity
+from .tensor_views import tensor_over
 from .uninterrupted import completed, uninterrupted
 
 if TYPE_CHECKING:
@@ -116,8 +117,7 @@ class StoredParameter:
         """The parameter's values where tierd has them. Do not write to them."""
         with autograd_guard():
             stop_recording()
-            nothing = torch.empty(0, dtype=self.dtype, device="cpu")
-            return nothing.set_(self.storage(), 0, self.shape, self.strides)
+            return tensor_over(self.storage(), self.dtype, 0, self.shape, self.strides)
 
     def copy(self) -> torch.Tensor:
         """The values in memory of the process."""
@@ -266,8 +266,7 @@ class Packed(NamedTuple):
     def unpack(self) -> torch.Tensor:
         self.stored.require_version(self.version)
         with autograd_guard():
-            nothing = torch.empty(0, dtype=self.dtype, device="cpu")
-            return nothing.set_(self.stored.storage(), self.offset, self.shape, self.strides)
+            return tensor_over(self.stored.storage(), self.dtype, self.offset, self.shape, self.strides)
 
 
 class ParameterStore:

@@ -1,0 +1,27 @@
+"""Tensors that own no memory: over a storage that there is, or over one element for all of a shape.
+
+All of them name the CPU, whatever device is torch's default. Callers guard them from autograd where it may record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+
+def tensor_over(
+    storage: torch.UntypedStorage,
+    dtype: torch.dtype,
+    offset: int | torch.SymInt,
+    shape: Sequence[int],
+    strides: Sequence[int],
+) -> torch.Tensor:
+    """A tensor over a part of the storage; ``offset`` and ``strides`` are elements."""
+    return torch.empty(0, dtype=dtype, device="cpu").set_(storage, offset, shape, strides)
+
+
+def no_values(shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
+    """One NaN, or 0, expanded to the shape."""
+    value = float("nan") if dtype.is_floating_point or dtype.is_complex else 0
+    return torch.full((), value, dtype=dtype, device="cpu").expand(shape)
