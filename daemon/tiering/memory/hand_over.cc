@@ -252,7 +252,6 @@ void TakeForJobs(Tables& tables, uint64_t owed) {
     if (wanted != 0) owed -= std::min(owed, TakeFrom(tables, holder, wanted, {.others = may_choose}));
   });
   const bool in_vain = owed_first != 0 && owed == owed_first && !tables.hand_over.emptying();
-  if (owed_first != 0) tables.ledger.NoteSearch(!in_vain);
   if (tables.ledger.lends() && in_vain) tables.ledger.RefuseWishes(tables.turn.now() + kLendRetryInterval);
 }
 

@@ -13,12 +13,6 @@
 // that are owed memory within other equal parts go first for kOwedPatience. Each request is served for kServingMax at
 // most, so that one whose memory is under the leases of other jobs does not delay the rest without a limit. A request
 // for which all of that is too little waits to its deadline.
-//
-// Equal parts that are owed keep requests of other users waiting only while windows come for them. They do not where
-// hand-over has found nothing to take and nothing is on its way (the rest is leased), or only windows of jobs of the
-// same user; where nothing came within kHandOverPatience; or within kOwedPatience, where no bytes are missing: the
-// numbers of windows may be used up. This time is the user's, over all jobs that are owed. So no user keeps requests of
-// others waiting by what he leases himself.
 #pragma once
 
 #include "daemon/tiering/tables/tables.h"
@@ -29,14 +23,12 @@ namespace tier::tiering {
 inline constexpr base::Duration kServingMax = std::chrono::milliseconds(500);
 // How long jobs that are owed memory within their promise go first.
 inline constexpr base::Duration kOwedPatience = std::chrono::milliseconds(100);
-// How long they go before requests of other users while hand-over works for them (it writes, and asks clients) and no
-// window comes.
-inline constexpr base::Duration kHandOverPatience = std::chrono::seconds(1);
 
 // Once a turn: stops serving a request that was answered or has had its time, and begins with the next one. Work: the
 // jobs that are short of room, and those that are owed memory.
 void ServeStalled(Tables& tables);
-// The first request of the job, if that needs more than the job is promised now. For Ledger::SetStalled.
-StalledRequest StalledBy(const Tables& tables, const JobState& job);
+// The number of the first request of the job, if that needs more than the job is promised. 0: it does not. For
+// Ledger::SetStalled.
+uint64_t StalledBy(const Tables& tables, const JobState& job);
 
 }  // namespace tier::tiering

@@ -33,12 +33,6 @@ enum class Growth : uint8_t {
 // How far the debt of the host reaches into what a job holds.
 enum class DebtDepth : uint8_t { kSurplus, kPromise, kAll };
 
-// The first request of a job, if it needs more than the job is promised (memory/stalled.h).
-struct StalledRequest {
-  uint64_t waiter = 0;  // Its number. 0: there is none.
-  uint64_t bytes = 0;   // What the job would hold to serve it, as it was when this was found.
-};
-
 struct Entitlement {
   JobId id{};
   Terms terms;
@@ -58,10 +52,8 @@ struct Entitlement {
   bool used = false;
   bool idle = false;                // As far as is known: Ledger::SetIdle.
   uint64_t guarantee_in_pages = 0;  // guarantee() in whole pages.
-  StalledRequest stalled_by;        // As far as is known: Ledger::SetStalled.
+  uint64_t stalled_by = 0;          // As far as is known: Ledger::SetStalled.
 
-  // Also where its promise has changed since.
-  bool stalled() const { return stalled_by.waiter != 0 && stalled_by.bytes > promised; }
   uint64_t counted() const { return held + kept; }
   uint64_t guarantee() const { return ended ? 0 : terms.guarantee_bytes; }
   // What `bytes` under leases are beyond the guarantee, in whole pages.
@@ -70,15 +62,6 @@ struct Entitlement {
   bool entitled() const { return used && !ended && (live || terms.guarantee_bytes != 0); }
 };
 static_assert(std::is_trivially_copyable_v<Entitlement>);
-
-// How a user's jobs fare that are owed memory (memory/stalled.h).
-struct OwedTime {
-  base::TimePoint since;    // No window has come for them since then, …
-  base::TimePoint seen;     // … and one was owed a window last then.
-  uint64_t came_bytes = 0;  // EntitledUser::came_bytes when that was looked at last.
-  bool in_vain = false;     // No window comes for them now …
-  bool from_own = false;    // … or only such of jobs of the same user.
-};
 
 struct EntitledUser {
   uint32_t uid = 0;
@@ -91,8 +74,6 @@ struct EntitledUser {
   UserQuota quota;
   uint64_t served_in = 0;      // The number of the last serving of one of its jobs, or of the last one before it came …
   uint64_t served_waiter = 0;  // … and of the request that was served.
-  uint64_t came_bytes = 0;     // Of windows that came for its jobs while these were owed some.
-  OwedTime owed;
 };
 static_assert(std::is_trivially_copyable_v<EntitledUser>);
 

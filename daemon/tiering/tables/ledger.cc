@@ -172,7 +172,6 @@ void Ledger::AddHeld(EntitlementIndex job, uint64_t bytes) {
   entry.held += bytes;
   if (wisher_ == job) wished_ -= std::min(wished_, bytes);
   if (entry.claimed == 0) return;
-  users_[entry.user].came_bytes += bytes;
   const uint64_t claimed = std::min(entry.claimed, bytes);
   entry.claimed -= claimed;
   claimed_ -= claimed;
@@ -414,7 +413,7 @@ bool Ledger::MayGrow(EntitlementIndex job, uint64_t window_bytes) const {
 
 uint64_t Ledger::BytesToAskBack() const {
   const uint64_t wanted = (serving() ? served_bytes_ : lends() ? wished_ : claimed_) + host_debt_;
-  const uint64_t coming = coming_bytes() + AlignDown(host_spare_, windows_.slot);
+  const uint64_t coming = returning_ - overdue_ + closing_ + ended_held_ + AlignDown(host_spare_, windows_.slot);
   return wanted > coming ? wanted - coming : 0;
 }
 
@@ -433,7 +432,7 @@ uint64_t Ledger::Lendable(EntitlementIndex job) const {
 
 uint64_t Ledger::KeptWhileServed(const Entitlement& job) const {
   TIER_CHECK(serving(), "job {} gives while no job is served", static_cast<uint64_t>(job.id));
-  const bool shares = job.idle || job.stalled() || job.user == At(served_).user;
+  const bool shares = job.idle || job.stalled_by != 0 || job.user == At(served_).user;
   return shares ? job.guarantee() : job.promised;
 }
 

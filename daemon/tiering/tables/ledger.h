@@ -137,9 +137,9 @@ class Ledger {
   // Idle jobs are asked for their memory now: a job wishes for some, and nothing comes before that.
   bool lends() const { return wishes() && claims_.empty() && !serving() && host_debt_ == 0; }
   void SetIdle(EntitlementIndex job, bool idle) { At(job).idle = idle; }
-  void SetStalled(EntitlementIndex job, const StalledRequest& request) { At(job).stalled_by = request; }
-  const StalledRequest& StalledBy(EntitlementIndex job) const { return At(job).stalled_by; }
-  bool IsStalled(EntitlementIndex job) const { return At(job).stalled(); }
+  // A request of the job, by its number, needs more than it is promised (memory/stalled.h). 0: none.
+  void SetStalled(EntitlementIndex job, uint64_t waiter) { At(job).stalled_by = waiter; }
+  uint64_t StalledBy(EntitlementIndex job) const { return At(job).stalled_by; }
   // The SSD devices have no room for so many bytes of the job beyond its firm ones. Holds until the next call.
   void SetUnbacked(EntitlementIndex job, uint64_t bytes);
   void SetAllBacked();
@@ -152,9 +152,6 @@ class Ledger {
   // The user's quota of RAM keeps the job from more, and not its own limit.
   bool BoundByQuota(EntitlementIndex job) const;
   const EntitledUser& UserOf(EntitlementIndex job) const { return users_[At(job).user]; }
-  // Hand-over has looked for what jobs are owed: it found windows that go, or none. O(jobs).
-  void NoteSearch(bool found);
-  OwedTime& OwedTimeOf(EntitlementIndex job) { return users_[At(job).user].owed; }  // Of its user.
   uint64_t FirmBytes(EntitlementIndex job) const;
   // The same with what may be unpacked.
   uint64_t OwnBytes(EntitlementIndex job) const;
@@ -199,7 +196,6 @@ class Ledger {
   uint64_t returning_bytes() const { return returning_; }
   uint64_t closing_bytes() const { return closing_; }
   uint64_t BytesToAskBack() const;  // Beyond what is coming and what the arena has free.
-  uint64_t coming_bytes() const { return returning_ - overdue_ + closing_ + ended_held_; }
   // The most bytes of windows that the job is to lose: its surplus, while a job is owed memory; all that it holds,
   // while it is idle and a job wishes for memory; its unbacked bytes; what it holds beyond the depth of a debt. While
   // another job is served: what lies beyond KeptWhileServed, and the rest of that slot window.

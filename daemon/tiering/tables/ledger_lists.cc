@@ -23,23 +23,6 @@ void Ledger::ListHolders(std::vector<JobId>* holders) const {
   for (const auto& [surplus, id] : order) holders->push_back(JobId{id});
 }
 
-void Ledger::NoteSearch(bool found) {
-  if (serving()) return;  // It was not for claims.
-  constexpr uint32_t kNobody = UINT32_MAX;
-  uint32_t holder = kNobody;
-  bool from_several = closing_ + ended_held_ != 0;  // Whose they were is not known any more.
-  for (uint32_t i = 0; i < jobs_.size(); ++i) {
-    if (!jobs_[i].used || (jobs_[i].returning == 0 && Surplus(EntitlementIndex{i}) == 0)) continue;
-    from_several = from_several || (holder != kNobody && holder != jobs_[i].user);
-    holder = jobs_[i].user;
-  }
-  for (const EntitlementIndex claim : claims_) {
-    EntitledUser& user = users_[At(claim).user];
-    user.owed.in_vain = !found && coming_bytes() == 0;
-    user.owed.from_own = !from_several && holder == At(claim).user;
-  }
-}
-
 std::vector<Ledger::Debtor> Ledger::ListDebtors(size_t max) const {
   std::vector<Debtor> debtors;
   if (returning_ == 0) return debtors;

@@ -24,9 +24,7 @@ class Serving {
   void End(base::TimePoint now) {
     job_ = JobId{};
     owed_since_ = now;
-    ended_at_ = now;
   }
-  base::TimePoint ended_at() const { return ended_at_; }  // Of the last one.
 
   // Since then at least one job has been owed memory within its promise.
   base::TimePoint owed_since() const { return owed_since_; }
@@ -37,7 +35,6 @@ class Serving {
   uint64_t waiter_ = 0;
   base::TimePoint until_;
   base::TimePoint owed_since_;
-  base::TimePoint ended_at_;
 };
 
 }  // namespace tier::tiering

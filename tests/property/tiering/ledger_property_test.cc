@@ -27,7 +27,7 @@ struct ModelJob {
   size_t overdue = 0;  // Of them, the first ones.
   uint64_t leased = 0;
   bool idle = false;
-  uint64_t stalled_bytes = 0;  // What it would hold to serve its request. 0: it has none.
+  bool stalled = false;
   uint64_t kept = 0;
   uint64_t counted() const { return held() + kept; }
   uint64_t held() const { return std::accumulate(windows.begin(), windows.end(), uint64_t{0}); }
@@ -93,7 +93,7 @@ class Model {
     for (const auto& [id, job] : jobs_) {
       const uint64_t gives = ledger_.BytesToGive(job.index);
       const uint64_t left = job.held() - gives;
-      const bool shares = job.idle || job.stalled_bytes > PromisedTo(job) || job.uid == served.uid;
+      const bool shares = job.idle || job.stalled || job.uid == served.uid;
       const uint64_t kept = shares ? job.terms.guarantee_bytes : PromisedTo(job);
       const bool is_served = job.index == served.index;
       const bool grows = is_served || job.counted() + kSlotWindow <= kept;
@@ -359,8 +359,8 @@ class Model {
   void SetIdle(ModelJob& job, bool idle) {
     ledger_.SetIdle(job.index, idle);
     job.idle = idle;
-    job.stalled_bytes = ledger_.LeasedBy(job.index) % 3 == 0 ? ledger_.PromisedTo(job.index) + kPageSize : 0;
-    ledger_.SetStalled(job.index, {.waiter = job.stalled_bytes == 0 ? 0u : 1u, .bytes = job.stalled_bytes});
+    job.stalled = ledger_.LeasedBy(job.index) % 3 == 0;
+    ledger_.SetStalled(job.index, job.stalled ? 1 : 0);
   }
   // A claim is never more than what is missing: where promises fall, it falls with them.
   void LowerClaims() {

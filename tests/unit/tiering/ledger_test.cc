@@ -109,30 +109,6 @@ TEST_F(LedgerTest, WindowsThatAreOverdueDoNotCountAsComing) {
   EXPECT_EQ(ledger_.BytesToAskBack(), 4 * kMiB) << "somebody else has it";
 }
 
-TEST_F(LedgerTest, ASearchTellsWhetherWindowsOfOtherUsersComeForAClaim) {
-  const EntitlementIndex borrower = Open(1, 0, 40 * kMiB);
-  const EntitlementIndex claimer = Open(1, 0, 0);
-  const EntitlementIndex other = Open(2, 0, 4 * kMiB);
-  ledger_.SetHost(kArena, kArena);
-  ledger_.Claim(claimer, 4 * kMiB, now_);
-  ledger_.NoteSearch(true);
-  const OwedTime& owed = ledger_.OwedTimeOf(claimer);
-  EXPECT_TRUE(owed.from_own && !owed.in_vain) << "nobody else has a surplus";
-  ledger_.AddHeld(other, 30 * kMiB);
-  ledger_.NoteSearch(false);
-  EXPECT_TRUE(!owed.from_own && owed.in_vain);
-  ledger_.Serve(other, kWindow);
-  ledger_.NoteSearch(true);
-  EXPECT_TRUE(owed.in_vain) << "that search was for the request that is served";
-  ledger_.EndServing();
-  ledger_.AskBack(borrower, kWindow, now_);
-  ledger_.NoteSearch(false);
-  EXPECT_FALSE(owed.in_vain) << "one is on its way";
-  ledger_.AddHeld(other, kWindow);
-  ledger_.AddHeld(claimer, kWindow);
-  EXPECT_EQ(ledger_.UserOf(claimer).came_bytes, kWindow) << "only what came for a claim";
-}
-
 TEST_F(LedgerTest, LessThanAWindowOfSurplusGoesOnlyWhereItIsMissedMore) {
   const EntitlementIndex holder = Open(1, 7 * kMiB, 8 * kMiB);
   const EntitlementIndex near = Open(2, 9 * kMiB, 8 * kMiB);

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <random>
-#include <utility>
 #include <vector>
 
 #include "tests/support/tiering/world.h"
@@ -168,63 +167,6 @@ TEST(Stalled, UsersHaveTurnsInEqualNumberHoweverManyJobsEachHas) {
   EXPECT_GE(one, 10u);
   EXPECT_GE(other * 10, one * 7) << one << " and " << other;
   for (const Reader& reader : of_one) EXPECT_GE(reader.granted(), one / 6);
-}
-
-// Two jobs of a hostile user: one has borrowed all that was free, and leases something in each window; the other one is
-// owed its part, for which nothing can be taken. Nobody else waits for that.
-TEST(Stalled, ClaimsForWhichNothingCanBeTakenKeepNoOtherUserWaiting) {
-  World world(Arena(64 * kMiB));
-  const SessionId borrower = world.Open({.key = "1/borrower", .uid = 1});
-  const SessionId claimer = world.Open({.key = "1/claimer", .uid = 1});
-  const SessionId idle = world.Open({.key = "3/idle", .uid = 3});
-  const JobId large_job = world.OpenJob({.key = "2/large", .uid = 2});
-  for (uint64_t tensor = 1; tensor <= 10; ++tensor) Put(world, idle, tensor, kWindow);
-  for (uint64_t tensor = 1; tensor <= 12; ++tensor) {
-    ASSERT_EQ(Do(world, borrower, Op::kCreate, {{tensor, 0, 0, kWindow}}).code, Code::kOk);
-  }
-  Reader large(world, large_job, 1, 24 * kMiB);  // It is promised 20 MiB.
-  world.Advance(world.options.engine.idle_after);
-  world.Send(claimer, Op::kCreate, {{1, 0, 0, 8 * kMiB}});
-  world.Turn();
-  ASSERT_NE(world.engine->Snapshot().owed_bytes, 0u);
-  Steps(world, {&large}, 1000);
-  EXPECT_GE(large.granted(), 1u) << "the idle job has enough for it";
-}
-
-// Of two requests the one that came first has to wait for a claim of another user; the other one is of that user.
-TEST(Stalled, ARequestThatWaitsForAClaimKeepsNoOtherWaiting) {
-  World world(Arena(64 * kMiB));
-  const SessionId claimer = world.Open({.key = "1/claimer", .uid = 1});
-  const JobId same_user = world.OpenJob({.key = "1/large", .uid = 1});
-  const SessionId second = world.OpenSession(same_user);
-  const SessionId first = world.Open({.key = "2/large", .uid = 2});
-  const SessionId silent = world.Open({.key = "3/silent", .uid = 3});
-  const JobId idle_job = world.OpenJob({.key = "4/idle", .uid = 4});
-  const SessionId idle = world.OpenSession(idle_job);
-  for (uint64_t tensor = 1; tensor <= 24; ++tensor) {
-    ASSERT_EQ(Do(world, silent, Op::kCreate, {{tensor, 0, 0, kWindow}}).code, Code::kOk);
-  }
-  Put(world, silent, 25, kWindow);  // All that can be taken from it.
-  for (uint64_t tensor = 1; tensor <= 7; ++tensor) Put(world, idle, tensor, kWindow);
-  world.Advance(world.options.engine.idle_after);
-  const auto run = [&](uint32_t turns) {
-    for (uint32_t turn = 0; turn < turns; ++turn) {
-      world.Turn();
-      for (const auto& [session, window] : std::exchange(world.sink.returns, {})) {
-        if (SessionId{session} != silent) world.engine->WindowReturned(SessionId{session}, WindowIndex{window});
-      }
-      world.Advance(kPace);
-    }
-  };
-  Steps(world, {}, 4);  // It returns what it was given ahead of need; then nothing more.
-  world.Send(claimer, Op::kCreate, {{1, 0, 0, kWindow}});
-  run(4);
-  world.Send(first, Op::kCreate, {{1, 0, 0, 24 * kMiB}});
-  run(1);
-  world.Send(second, Op::kCreate, {{1, 0, 0, 12 * kMiB}});
-  run(400);
-  EXPECT_GE(world.Job(same_user).held_bytes, 8 * kMiB) << "of the idle job, while the silent one keeps the claim open";
-  EXPECT_LE(world.Job(idle_job).held_bytes, 6 * kMiB);
 }
 
 }  // namespace
