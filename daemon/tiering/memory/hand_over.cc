@@ -265,8 +265,7 @@ void StopHandOver(Tables& tables) {
 
 base::TimePoint HandOver(Tables& tables) {
   Ledger& ledger = tables.ledger;
-  const bool wished = !ledger.ExpireWish(tables.turn.now());
-  if (wished || ledger.serving()) FindIdleJobs(tables);
+  if (!ledger.ExpireWish(tables.turn.now())) FindIdleJobs(tables);
   ReturnMoved(tables);
   const base::TimePoint soon = tables.turn.now() + kHandOverInterval;
   const auto nothing_wanted = [&] {

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "daemon/tiering/memory/stalled.h"
-
 namespace tier::tiering {
 namespace {
 
@@ -24,7 +22,6 @@ void FindIdleJobs(Tables& tables) {
   for (const JobState* job : tables.jobs.open()) {
     tables.work.Charge(1);
     tables.ledger.SetIdle(job->entitlement, IsIdle(tables, *job));
-    tables.ledger.SetStalled(job->entitlement, StalledBy(tables, *job));
   }
 }
 

@@ -1,5 +1,5 @@
 // Lending: memory of idle jobs goes to a job that could use more than it is promised (growth.h, Borrow). Engine thread
-// only. What they hold also goes to one that is served beyond its promise (stalled.h).
+// only.
 //
 // A job is idle that has no session; or no lease, no request that waits, and none that came within
 // EngineOptions::idle_after. Only what SSD has as well is lent, and what is empty: nothing is written for that
@@ -14,8 +14,7 @@ namespace tier::tiering {
 // When wishes are heard again after no idle job had memory to lend.
 inline constexpr base::Duration kLendRetryInterval = std::chrono::seconds(1);
 
-// Finds out which jobs are idle now, and which are stalled (stalled.h). Work: one look at each job and at each session
-// of those that seem to be idle.
+// Finds out which jobs are idle now. Work: one look at each job and at each session of those that seem to be.
 void FindIdleJobs(Tables& tables);
 
 }  // namespace tier::tiering

@@ -2,7 +2,6 @@
 #include "daemon/tiering/memory/stalled.h"
 
 #include <algorithm>
-#include <tuple>
 
 #include "daemon/tiering/memory/room.h"
 #include "daemon/tiering/memory/window_ownership.h"
@@ -29,47 +28,27 @@ bool ExceedsPromise(const Tables& tables, const JobState& job) {
   return tables.ledger.HeldBy(job.entitlement) + MissingBytes(tables, job) > tables.ledger.PromisedTo(job.entitlement);
 }
 
-// A job of another user is owed memory within its promise that it could use. (One that is stalled itself shares in
-// time.) To within a slot window, as promises are kept.
-bool OwedToOtherUsers(const Tables& tables, const JobState& served) {
-  return std::ranges::any_of(tables.ledger.claims(), [&](EntitlementIndex claim) {
-    const JobState* const job = tables.jobs.Find(tables.ledger.IdOf(claim));
-    if (job == nullptr || job->record.uid == served.record.uid) return false;
-    return tables.ledger.LacksWindow(claim) && StalledBy(tables, *job) == 0;
-  });
-}
-
 void End(Tables& tables) {
   tables.ledger.EndServing();
   tables.serving.End(tables.turn.now());
   tables.waits.OnRoomEverywhere();  // They may grow again.
 }
 
-// The users have their turns one after the other, however many jobs and requests each has; within a user the request
-// that came first after the one that was served last, round and round.
-JobState* Next(const Tables& tables) {
+// The request that came first after the one that was served last; round and round.
+JobState* Next(Tables& tables) {
   JobState* next = nullptr;
-  std::tuple<uint64_t, bool, uint64_t> order_of_next;
+  JobState* first = nullptr;
   for (JobState* job : tables.waits.short_jobs()) {
     const uint64_t number = ShortIn(tables, *job);
     if (number == 0 || !ExceedsPromise(tables, *job)) continue;
-    const EntitledUser& user = tables.ledger.UserOf(job->entitlement);
-    const std::tuple order(user.served_in, number <= user.served_waiter, number);
-    if (next != nullptr && order_of_next <= order) continue;
-    next = job;
-    order_of_next = order;
+    if (first == nullptr || number < tables.waits.shortage_waiter(*first)) first = job;
+    if (number <= tables.serving.waiter()) continue;
+    if (next == nullptr || number < tables.waits.shortage_waiter(*next)) next = job;
   }
-  return next;
+  return next != nullptr ? next : first;
 }
 
 }  // namespace
-
-uint64_t StalledBy(const Tables& tables, const JobState& job) {
-  const uint64_t number = ShortIn(tables, job);
-  // Once found it stays so: what is taken from the job for others looks like room that comes for itself.
-  const bool known = number == tables.ledger.StalledBy(job.entitlement);
-  return number != 0 && (known || ExceedsPromise(tables, job)) ? number : 0;
-}
 
 void ServeStalled(Tables& tables) {
   Serving& serving = tables.serving;
@@ -77,7 +56,7 @@ void ServeStalled(Tables& tables) {
     JobState* job = tables.jobs.Find(serving.job());
     const bool stalled = job != nullptr && ShortIn(tables, *job) == serving.waiter();
     const bool over = !stalled || tables.turn.now() >= serving.until();
-    if (over || tables.ledger.guarantee_owed() || OwedToOtherUsers(tables, *job)) return End(tables);
+    if (over || tables.ledger.guarantee_owed()) return End(tables);
     tables.ledger.Serve(job->entitlement, MissingBytes(tables, *job));
     return;
   }
@@ -88,9 +67,8 @@ void ServeStalled(Tables& tables) {
   // owed less than one window for good, and no other job has a whole one to give.
   if (tables.ledger.anybody_owed() && tables.turn.now() - serving.owed_since() < kOwedPatience) return;
   JobState* job = Next(tables);
-  if (job == nullptr || OwedToOtherUsers(tables, *job)) return;
+  if (job == nullptr) return;
   serving.Begin(job->id, tables.waits.shortage_waiter(*job), tables.turn.now() + kServingMax);
-  tables.ledger.NoteServed(job->entitlement, serving.waiter());
   tables.ledger.Serve(job->entitlement, MissingBytes(tables, *job));
   tables.waits.OnRoom(*job);
 }

@@ -1,4 +1,4 @@
-// What the ledger keeps of one job and of one user (ledger.h), and the words it answers in. Engine thread only.
+// What the ledger keeps of one job and of one user (ledger.h). Engine thread only.
 #pragma once
 
 #include <algorithm>
@@ -19,20 +19,6 @@ struct Terms {
   uint64_t limit_bytes = 0;      // 0: none.
 };
 
-struct SmallestWindows {  // Bytes.
-  uint64_t block = 0;
-  uint64_t slot = 0;  // A divisor of `block`.
-};
-
-enum class Growth : uint8_t {
-  kNone,      // Its limit, or the arena, allows none.
-  kOwn,       // From memory that no other job is promised.
-  kBorrowed,  // From memory promised to other jobs or to none: it must be able to go back.
-};
-
-// How far the debt of the host reaches into what a job holds.
-enum class DebtDepth : uint8_t { kSurplus, kPromise, kAll };
-
 struct Entitlement {
   JobId id{};
   Terms terms;
@@ -52,7 +38,6 @@ struct Entitlement {
   bool used = false;
   bool idle = false;                // As far as is known: Ledger::SetIdle.
   uint64_t guarantee_in_pages = 0;  // guarantee() in whole pages.
-  uint64_t stalled_by = 0;          // As far as is known: Ledger::SetStalled.
 
   uint64_t counted() const { return held + kept; }
   uint64_t guarantee() const { return ended ? 0 : terms.guarantee_bytes; }
@@ -72,8 +57,6 @@ struct EntitledUser {
   uint32_t open = 0;        // Not ended.
   uint64_t guaranteed = 0;  // Bytes, over its jobs.
   UserQuota quota;
-  uint64_t served_in = 0;      // The number of the last serving of one of its jobs, or of the last one before it came …
-  uint64_t served_waiter = 0;  // … and of the request that was served.
 };
 static_assert(std::is_trivially_copyable_v<EntitledUser>);
 

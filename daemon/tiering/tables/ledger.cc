@@ -59,7 +59,7 @@ uint32_t Ledger::MakeUser(uint32_t uid) {
     index = free_users_.back();
     free_users_.pop_back();
   }
-  users_[index] = {.uid = uid, .served_in = servings_};
+  users_[index] = {.uid = uid};
   user_by_uid_.emplace(uid, index);
   return index;
 }
@@ -290,12 +290,6 @@ void Ledger::Serve(EntitlementIndex job, uint64_t bytes) {
   served_bytes_ = InSlotWindows(bytes);
 }
 
-void Ledger::NoteServed(EntitlementIndex job, uint64_t waiter) {
-  EntitledUser& user = users_[At(job).user];
-  user.served_in = ++servings_;
-  user.served_waiter = waiter;
-}
-
 void Ledger::EndServing() {
   served_ = kNoEntitlement;
   served_bytes_ = 0;
@@ -402,8 +396,7 @@ bool Ledger::Overshoots(EntitlementIndex job, uint64_t window_bytes) const {
 bool Ledger::MayGrow(EntitlementIndex job, uint64_t window_bytes) const {
   const Entitlement& entry = At(job);
   if (entry.ended || host_debt_ != 0) return false;
-  // Not into a window that is kept in part: that one is given, and would come and go.
-  if (serving()) return served_ == job || entry.counted() + window_bytes <= KeptWhileServed(entry);
+  if (serving()) return served_ == job;
   if (claims_.empty()) return true;
   if (entry.counted() >= entry.promised) return false;
   const uint64_t next = entry.counted() + window_bytes;
@@ -430,21 +423,14 @@ uint64_t Ledger::Lendable(EntitlementIndex job) const {
   return lends() && entry.idle && !entry.ended && wisher_ != job ? entry.held : 0;
 }
 
-uint64_t Ledger::KeptWhileServed(const Entitlement& job) const {
-  TIER_CHECK(serving(), "job {} gives while no job is served", static_cast<uint64_t>(job.id));
-  const bool shares = job.idle || job.stalled_by != 0 || job.user == At(served_).user;
-  return shares ? job.guarantee() : job.promised;
-}
-
 uint64_t Ledger::BytesToGive(EntitlementIndex job) const {
   const Entitlement& entry = At(job);
   const uint64_t owed = claims_.empty() ? Lendable(job) : Surplus(job);
   if (!serving()) return std::max({owed, entry.unbacked, BeyondDepth(entry)});
   if (served_ == job) return 0;
-  const uint64_t kept = entry.ended ? 0 : KeptWhileServed(entry);
-  if (kept == 0) return entry.held;
-  // It is kept to within a slot window, as it is owed, but the last one of all stays.
-  const uint64_t beyond = entry.held - std::min(kept, entry.held);
+  if (entry.guarantee() == 0) return entry.held;
+  // A guarantee is kept to within a slot window, as it is owed, but the last one of all stays.
+  const uint64_t beyond = entry.held - std::min(entry.guarantee(), entry.held);
   return std::min(InSlotWindows(beyond), entry.held - std::min(entry.held, windows_.slot));
 }
 

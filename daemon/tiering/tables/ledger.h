@@ -12,7 +12,7 @@
 //              explicit guarantee of each job fits, over all jobs, what is guaranteed to none (MayLease).
 //   claimed    memory that it asked for below its promise and did not get: it is owed this until the claim expires.
 //   served     memory that it needs beyond its promise; only one job is served at a time, never with memory within the
-//              explicit guarantee of another job, nor within the equal part of one of another user that uses it.
+//              explicit guarantee of another job.
 //   wished     memory that it needs beyond its promise, and that idle jobs have. It is taken from these while no job is
 //              owed anything; they get it back as what they are owed. One job at a time wishes.
 //   kept       windows that were taken from it without an answer and that its processes still have: they may have
@@ -65,6 +65,20 @@ namespace tier::tiering {
 inline constexpr base::Duration kClaimLifetime = std::chrono::milliseconds(100);
 inline constexpr uint64_t kPartForNobodyDivisor = 16;  // Of the arena.
 inline constexpr uint64_t kUnpackedDivisor = 64;       // Of a promise: with all others, a quarter of that part.
+
+struct SmallestWindows {  // Bytes.
+  uint64_t block = 0;
+  uint64_t slot = 0;  // A divisor of `block`.
+};
+
+enum class Growth : uint8_t {
+  kNone,      // Its limit, or the arena, allows none.
+  kOwn,       // From memory that no other job is promised.
+  kBorrowed,  // From memory promised to other jobs or to none: it must be able to go back.
+};
+
+// How far the debt of the host reaches into what a job holds.
+enum class DebtDepth : uint8_t { kSurplus, kPromise, kAll };
 
 class Ledger {
  public:
@@ -121,10 +135,9 @@ class Ledger {
   void DropClaim(EntitlementIndex job);
   bool ExpireClaims(base::TimePoint now);  // True: some have expired.
   // One job at a time may be served beyond its promise, since its request could never be granted otherwise: it needs so
-  // many more bytes of windows (memory/stalled). Until EndServing, all others are asked for windows beyond what each
-  // keeps (KeptWhileServed), and they grow to that at most. REQUIRES: no guarantee is owed.
+  // many more bytes of windows (memory/stalled). Until EndServing, all other jobs are asked for windows beyond their
+  // explicit guarantees, and this one alone may grow. REQUIRES: no guarantee is owed.
   void Serve(EntitlementIndex job, uint64_t bytes);
-  void NoteServed(EntitlementIndex job, uint64_t waiter);  // Its user has had its turn, with this request.
   void EndServing();
   bool Serves(EntitlementIndex job) const { return served_ == job; }
   bool serving() const { return served_ != kNoEntitlement; }
@@ -137,9 +150,6 @@ class Ledger {
   // Idle jobs are asked for their memory now: a job wishes for some, and nothing comes before that.
   bool lends() const { return wishes() && claims_.empty() && !serving() && host_debt_ == 0; }
   void SetIdle(EntitlementIndex job, bool idle) { At(job).idle = idle; }
-  // A request of the job, by its number, needs more than it is promised (memory/stalled.h). 0: none.
-  void SetStalled(EntitlementIndex job, uint64_t waiter) { At(job).stalled_by = waiter; }
-  uint64_t StalledBy(EntitlementIndex job) const { return At(job).stalled_by; }
   // The SSD devices have no room for so many bytes of the job beyond its firm ones. Holds until the next call.
   void SetUnbacked(EntitlementIndex job, uint64_t bytes);
   void SetAllBacked();
@@ -198,7 +208,7 @@ class Ledger {
   uint64_t BytesToAskBack() const;  // Beyond what is coming and what the arena has free.
   // The most bytes of windows that the job is to lose: its surplus, while a job is owed memory; all that it holds,
   // while it is idle and a job wishes for memory; its unbacked bytes; what it holds beyond the depth of a debt. While
-  // another job is served: what lies beyond KeptWhileServed, and the rest of that slot window.
+  // another job is served: what lies beyond its explicit guarantee, and the rest of that slot window.
   uint64_t BytesToGive(EntitlementIndex job) const;
   // Its surplus is less than a window of so many bytes: may the window be taken, which leaves the job below its
   // promise? Yes if its deficit is then the smaller one, or if the job that is owed memory has no window at all.
@@ -238,9 +248,6 @@ class Ledger {
   uint64_t EqualPart(const Entitlement& job, uint64_t unpromised) const;
   uint64_t BeyondDepth(const Entitlement& job) const;
   uint64_t Lendable(EntitlementIndex job) const;
-  // While another one is served: its explicit guarantee; against other users also its equal part, unless it is idle or
-  // itself needs more than that.
-  uint64_t KeptWhileServed(const Entitlement& job) const;
   uint64_t InSlotWindows(uint64_t bytes) const { return AlignUp(bytes, windows_.slot); }
   uint32_t MakeUser(uint32_t uid);
   // Makes a change that may alter the promises.
@@ -282,7 +289,6 @@ class Ledger {
   size_t guarantees_owed_ = 0;                   // Claims of OwedOfGuarantee.
   EntitlementIndex served_ = kNoEntitlement;     // The job served beyond its promise.
   uint64_t served_bytes_ = 0;
-  uint64_t servings_ = 0;  // That NoteServed told of.
   EntitlementIndex wisher_ = kNoEntitlement;
   uint64_t wished_ = 0;
   base::TimePoint wish_expires_;

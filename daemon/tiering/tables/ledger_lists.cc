@@ -12,9 +12,9 @@ void Ledger::ListHolders(std::vector<JobId>* holders) const {
   std::vector<std::pair<uint64_t, uint64_t>> order;  // By surplus, then by id.
   for (uint32_t i = 0; i < jobs_.size(); ++i) {
     if (!jobs_[i].used) continue;
+    // While one job is served all others are asked, those with a surplus first.
+    const bool asked = serving() && EntitlementIndex{i} != served_ && !jobs_[i].ended && jobs_[i].held != 0;
     const EntitlementIndex job{i};
-    // While one job is served all others that have something to give are asked, those with a surplus first.
-    const bool asked = serving() && !jobs_[i].ended && BytesToGive(job) != 0;
     const uint64_t surplus = std::max({Surplus(job), BeyondDepth(jobs_[i]), Lendable(job)});
     if (asked || surplus != 0) order.emplace_back(UINT64_MAX - surplus, static_cast<uint64_t>(jobs_[i].id));
   }

@@ -27,7 +27,6 @@ struct ModelJob {
   size_t overdue = 0;  // Of them, the first ones.
   uint64_t leased = 0;
   bool idle = false;
-  bool stalled = false;
   uint64_t kept = 0;
   uint64_t counted() const { return held() + kept; }
   uint64_t held() const { return std::accumulate(windows.begin(), windows.end(), uint64_t{0}); }
@@ -86,22 +85,19 @@ class Model {
   }
 
  private:
-  // While one job is served, the others give what they hold beyond their guarantees, and grow to these at most.
-  // Those of other users keep their equal parts too, unless they are idle or stalled.
+  // While one job is served, it alone may grow, and the others give what they hold beyond their guarantees.
   void CheckServing(const ModelJob& served) {
     ledger_.Serve(served.index, kPageSize);
     for (const auto& [id, job] : jobs_) {
       const uint64_t gives = ledger_.BytesToGive(job.index);
       const uint64_t left = job.held() - gives;
-      const bool shares = job.idle || job.stalled || job.uid == served.uid;
-      const uint64_t kept = shares ? job.terms.guarantee_bytes : PromisedTo(job);
+      const uint64_t guarantee = job.terms.guarantee_bytes;
       const bool is_served = job.index == served.index;
-      const bool grows = is_served || job.counted() + kSlotWindow <= kept;
-      RC_ASSERT(ledger_.MayGrow(job.index, kSlotWindow) == (grows && host_debt() == 0));
+      RC_ASSERT(ledger_.MayGrow(job.index, kSlotWindow) == (is_served && host_debt() == 0));
       RC_ASSERT(!is_served || gives == 0);
-      RC_ASSERT(is_served || left == 0 || left <= std::max(kept, kSlotWindow));
-      RC_ASSERT(left + kSlotWindow > std::min(kept, job.held()));
-      RC_ASSERT(left != 0 || kept == 0 || job.held() == 0);
+      RC_ASSERT(is_served || left == 0 || left <= std::max(guarantee, kSlotWindow));
+      RC_ASSERT(left + kSlotWindow > std::min(guarantee, job.held()));
+      RC_ASSERT(left != 0 || guarantee == 0 || job.held() == 0);
     }
     ledger_.EndServing();
   }
@@ -359,8 +355,6 @@ class Model {
   void SetIdle(ModelJob& job, bool idle) {
     ledger_.SetIdle(job.index, idle);
     job.idle = idle;
-    job.stalled = ledger_.LeasedBy(job.index) % 3 == 0;
-    ledger_.SetStalled(job.index, job.stalled ? 1 : 0);
   }
   // A claim is never more than what is missing: where promises fall, it falls with them.
   void LowerClaims() {

@@ -1,6 +1,5 @@
 // Progress: random jobs, ranks and arenas. Every request is granted, or ends by its deadline with a code that says why;
-// and where every client ends its leases before it asks for more, every request is granted long before. (Where jobs are
-// of different users, a request for more than its job's part may have to wait until the others are idle.)
+// and where every client ends its leases before it asks for more, every request is granted long before.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -20,7 +19,6 @@ constexpr base::Duration kDeadline = std::chrono::seconds(20);
 constexpr base::Duration kShortDeadline = std::chrono::seconds(1);
 // What a grant may take where nothing but the engine is in its way.
 constexpr base::Duration kGrantedWithin = std::chrono::seconds(5);
-constexpr base::Duration kIdleAfter = std::chrono::seconds(1);
 constexpr uint32_t kRoundsMax = 12000;
 
 struct Plan {
@@ -34,7 +32,6 @@ struct Plan {
   uint32_t asks = 0;     // Requests that each rank makes.
   bool nested = false;   // A rank may ask for a second tensor while it leases one.
   bool stopped = false;  // One rank stops without end while it holds a lease, and returns no window.
-  bool users = false;    // Each job is of another user.
 };
 
 enum class Kinds : uint8_t { kOneSize, kTwoSizes };
@@ -82,10 +79,10 @@ class Run {
                             .arena_max_bytes = plan.arena,
                             .windows_max = 64,
                             .page_size = static_cast<uint32_t>(plan.page_size)},
-                .engine = {.deadline_default = DeadlineOf(plan), .idle_after = kIdleAfter},
+                .engine = {.deadline_default = DeadlineOf(plan)},
                 .device_blocks = 256}) {
     for (uint32_t j = 0; j < plan.jobs; ++j) {
-      const JobId job = world_.OpenJob({.uid = plan.users ? j : 0});
+      const JobId job = world_.OpenJob();
       for (uint32_t r = 0; r < plan.ranks; ++r) {
         ranks_.push_back({.session = world_.OpenSession(job), .asks_left = plan.asks});
       }
@@ -186,13 +183,12 @@ class Run {
   std::vector<Rank> ranks_;
 };
 
-enum class Clients : uint8_t { kPatient, kOfUsers, kNested, kStopped };
+enum class Clients : uint8_t { kPatient, kNested, kStopped };
 
 void RunSeeds(uint64_t first, uint64_t count, Clients clients, Kinds kinds) {
   for (uint64_t seed = first; seed < first + count; ++seed) {
     std::mt19937_64 random(seed);
     Plan plan = Draw(random, kinds);
-    plan.users = clients == Clients::kOfUsers;
     plan.nested = clients == Clients::kNested;
     plan.stopped = clients == Clients::kStopped;
     SCOPED_TRACE("seed " + std::to_string(seed) + ": arena " + std::to_string(plan.arena / kMiB) + " MiB, " +
@@ -210,7 +206,6 @@ class Progress : public ::testing::TestWithParam<Kinds> {};
 TEST_P(Progress, EveryRequestIsGrantedWhereNobodyAsksForMoreThanItHolds) {
   RunSeeds(1, 40, Clients::kPatient, GetParam());
 }
-TEST_P(Progress, EveryRequestOfJobsOfManyUsersIsGranted) { RunSeeds(3001, 40, Clients::kOfUsers, GetParam()); }
 TEST_P(Progress, EveryRequestEndsByItsDeadlineWhereRanksHoldAndAsk) {
   RunSeeds(1001, 15, Clients::kNested, GetParam());
 }

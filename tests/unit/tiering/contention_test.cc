@@ -126,7 +126,7 @@ INSTANTIATE_TEST_SUITE_P(Guarantees, Contention,
                                            Rivals{7 * kMiB, 21 * kMiB}, Rivals{7 * kMiB, 21 * kMiB, false},
                                            Rivals{21 * kMiB, 7 * kMiB}));
 
-// A request of more than its job is promised is served with memory of other jobs of its user, but never with what one
+// A request of more than its job is promised is served with memory of all other jobs, but never with what one of them
 // is guaranteed: that job has its guarantee to within a window, and the request is served beside it.
 TEST(HandOver, AGuaranteeIsKeptFromRequestsBeyondAPromise) {
   World world(SmallWindows());
@@ -134,7 +134,7 @@ TEST(HandOver, AGuaranteeIsKeptFromRequestsBeyondAPromise) {
   constexpr uint64_t kLarge = 16 * kMiB;
   const JobId hog = world.OpenJob({.uid = 1});
   const JobId other = world.OpenJob({.uid = 2, .guarantee_bytes = kGuarantee});
-  const JobId third = world.OpenJob({.uid = 1});
+  const JobId third = world.OpenJob({.uid = 3});
   Cycle equal(world, third, 2 * kArena / kPiece);
   Cycle late(world, other, 2 * kArena / kPiece);
   Cycle greedy(world, hog, 4, kLarge);
