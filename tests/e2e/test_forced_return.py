@@ -149,7 +149,7 @@ for number in range({windows} * 16):  # Sixteen fill a window of 2 MiB.
 client.flush(*range(1, {windows} * 16 + 1))
 leases = [client.lease(16 * window + 1) for window in range({windows})]
 say("leased")
-sys.stdin.readline()
+wait()
 try:
     del leases
     client.put("another", b"x")
@@ -166,7 +166,7 @@ def test_one_leased_page_in_each_window_does_not_keep_a_guarantee(running: launc
         tierd.connect(job="fair", socket=running.socket) as fair,
         nobody(SCATTERED.format(socket=running.socket, windows=11)) as hostile,
     ):
-        assert line_of(hostile) == "leased"
+        assert hostile.line() == "leased"
         fair.put("mine", bytes(MIB))
         with fair.lease("mine") as lease:
             begin = time.monotonic()
@@ -175,8 +175,8 @@ def test_one_leased_page_in_each_window_does_not_keep_a_guarantee(running: launc
             assert forced(running)["session"] == 1
             assert bytes(lease.memoryview()) == bytes(MIB)
         fair.put("more", bytes(MIB))
-        go_on(hostile)
-        told = line_of(hostile)
+        hostile.go_on()
+        told = hostile.line()
         assert "job 0/owed has been owed" in told and "lies in windows of" in told, told
 
 
