@@ -111,8 +111,8 @@ def more_than(now: collections.Counter[str], before: collections.Counter[str], k
 
 
 class Baseline:
-    """Of a daemon that has had no client. With `jobs.on_unreturned = "kill"` a daemon keeps pidfds of processes that have
-    had sessions, while they live (`keeps_processes`)."""
+    """Of a daemon that has had no client. `keeps_processes`: with `jobs.on_unreturned = "kill"` it has pidfds of
+    processes that have had sessions, while they live."""
 
     def __init__(self, pid: int, ask: Callable[[], State], keeps_processes: bool = False) -> None:
         self._pid = pid
