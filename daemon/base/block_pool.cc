@@ -69,6 +69,9 @@ struct BlockPool::State {
   bool TakeSlotBehind(uint32_t last_block, uint32_t pages, std::vector<PageRun>* runs);
   bool TryTakeBlocksWithNewSlotBlock(uint32_t blocks, uint32_t tail_pages, std::vector<PageRun>* runs);
   void TakeBlocks(uint32_t blocks, std::vector<PageRun>* runs);
+  // A slot of so many pages would open a block although the holes of others are more than may be left unused.
+  bool WouldWaste(uint32_t pages) const;
+  bool TryTakeBlocksAndSlot(uint32_t blocks, uint32_t tail_pages, std::vector<PageRun>* runs);
   PageRun TryTakeSlot(uint32_t pages, uint32_t near);
   PageRun TryTakeBlock(uint32_t near);
   void TurnIntoSlotBlock(uint32_t block);  // If it is free, and slots may lie there.
@@ -128,6 +131,11 @@ bool BlockPool::State::TryTakeBlocksWithNewSlotBlock(uint32_t blocks, uint32_t t
   return false;
 }
 
+bool BlockPool::State::WouldWaste(uint32_t pages) const {
+  const uint64_t tolerated = kPagesPerBlock / 2 + slots.count() * kPagesPerBlock / kUnusedPart;
+  return pages >= kDividedPagesMin && slots.free_pages() > tolerated && !slots.CanAllocate(pages);
+}
+
 bool BlockPool::State::TakeSlotBehind(uint32_t last_block, uint32_t pages, std::vector<PageRun>* runs) {
   const PageRun behind{last_block + 1, 0, static_cast<uint16_t>(pages)};
   if (!slots.IsFree(behind) || closed.IsMember(behind.block)) return false;
@@ -170,6 +178,30 @@ void BlockPool::State::TurnIntoSlotBlock(uint32_t block) {
   map->MarkUsed(block, 1);
   slots.Add(block);
   slots.SetClosed(block, map == &closed);
+}
+
+bool BlockPool::State::TryTakeBlocksAndSlot(uint32_t blocks, uint32_t tail_pages, std::vector<PageRun>* runs) {
+  const bool slot_at_hand = tail_pages == 0 || slots.CanAllocate(tail_pages);
+  const uint64_t needed = uint64_t{blocks} + (slot_at_hand ? 0 : 1);
+  if (needed > free_blocks() || (!slot_at_hand && free_slot_blocks() == 0)) return false;
+
+  runs->reserve(runs->size() + blocks + 1);
+  if (!slot_at_hand) {
+    // Not while blocks that can hold no slots could serve: contiguity is a wish, room for slots a promise.
+    const bool slots_anywhere = Of(RegionUse::kBlocksOnly).free_count() == 0;
+    if (slots_anywhere && TryTakeBlocksWithNewSlotBlock(blocks, tail_pages, runs)) return true;
+    // The slot first, so that the blocks cannot take the last block that could hold it.
+    const PageRun tail = TryTakeSlot(tail_pages, 0);
+    TIER_CHECK(tail, "tail {} free blocks {}", tail_pages, free_blocks());
+    if (blocks != 0) TakeBlocks(blocks, runs);
+    runs->push_back(tail);
+    return true;
+  }
+  if (blocks != 0) TakeBlocks(blocks, runs);
+  if (tail_pages == 0 || (blocks != 0 && TakeSlotBehind(runs->back().block, tail_pages, runs))) return true;
+  runs->push_back(slots.TryAllocate(tail_pages));
+  TIER_CHECK(runs->back(), "tail {}", tail_pages);
+  return true;
 }
 
 BlockPool::BlockPool() : state_(std::make_unique<State>()) {}
@@ -241,35 +273,52 @@ void BlockPool::SetClosed(uint32_t first, bool closed) {
   blocks = closed ? blocks + region.count : blocks - region.count;
 }
 
-bool BlockPool::TryAllocate(uint32_t blocks, uint32_t tail_pages, std::vector<PageRun>* runs) {
+bool BlockPool::TryAllocate(uint32_t blocks, uint32_t tail_pages, std::vector<PageRun>* runs, uint32_t tail_runs_max) {
   State& s = *state_;
   TIER_CHECK(tail_pages < kPagesPerBlock, "tail {}", tail_pages);
-  const bool slot_at_hand = tail_pages == 0 || s.slots.CanAllocate(tail_pages);
-  const uint64_t needed = uint64_t{blocks} + (slot_at_hand ? 0 : 1);
-  if (needed > s.free_blocks() || (!slot_at_hand && s.free_slot_blocks() == 0)) return false;
-
-  runs->reserve(runs->size() + blocks + 1);
-  if (!slot_at_hand) {
-    // Not while blocks that can hold no slots could serve: contiguity is a wish, room for slots a promise.
-    const bool slots_anywhere = s.Of(RegionUse::kBlocksOnly).free_count() == 0;
-    if (slots_anywhere && s.TryTakeBlocksWithNewSlotBlock(blocks, tail_pages, runs)) return true;
-    // The slot first, so that the blocks cannot take the last block that could hold it.
-    const PageRun tail = s.TryTakeSlot(tail_pages, 0);
-    TIER_CHECK(tail, "tail {} free blocks {}", tail_pages, s.free_blocks());
-    if (blocks != 0) s.TakeBlocks(blocks, runs);
-    runs->push_back(tail);
-    return true;
-  }
+  const bool in_one_run = tail_runs_max < 2 || !s.WouldWaste(tail_pages);
+  if (in_one_run && s.TryTakeBlocksAndSlot(blocks, tail_pages, runs)) return true;
+  if (tail_runs_max < 2 || tail_pages == 0 || blocks > s.free_blocks()) return false;
+  const size_t begin = runs->size();
   if (blocks != 0) s.TakeBlocks(blocks, runs);
-  if (tail_pages == 0 || (blocks != 0 && s.TakeSlotBehind(runs->back().block, tail_pages, runs))) return true;
-  runs->push_back(s.slots.TryAllocate(tail_pages));
-  TIER_CHECK(runs->back(), "tail {}", tail_pages);
-  return true;
+  if (TryAllocateRuns(tail_pages, tail_runs_max, runs)) return true;
+  for (; runs->size() != begin; runs->pop_back()) Free(runs->back());
+  return !in_one_run && s.TryTakeBlocksAndSlot(blocks, tail_pages, runs);  // The slot first, in the block it needs.
 }
 
 PageRun BlockPool::TryAllocateRun(uint32_t pages, uint32_t near) {
   TIER_CHECK(pages != 0 && pages <= kPagesPerBlock, "pages {}", pages);
   return pages == kPagesPerBlock ? state_->TryTakeBlock(near) : state_->TryTakeSlot(pages, near);
+}
+
+bool BlockPool::TryAllocateRuns(uint32_t pages, uint32_t runs_max, std::vector<PageRun>* runs) {
+  State& s = *state_;
+  TIER_CHECK(pages != 0 && pages < kPagesPerBlock && runs_max != 0, "{} pages in {} runs", pages, runs_max);
+  const uint32_t longest = s.slots.longest_hole();
+  if (runs_max >= 2 && s.WouldWaste(pages)) {
+    if (s.slots.TryAllocateRuns(pages, 2, runs)) return true;
+    if (longest >= kDividedPagesMin && s.free_slot_blocks() != 0) {
+      runs->push_back(s.slots.TryAllocate(longest));
+      runs->push_back(s.TryTakeSlot(pages - longest, runs->back().block));
+      TIER_CHECK(runs->back(), "{} pages, {} blocks free", pages - longest, s.free_slot_blocks());
+      return true;
+    }
+  }
+  if (const PageRun run = s.TryTakeSlot(pages, 0)) {
+    runs->push_back(run);
+    return true;
+  }
+  return s.slots.TryAllocateRuns(pages, runs_max, runs);
+}
+
+bool BlockPool::TryAllocateRunsBesideSlots(uint32_t pages, uint32_t runs_max, std::vector<PageRun>* runs) {
+  TIER_CHECK(pages != 0 && pages < kPagesPerBlock, "{} pages in {} runs", pages, runs_max);
+  return state_->slots.TryAllocateRuns(pages, runs_max, runs);
+}
+
+void BlockPool::Split(PageRun run, uint32_t pages) {
+  TIER_CHECK(!run.whole_block(), "block {} into {} pages and the rest", run.block, pages);
+  state_->slots.Split(run, pages);
 }
 
 bool BlockPool::TryAllocateSideBySide(uint32_t blocks, std::vector<PageRun>* runs) {

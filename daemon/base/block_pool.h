@@ -30,6 +30,11 @@ enum class RegionUse : uint8_t {
 };
 inline constexpr size_t kRegionUses = 3;
 
+// Of the pages in slot blocks, what may be free before slots are put into two holes each; and half a block beside that.
+// Slots of fewer pages find a hole among what others leave.
+inline constexpr uint32_t kUnusedPart = 1024;
+inline constexpr uint32_t kDividedPagesMin = 16;
+
 class BlockPool {
  public:
   BlockPool();
@@ -52,13 +57,23 @@ class BlockPool {
 
   // Appends `blocks` whole blocks in ascending order (runs preferred), then one slot of `tail_pages` pages if that is
   // not 0 (right behind the run where that costs no whole block). All or nothing: false leaves everything as it was.
-  // REQUIRES: tail_pages < 512.
-  [[nodiscard]] bool TryAllocate(uint32_t blocks, uint32_t tail_pages, std::vector<PageRun>* runs);
+  // `tail_runs_max`: the slot may be so many runs, as in TryAllocateRuns. REQUIRES: tail_pages < 512.
+  [[nodiscard]] bool TryAllocate(uint32_t blocks, uint32_t tail_pages, std::vector<PageRun>* runs,
+                                 uint32_t tail_runs_max = 1);
   // One run of 1 … 512 pages. A block that must be broken into is the lowest free one at or after block `near` (else
   // the lowest of all): a stream that passes its last block stays sequential.
   [[nodiscard]] PageRun TryAllocateRun(uint32_t pages, uint32_t near = 0);
   // One run of 1 … 511 pages in a block that holds slots already. Empty: none of them has such a hole.
   [[nodiscard]] PageRun TryAllocateBesideSlots(uint32_t pages);
+  // Appends runs of 1 … 511 pages in all, as one where there is such a hole or a free block. `runs_max`: the most that
+  // they may be. Two or more come from blocks with slots, where no other room is free or where more than a small part
+  // of such blocks would be left unused (kUnusedPart).
+  [[nodiscard]] bool TryAllocateRuns(uint32_t pages, uint32_t runs_max, std::vector<PageRun>* runs);
+  // The same of blocks that hold slots already.
+  [[nodiscard]] bool TryAllocateRunsBesideSlots(uint32_t pages, uint32_t runs_max, std::vector<PageRun>* runs);
+  // A slot that was handed out becomes two, of `pages` and of the rest, each to be freed by itself. REQUIRES: it is not
+  // bound.
+  void Split(PageRun run, uint32_t pages);
   // Appends so many whole blocks, side by side. False: no free run is so long, and nothing is taken.
   [[nodiscard]] bool TryAllocateSideBySide(uint32_t blocks, std::vector<PageRun>* runs);
   // The first pages of a free block, which holds slots from then on. Empty: no block where slots may lie is free.

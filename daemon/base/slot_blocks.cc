@@ -10,12 +10,12 @@ namespace tier::base {
 
 uint32_t& SlotBlocks::Place(uint32_t block) {
   const uint32_t group = block / kGroupBlocks;
-  if (group >= groups_.size()) groups_.resize(group + 1);
-  if (groups_[group] == nullptr) {
-    groups_[group] = std::make_unique<uint32_t[]>(kGroupBlocks);
-    std::fill_n(groups_[group].get(), kGroupBlocks, kNone);
+  if (group >= groups_.size()) groups_.resize(group + 1, kNone);
+  if (groups_[group] == kNone) {
+    groups_[group] = places_.Append();
+    places_[groups_[group]].fill(kNone);
   }
-  return groups_[group][block % kGroupBlocks];
+  return places_[groups_[group]][block % kGroupBlocks];
 }
 
 unsigned SlotBlocks::ListFor(unsigned pages) const {
@@ -93,10 +93,7 @@ void SlotBlocks::SetFree(uint32_t index, unsigned pages) {
 void SlotBlocks::Add(uint32_t block) {
   uint32_t& place = Place(block);
   TIER_CHECK(place == kNone, "block {} entry {}", block, place);
-  if (unused_ == kNone) {
-    unused_ = static_cast<uint32_t>(entries_.size());
-    entries_.emplace_back();
-  }
+  if (unused_ == kNone) unused_ = entries_.Append();
   const uint32_t index = unused_;
   unused_ = entries_[index].next;
   entries_[index] = Entry{};
@@ -115,7 +112,7 @@ void SlotBlocks::Remove(uint32_t block) {
   TIER_CHECK(index != kNone, "block {}", block);
   Entry& entry = entries_[index];
   TIER_CHECK(entry.free_pages == kPagesPerBlock, "block {} free pages {}", block, entry.free_pages);
-  TIER_CHECK(entry.bound == 0, "block {} has {} bound slots", block, entry.bound);
+  TIER_CHECK(entry.bound == 0, "block {} has {} bound slots", block, unsigned{entry.bound});
   SetClosed(block, false);
   Unlink(index);
   UnlinkSparse(index);
@@ -153,7 +150,7 @@ void SlotBlocks::Occupy(uint32_t index, unsigned page, unsigned pages) {
   const unsigned hole_end = entry.used.NextSet(page);
   TIER_CHECK(hole_end >= page + pages, "block {} page {} hole ends {}", entry.block, page, hole_end);
   entry.used.Set(page, pages);
-  entry.starts.Set(page, 1);
+  entry.starts.Add(page, &maps_);
   SetFree(index, entry.free_pages - pages);
   FreeOf(entry) -= pages;
   if (entry.bound != 0) bound_free_pages_ -= pages;
@@ -170,6 +167,34 @@ PageRun SlotBlocks::TryAllocate(unsigned pages) {
   TIER_CHECK(hole.pages >= pages, "block {} list {} hole {}", entries_[index].block, list, hole.pages);
   Occupy(index, hole.page, pages);
   return {entries_[index].block, static_cast<uint16_t>(hole.page), static_cast<uint16_t>(pages)};
+}
+
+bool SlotBlocks::TryAllocateRuns(unsigned pages, size_t runs_max, std::vector<PageRun>* runs) {
+  const size_t begin = runs->size();
+  unsigned left = pages;
+  while (left != 0 && runs->size() - begin < runs_max) {
+    const unsigned hole = longest_hole();
+    if (hole == 0) break;
+    runs->push_back(TryAllocate(std::min(hole, left)));
+    left -= runs->back().pages;
+  }
+  if (left == 0) return true;
+  for (; runs->size() != begin; runs->pop_back()) {
+    const bool emptied = Free(runs->back());
+    TIER_CHECK(!emptied, "block {} had no slots", runs->back().block);
+  }
+  return false;
+}
+
+void SlotBlocks::Split(PageRun run, unsigned pages) {
+  const uint32_t index = Find(run.block);
+  TIER_CHECK(index != kNone && pages != 0 && pages < run.pages, "block {}: {} of {} pages", run.block, pages,
+             run.pages);
+  Entry& entry = entries_[index];
+  TIER_CHECK(entry.starts.Contains(run.page, maps_) && entry.used.AllSet(run.page, run.pages) &&
+                 entry.starts.Next(run.page + 1U, maps_) >= unsigned{run.page} + run.pages,
+             "block {} page {} pages {}: no such slot", run.block, run.page, run.pages);
+  entry.starts.Add(run.page + pages, &maps_);
 }
 
 bool SlotBlocks::IsFree(PageRun run) const {
@@ -189,11 +214,11 @@ bool SlotBlocks::Free(PageRun run) {
   const unsigned end = unsigned{run.page} + run.pages;
   TIER_CHECK(entry.used.AllSet(run.page, run.pages), "block {} page {} pages {}: freed twice", run.block, run.page,
              run.pages);
-  TIER_CHECK(entry.starts.Test(run.page) && entry.starts.NextSet(run.page + 1U) >= end &&
-                 (end == kPagesPerBlock || !entry.used.Test(end) || entry.starts.Test(end)),
+  TIER_CHECK(entry.starts.Contains(run.page, maps_) && entry.starts.Next(run.page + 1U, maps_) >= end &&
+                 (end == kPagesPerBlock || !entry.used.Test(end) || entry.starts.Contains(end, maps_)),
              "block {} page {} pages {}: no such slot", run.block, run.page, run.pages);
   entry.used.Clear(run.page, run.pages);
-  entry.starts.Clear(run.page, 1);
+  entry.starts.Remove(run.page, &maps_);
   SetFree(index, unsigned{entry.free_pages} + run.pages);
   FreeOf(entry) += run.pages;
   if (entry.bound != 0) bound_free_pages_ += run.pages;
@@ -229,8 +254,8 @@ void SlotBlocks::ListSlots(uint32_t block, std::vector<PageRun>* slots) const {
   const uint32_t index = Find(block);
   TIER_CHECK(index != kNone, "block {}", block);
   const Entry& entry = entries_[index];
-  for (unsigned page = entry.starts.NextSet(0); page < kPagesPerBlock;) {
-    const unsigned next = entry.starts.NextSet(page + 1);
+  for (unsigned page = entry.starts.Next(0, maps_); page < kPagesPerBlock;) {
+    const unsigned next = entry.starts.Next(page + 1, maps_);
     const unsigned end = std::min(next, entry.used.NextClear(page));
     slots->push_back({block, static_cast<uint16_t>(page), static_cast<uint16_t>(end - page)});
     page = next;
@@ -243,10 +268,12 @@ void SlotBlocks::CheckInvariants() const {
   uint64_t closed = 0;
   uint64_t closed_free = 0;
   uint64_t bound_free = 0;
+  uint32_t in_maps = 0;
   for (uint32_t i = 0; i < entries_.size(); ++i) {
     const Entry& entry = entries_[i];
     if (entry.block == kNone) continue;
     ++seen;
+    in_maps += entry.starts.has_map() ? 1 : 0;
     closed += entry.closed ? 1 : 0;
     (entry.closed ? closed_free : free) += entry.free_pages;
     bound_free += entry.bound == 0 ? 0 : entry.free_pages;
@@ -257,6 +284,7 @@ void SlotBlocks::CheckInvariants() const {
     TIER_CHECK(entry.free_pages != kPagesPerBlock, "block {} is a slot block without slots", entry.block);
   }
   TIER_CHECK(seen == count_ && free == free_pages_, "blocks {} of {} free {} of {}", seen, count_, free, free_pages_);
+  TIER_CHECK(in_maps == maps_.used(), "{} blocks have page maps of {}", in_maps, maps_.used());
   TIER_CHECK(bound_free == bound_free_pages_, "bound free {} of {}", bound_free, bound_free_pages_);
   TIER_CHECK(closed == closed_count_ && closed_free == closed_free_pages_, "closed {} of {}, {} of {} pages", closed,
              closed_count_, closed_free, closed_free_pages_);

@@ -2,9 +2,10 @@
 //
 // The idea: every slot block stands in the list of its longest hole; a request takes the first block of the shortest
 // list that can hold it, so the block with least room to spare fills up first and the others get a chance to empty.
-// Those that compaction could empty are found by a second list, of the free pages in steps of 64. 160 bytes a slot
-// block and 4 a block of every started group of 1024; no allocation in steady state. A closed block is in neither list:
-// nothing new is placed there.
+// Those that compaction could empty are found by a second list, of the free pages in steps of 64. 104 bytes a slot
+// block, 64 more for one with many slots (SlotStarts), and 4 a block of every started group of 64: owners whose windows
+// lie between those of others start many. No allocation in steady state. A closed block is in neither list: nothing new
+// is placed there.
 //
 // Invariants: an open block of list n has a longest hole of exactly n pages; one of sparse list n has 64n - 63 to 64n
 // free pages. Pure bookkeeping; not thread-safe.
@@ -13,11 +14,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
+#include "daemon/base/chunked_array.h"
 #include "daemon/base/page_map.h"
 #include "daemon/base/page_run.h"
+#include "daemon/base/slot_starts.h"
 
 namespace tier::base {
 
@@ -45,6 +47,11 @@ class SlotBlocks {
   PageRun TryAllocate(unsigned pages);
   // Whether exactly this run could be taken: its block is contained, be it closed, and its pages are free.
   bool IsFree(PageRun run) const;
+  // Appends runs of so many pages in all, the longest holes first. False: more than `runs_max` would be needed, or the
+  // pages are not free; then nothing is taken.
+  [[nodiscard]] bool TryAllocateRuns(unsigned pages, size_t runs_max, std::vector<PageRun>* runs);
+  // A run that was handed out becomes two, of `pages` and of the rest.
+  void Split(PageRun run, unsigned pages);
   void Take(PageRun run);  // REQUIRES: IsFree(run).
   // Gives back exactly a run that was handed out; returns whether its block is without slots now.
   bool Free(PageRun run);
@@ -63,11 +70,10 @@ class SlotBlocks {
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
-  static constexpr uint32_t kGroupBlocks = 1024;
+  static constexpr uint32_t kGroupBlocks = 64;
   static constexpr unsigned kSparseStep = 64;  // Pages.
   struct Entry {
     PageMap used;
-    PageMap starts;  // First pages of slots: what tells a double or partial Free from a right one.
     uint32_t block = kNone;
     uint32_t next = kNone;  // In its list, or in the list of unused entries.
     uint32_t previous = kNone;
@@ -75,14 +81,16 @@ class SlotBlocks {
     uint32_t previous_sparse = kNone;
     uint16_t free_pages = 0;
     uint16_t longest_hole = 0;
-    uint16_t bound = 0;  // Slots.
-    bool closed = false;
+    uint16_t bound : 15 = 0;  // Slots.
+    bool closed : 1 = false;
+    SlotStarts starts;
   };
+  static_assert(sizeof(Entry) == 104);
 
   uint32_t Find(uint32_t block) const {
     const uint32_t group = block / kGroupBlocks;
-    if (group >= groups_.size() || groups_[group] == nullptr) return kNone;
-    return groups_[group][block % kGroupBlocks];
+    if (group >= groups_.size() || groups_[group] == kNone) return kNone;
+    return places_[groups_[group]][block % kGroupBlocks];
   }
   uint32_t& Place(uint32_t block);
   unsigned ListFor(unsigned pages) const;  // The shortest list whose blocks can hold `pages`; > 512: none.
@@ -96,8 +104,11 @@ class SlotBlocks {
   void SetFree(uint32_t index, unsigned pages);
   uint64_t& FreeOf(const Entry& entry) { return entry.closed ? closed_free_pages_ : free_pages_; }
 
-  std::vector<std::unique_ptr<uint32_t[]>> groups_;  // Block → index in entries_.
-  std::vector<Entry> entries_;
+  // Block → index in entries_, by the place of the block in its group.
+  std::vector<uint32_t> groups_;  // Number in places_; kNone: no block of the group ever held slots.
+  ChunkedArray<std::array<uint32_t, kGroupBlocks>, 8> places_;
+  ChunkedArray<Entry> entries_;
+  PageMapPool maps_;  // Of blocks with many slots.
   uint32_t unused_ = kNone;
   std::array<uint32_t, kPagesPerBlock + 1> lists_ = Filled<kPagesPerBlock + 1>();  // By longest hole.
   std::array<uint64_t, kPagesPerBlock / 64 + 1> nonempty_{};                       // Bit n: list n has a block.

@@ -143,10 +143,10 @@ constexpr auto kOptions = std::to_array<Option>({
      "quota. Beyond it new tensors get NO_SPACE; what is there stays.",
      0, 1024 * kTiB},
     {"jobs.reclaim_deadline", Kind::kDuration, Change::kAtRunTime, TIER_FIELD(jobs.reclaim_deadline), "\"60s\"",
-     "How long a job waits for memory that it is promised while others lease more than they are promised. Then the\n"
-     "session that leases most beyond its part is closed (REVOKED), and so on until the job has what it is promised;\n"
-     "an unnamed job whose last session that was ends with its tensors. Empty windows that a process is asked for and\n"
-     "does not return for so long are taken without its answer: it loses nothing.",
+     "How long a job waits for memory that it is promised while leases of others keep more than they are promised.\n"
+     "Then the session whose leases keep most windows beyond its part is closed (REVOKED), and so on until the job\n"
+     "has what it is promised; an unnamed job whose last session that was ends with its tensors. Empty windows that a\n"
+     "process is asked for and does not return for so long are taken without its answer: it loses nothing.",
      kSecond, 24 * kHour},
     {"jobs.on_unreturned", Kind::kChoice, Change::kAtRunTime, TIER_FIELD(jobs.on_unreturned), "\"charge\"",
      "What becomes of a process that keeps windows which were taken from it. charge: they count as held by its\n"

@@ -57,7 +57,7 @@ void HostPressure::Lower(uint64_t to, const Arena& arena) {
 void HostPressure::NoteStalls(Cause cause, const Arena& arena, base::TimePoint now) {
   Begin(cause, arena, now);
   if (++stalled_readings_ < kStalledReadings || arena.bytes > ceiling_) return;
-  const uint64_t step = std::max(arena.step_bytes, arena.bytes / kStallStepShare);
+  const uint64_t step = std::max({arena.step_bytes, arena.bytes / kStallStepShare, kStallStepMin});
   const uint64_t half = bytes_before_ / 2;
   if (arena.bytes > half) Lower(std::max(arena.bytes - std::min(arena.bytes, step), half), arena);
 }

@@ -19,6 +19,7 @@
 
 #include "daemon/base/time.h"
 #include "daemon/memory/host_memory.h"
+#include "proto/units.h"
 
 namespace tier::memory {
 
@@ -30,6 +31,9 @@ inline constexpr double kFullCalm = 0.02;
 inline constexpr uint32_t kStalledReadings = 2;
 inline constexpr uint64_t kLittleShare = 8;  // Little is unused: less than an eighth of the memory or of the limit.
 inline constexpr uint64_t kStallStepShare = 32;
+// A part is at least so much: with a reading every 250 ms that is 1 GB/s, also of a small arena. What is given of it is
+// bounded by the half, by the minimum, and by the work of each turn (hand_over.h).
+inline constexpr uint64_t kStallStepMin = 256 * kMiB;
 inline constexpr base::Duration kCalmFirst = std::chrono::seconds(10);
 inline constexpr base::Duration kCalmMax = std::chrono::minutes(5);
 

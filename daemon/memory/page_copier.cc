@@ -59,22 +59,26 @@ PageCopier::~PageCopier() {
   while (shared_->tasks != 0) shared_->idle.Wait(shared_->mutex);
 }
 
-void PageCopier::Post(std::vector<PageCopy> copies) {
+void PageCopier::AddTask(std::vector<PageCopy> copies) {
+  waiting_.push_back(std::make_shared<const std::vector<PageCopy>>(std::move(copies)));
+}
+
+bool PageCopier::TryPost(const Task& task) {
   {
     const MutexLock lock(shared_->mutex);
     ++shared_->tasks;
   }
-  // A full queue: the caller does it itself.
-  auto task = std::make_shared<const std::vector<PageCopy>>(std::move(copies));
-  const auto run = [shared = shared_, task] {
+  const bool posted = workers_->TryPost([shared = shared_, task] {
     shared->Run(*task);
     proto::GiveWay();
-  };
-  if (!workers_->TryPost(run)) shared_->Run(*task);
+  });
+  if (posted) return true;
+  const MutexLock lock(shared_->mutex);
+  --shared_->tasks;
+  return false;
 }
 
 void PageCopier::Submit() {
-  if (started_.empty()) return;
   inflight_ += static_cast<uint32_t>(started_.size());
   std::vector<PageCopy> copies;
   uint64_t bytes = 0;
@@ -84,11 +88,12 @@ void PageCopier::Submit() {
     copies.push_back(copy);
     bytes += copy.length;
     if (bytes < kTaskBytes) continue;
-    Post(std::exchange(copies, {}));
+    AddTask(std::exchange(copies, {}));
     bytes = 0;
   }
-  if (!copies.empty()) Post(std::move(copies));
+  if (!copies.empty()) AddTask(std::move(copies));
   started_.clear();
+  while (!waiting_.empty() && TryPost(waiting_.front())) waiting_.pop_front();
 }
 
 void PageCopier::Poll(std::vector<PageCopyResult>* results) {

@@ -4,12 +4,16 @@
 // Engine thread only. A started copy always ends in exactly one result; until then neither place is given up, and the
 // target is written by no one else. What is read meanwhile may change: then the caller throws the copy away.
 //
+// The engine thread copies nothing itself: copies for which the workers' queue has no room wait in order for a later
+// turn. That comes soon, because whatever fills the queue has results for the engine.
+//
 // Either place may vanish, because a client punched a hole in its window: a copy runs under the fault guard, and its
 // result says which side could not be touched.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -37,7 +41,8 @@ class PageCopyPort {
  public:
   virtual ~PageCopyPort() = default;
   virtual void Start(const PageCopy& copy) = 0;
-  // Hands everything started since the last call to workers: called at most once in an engine turn, as its last step.
+  // Hands everything started since the last call to workers: called at most once in an engine turn, as its last step,
+  // and in each turn while copies are under way. What the workers had no room for is handed to them again then.
   virtual void Submit() = 0;
   virtual void Poll(std::vector<PageCopyResult>* results) = 0;  // Appends what has ended; never blocks.
   virtual uint32_t inflight() const = 0;                        // Started and not yet polled.
@@ -59,11 +64,14 @@ class PageCopier final : public PageCopyPort {
 
  private:
   struct Shared;
-  void Post(std::vector<PageCopy> copies);
+  using Task = std::shared_ptr<const std::vector<PageCopy>>;
+  void AddTask(std::vector<PageCopy> copies);
+  bool TryPost(const Task& task);
 
   base::Workers* workers_;
   std::shared_ptr<Shared> shared_;
   std::vector<PageCopy> started_;
+  std::deque<Task> waiting_;  // For room in the workers' queue, the oldest first.
   uint32_t inflight_ = 0;
 };
 

@@ -221,6 +221,9 @@ constexpr JobGauge kJobGauges[] = {
      [](const JobCounters& job) { return job.pool.borrowed_bytes; }},
     {"tierd_job_owed_bytes", "Bytes of windows that the job asked for within its promise and has not got yet.",
      [](const JobCounters& job) { return job.pool.owed_bytes; }},
+    {"tierd_job_emptying_bytes",
+     "Bytes of windows that the job uses until what they hold has left them: they go to another job, or to the host.",
+     [](const JobCounters& job) { return job.pool.emptying_bytes; }},
     {"tierd_job_returning_bytes", "Bytes of windows that the job's processes were asked to unmap; not held any more.",
      [](const JobCounters& job) { return job.pool.returning_bytes; }},
     {"tierd_job_sessions", "Attached client processes.", [](const JobCounters& job) { return job.session_count; }},
@@ -241,6 +244,22 @@ void AddJobTraffic(FamilyBuilder& out, const std::vector<JobRow>& rows) {
   }
   out.Counter("tierd_job_stall_seconds_total", "Time that the job's requests waited.");
   for (const JobRow& row : rows) out.Add(static_cast<double>(row.counters.stall_ns) * 1e-9, LabelsOf(row));
+  out.Counter("tierd_job_compaction_moved_bytes_total", "Bytes of the job's pieces that were moved in RAM.");
+  for (const JobRow& row : rows) out.Add(row.counters.moved_bytes, LabelsOf(row));
+}
+
+// A job has few reasons: one that it never met has no series.
+void AddJobRefusals(FamilyBuilder& out, const std::vector<JobRow>& rows) {
+  out.Counter("tierd_job_refusals_total",
+              "Requests of the job that were refused, by the reasons of tierd_refusals_total; a reason appears once it "
+              "has happened.");
+  for (const JobRow& row : rows) {
+    for (size_t i = 0; i < tiering::kRefusalReasons; ++i) {
+      if (row.counters.refusals[i] == 0) continue;
+      out.Add(row.counters.refusals[i],
+              LabelsOf(row, "reason", tiering::RefusalReasonName(static_cast<tiering::RefusalReason>(i))));
+    }
+  }
 }
 
 void AddJobs(FamilyBuilder& out, const std::vector<JobRow>& rows) {
@@ -262,6 +281,11 @@ void AddJobs(FamilyBuilder& out, const std::vector<JobRow>& rows) {
               LabelsOf(row, "class", tiering::RamClassName(static_cast<tiering::RamClass>(i))));
     }
   }
+  out.Gauge("tierd_job_node_bytes",
+            "Bytes of the job's windows by the NUMA node of their first pages, where the host has several.");
+  for (const JobRow& row : rows) {
+    for (const auto& [node, bytes] : row.node_bytes) out.Add(bytes, LabelsOf(row, "node", std::to_string(node)));
+  }
   for (const JobGauge& gauge : kJobGauges) {
     out.Gauge(gauge.name, gauge.help);
     for (const JobRow& row : rows) {
@@ -270,6 +294,7 @@ void AddJobs(FamilyBuilder& out, const std::vector<JobRow>& rows) {
     }
   }
   AddJobTraffic(out, rows);
+  AddJobRefusals(out, rows);
 }
 
 void AddDaemon(FamilyBuilder& out, const DaemonDescription& daemon) {

@@ -14,8 +14,8 @@ using tiering::JobCounters;
 
 // The counters that a row shows.
 constexpr uint64_t JobCounters::* kCounters[] = {&JobCounters::swap_out_bytes, &JobCounters::swap_in_bytes,
-                                                 &JobCounters::acquire_hits, &JobCounters::acquire_misses,
-                                                 &JobCounters::stall_ns};
+                                                 &JobCounters::acquire_hits,   &JobCounters::acquire_misses,
+                                                 &JobCounters::stall_ns,       &JobCounters::moved_bytes};
 // The gauges that are sums where several jobs share a row.
 constexpr uint64_t JobCounters::* kSums[] = {
     &JobCounters::ram_bytes,       &JobCounters::ssd_bytes,     &JobCounters::leased_bytes,
@@ -24,14 +24,26 @@ constexpr uint64_t JobCounters::* kSums[] = {
     &JobCounters::ssd_limit_bytes, &JobCounters::kept_bytes,    &JobCounters::session_count,
     &JobCounters::tensor_count,    &JobCounters::torn_count,    &JobCounters::lease_count};
 
+// Calls `apply` with each counter of `from`, and the same one of `to`.
+template <typename Apply>
+void ForEachCounter(const JobCounters& from, JobCounters* to, Apply apply) {
+  for (const auto counter : kCounters) apply(from.*counter, &(to->*counter));
+  for (size_t i = 0; i < tiering::kRefusalReasons; ++i) apply(from.refusals[i], &to->refusals[i]);
+}
+
 void Add(const JobCounters& from, JobCounters* to) {
-  for (const auto counter : kCounters) to->*counter += from.*counter;
+  ForEachCounter(from, to, [](uint64_t count, uint64_t* sum) { *sum += count; });
+}
+
+void Set(const JobCounters& from, JobCounters* to) {
+  ForEachCounter(from, to, [](uint64_t count, uint64_t* shown) { *shown = count; });
 }
 
 // `all` less `part`: 0 where the part was read later and has more.
 JobCounters Rest(const JobCounters& all, const JobCounters& part) {
   JobCounters rest;
-  for (const auto counter : kCounters) rest.*counter = all.*counter - std::min(all.*counter, part.*counter);
+  Set(all, &rest);
+  ForEachCounter(part, &rest, [](uint64_t count, uint64_t* left) { *left -= std::min(*left, count); });
   return rest;
 }
 
@@ -80,23 +92,21 @@ std::vector<JobRow> JobRows::Of(std::vector<session::JobDescription> jobs, const
       known = {};
       for (const auto gauge : kSums) others.counters.*gauge += job.counters.*gauge;
       tiering::AddPool(job.counters.pool, &others.counters.pool);
+      for (const auto& [node, bytes] : job.node_bytes) others.node_bytes[node] += bytes;
       continue;
     }
     if (!known.has_row) known = {.has_row = true, .base = is_new ? JobCounters{} : job.counters, .counted = {}};
     known.counted = Rest(job.counters, known.base);
     Add(known.counted, &in_rows);
-    JobRow& row = rows.emplace_back(JobRow{job.name, std::to_string(job.uid), job.counters});
-    for (const auto counter : kCounters) row.counters.*counter = known.counted.*counter;
+    JobRow& row = rows.emplace_back(JobRow{job.name, std::to_string(job.uid), job.counters, job.node_bytes});
+    Set(known.counted, &row.counters);
   }
   std::ranges::sort(rows,
                     [](const JobRow& a, const JobRow& b) { return std::tie(a.name, a.uid) < std::tie(b.name, b.uid); });
   Add(ended_rows_, &in_rows);
-  const JobCounters rest = Rest(totals, in_rows);
-  for (const auto counter : kCounters) {
-    uint64_t& shown = others_shown_.*counter;
-    shown = std::max(shown, rest.*counter);
-    others.counters.*counter = shown;
-  }
+  ForEachCounter(Rest(totals, in_rows), &others_shown_,
+                 [](uint64_t count, uint64_t* shown) { *shown = std::max(*shown, count); });
+  Set(others_shown_, &others.counters);
   rows.push_back(std::move(others));
   return rows;
 }

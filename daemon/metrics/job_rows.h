@@ -24,6 +24,7 @@ struct JobRow {
   std::string name;  // kOtherJobs: of the others; the last row.
   std::string uid;   // Of the others: empty.
   tiering::JobCounters counters;
+  std::map<int, uint64_t> node_bytes{};  // Of its windows, by NUMA node.
 };
 
 class JobRows {

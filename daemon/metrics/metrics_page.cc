@@ -50,7 +50,8 @@ session::DaemonDescription Sample() {
 }
 
 std::vector<JobRow> SampleJobs() {
-  JobRow job{.name = "job", .uid = "0", .counters = {}};
+  JobRow job{.name = "job", .uid = "0", .counters = {}, .node_bytes = {{0, 1}}};
+  job.counters.refusals[0] = 1;
   job.counters.limit_bytes = job.counters.ssd_limit_bytes = 1;
   return {job};
 }

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -62,6 +63,7 @@ struct JobDescription {
   std::vector<int32_t> ranks;  // Of live sessions, -1 for those without.
   std::string token;           // Only for its owner and admins, else empty.
   tiering::JobCounters counters;
+  std::map<int, uint64_t> node_bytes{};  // Only in NodeObservation: of its windows, by NUMA node.
 };
 
 // What a job that is not open persisted, for its next run.
@@ -141,7 +143,7 @@ struct DaemonDescription {
   tiering::EngineSnapshot engine;
   std::vector<DeviceDescription> devices;
   double observed_seconds = 0;  // What figures for others took of the engine thread, or kept it from waking.
-  uint64_t spin_pauses = 0;  // Spins that ended because another thread had the processor.
+  uint64_t spin_pauses = 0;     // Spins that ended because another thread had the processor.
   PrefaultFigures prefault;
   HostShortage shortage;
   uint64_t host_available_bytes = 0;

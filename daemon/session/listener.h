@@ -176,7 +176,7 @@ class Listener final : public SessionNotices, private ConnectionOwner {
     uint32_t uid = 0;
     bool of_client = false;  // TakeSocket.
   };
-  LeftProcesses left_processes_;
+  LeftProcesses left_processes_{parts_.io};
   std::unordered_map<uint64_t, LeftSocket> left_;  // By session. Each has at least one of UnreadLimits::in_flight_max.
 };
 

@@ -27,15 +27,26 @@ Status EndProcess(int pidfd) {
 
 void LeftProcesses::Add(uint64_t session, proto::FileDescriptor pidfd) {
   TIER_CHECK(session != 0 && pidfd, "session {}, pidfd {}", session, pidfd.get());
-  std::erase_if(processes_, [](const auto& process) { return HasEnded(process.second.get()); });
   if (HasEnded(pidfd.get())) return;
+  boost::asio::posix::stream_descriptor process(io_);
+  boost::system::error_code error;
+  (void)process.assign(pidfd.get(), error);
+  if (error) return;  // It cannot be watched: then it is not known.
+  (void)pidfd.Release();
   if (processes_.size() == kProcessesMax) processes_.erase(processes_.begin());
-  processes_.insert_or_assign(session, std::move(pidfd));
+  processes_.erase(session);
+  const auto added = processes_.emplace(session, std::move(process)).first;
+  // A wait that is given up, with the record or with all of them, ends in an error.
+  added->second.async_wait(boost::asio::posix::descriptor_base::wait_read,
+                           [this, session](const boost::system::error_code& failed) {
+                             if (!failed) processes_.erase(session);
+                           });
 }
 
-int LeftProcesses::Find(uint64_t session) const {
+int LeftProcesses::Find(uint64_t session) {
   const auto process = processes_.find(session);
-  return process == processes_.end() || HasEnded(process->second.get()) ? -1 : process->second.get();
+  if (process == processes_.end() || HasEnded(process->second.native_handle())) return -1;
+  return process->second.native_handle();
 }
 
 }  // namespace tier::session

@@ -6,6 +6,7 @@
 // engine until then.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -27,6 +28,13 @@ enum class Purpose : uint8_t {
 };
 inline constexpr size_t kPurposes = 3;
 
+// A part of a piece in RAM: whole pages of one window.
+struct MemoryRun {
+  WindowIndex window{};         // Which registered buffer it lies in.
+  std::byte* memory = nullptr;  // Page-aligned.
+  uint32_t length = 0;          // Bytes.
+};
+
 struct Transfer {
   uint64_t cookie = 0;  // Comes back in the result.
   Direction direction = Direction::kWrite;
@@ -35,6 +43,9 @@ struct Transfer {
   std::span<const base::PageRun> runs;  // Of a scattered extent; they outlive the transfer. Else empty.
   WindowIndex window{};                 // Which registered buffer `memory` lies in.
   std::byte* memory = nullptr;          // Page-aligned, extent.run.size_bytes() long.
+  // Where the piece lies in several runs of RAM: these, in the order of its bytes; they outlive the transfer. Else
+  // empty. The first of them begins at `memory` in `window`.
+  std::span<const MemoryRun> memory_runs;
   uint32_t length = 0;  // Bytes of content (the checksum covers these); I/O is rounded up to whole pages.
   uint32_t crc = 0;     // Read: CRC32C that the content must have.
 };
@@ -60,6 +71,23 @@ struct TransferResult {
 
 inline std::span<const base::PageRun> RunsOf(const Transfer& transfer) {
   return transfer.runs.empty() ? std::span(&transfer.extent.run, 1) : transfer.runs;
+}
+
+// What a transfer moves: its content, rounded up to whole pages.
+constexpr uint32_t IoBytes(const Transfer& transfer) {
+  return static_cast<uint32_t>(PagesFor(transfer.length) * kPageSize);
+}
+
+// Calls visit(window, bytes) for each run of the memory, up to byte `length` of the piece.
+template <typename Visit>
+void ForEachMemoryRun(const Transfer& transfer, uint32_t length, Visit visit) {
+  if (transfer.memory_runs.empty()) return visit(transfer.window, std::span(transfer.memory, length));
+  uint32_t left = length;
+  for (const MemoryRun& run : transfer.memory_runs) {
+    const uint32_t here = std::min(run.length, left);
+    if (here != 0) visit(run.window, std::span(run.memory, here));
+    left -= here;
+  }
 }
 
 struct ProbeResult {

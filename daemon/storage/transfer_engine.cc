@@ -13,7 +13,8 @@
 namespace tier::storage {
 namespace {
 
-uint32_t IoBytes(const Transfer& transfer) { return static_cast<uint32_t>(PagesFor(transfer.length) * kPageSize); }
+// On the device or in RAM: it takes more than one command.
+bool IsScattered(const Transfer& transfer) { return transfer.extent.scattered || !transfer.memory_runs.empty(); }
 
 // Says nothing about the device: the kernel was short of something for the moment.
 bool IsTransient(int error) {
@@ -85,45 +86,43 @@ void TransferEngine::RemoveWindow(WindowIndex window) {
   entry = {};
 }
 
+void TransferEngine::CheckMemory(const Transfer& t, WindowIndex index, std::span<const std::byte> memory) const {
+  TIER_CHECK(Value(index) < windows_.size(), "transfer {}: window {} of {}", t.cookie, Value(index), windows_.size());
+  const Window& window = windows_[Value(index)];
+  TIER_CHECK(window.address != nullptr && memory.data() >= window.address &&
+                 memory.data() + memory.size() <= window.address + window.size &&
+                 static_cast<uint64_t>(memory.data() - window.address) % kPageSize == 0,
+             "memory at {} + {} of window {}", memory.data() - window.address, memory.size(), Value(index));
+}
+
 void TransferEngine::CheckTransfer(const Transfer& t) const {
   TIER_CHECK(inflight_ < options_.inflight_max, "{} transfers in flight", inflight_);
   TIER_CHECK(t.extent.device == options_.device, "device {} for {}", t.extent.device, options_.device);
-  TIER_CHECK(t.length != 0 && t.length <= t.extent.run.size_bytes(), "{} bytes in an extent of {}", t.length,
-             t.extent.run.size_bytes());
-  TIER_CHECK(t.extent.scattered == !t.runs.empty(), "{} runs", t.runs.size());
-  for (const base::PageRun run : RunsOf(t)) {
-    TIER_CHECK(run.offset_bytes() + run.size_bytes() <= options_.place.capacity_bytes,
-               "block {} page {} beyond the data area", run.block, run.page);
-  }
-  TIER_CHECK(Value(t.window) < windows_.size(), "window {} of {}", Value(t.window), windows_.size());
-  const Window& window = windows_[Value(t.window)];
-  TIER_CHECK(window.address != nullptr && t.memory >= window.address &&
-                 t.memory + IoBytes(t) <= window.address + window.size &&
-                 static_cast<uint64_t>(t.memory - window.address) % kPageSize == 0,
-             "memory at {} + {} of window {}", t.memory - window.address, IoBytes(t), Value(t.window));
+  CheckExtent(t, options_.place.capacity_bytes);
+  uint32_t length = 0;
+  ForEachMemoryRun(t, IoBytes(t), [&](WindowIndex index, std::span<const std::byte> memory) {
+    CheckMemory(t, index, memory);
+    length += static_cast<uint32_t>(memory.size());
+  });
+  TIER_CHECK(length == IoBytes(t), "{} bytes in {} runs of memory of {}", length, t.memory_runs.size(), IoBytes(t));
 }
 
-TransferEngine::Part TransferEngine::PartAt(const Transfer& t, uint32_t at) const {
-  uint64_t begin = 0;
-  for (const base::PageRun run : RunsOf(t)) {
-    const uint64_t end = std::min<uint64_t>(begin + run.size_bytes(), IoBytes(t));
-    if (at < end) {
-      return {.offset = options_.place.data_offset + run.offset_bytes() + (at - begin),
-              .length = static_cast<uint32_t>(end - at)};
-    }
-    begin = end;
-  }
-  TIER_CHECK(false, "byte {} of {}", at, IoBytes(t));
-}
-
-TransferEngine::Part TransferEngine::NextPart(const Request& request) const {
+// The offset is from the start of the device.
+TransferPart TransferEngine::NextPart(const Request& request) const {
   const Transfer& first = request.first->transfer;
-  if (first.extent.scattered) return PartAt(first, request.done);  // It is not merged with others.
-  return {.offset = request.offset + request.done, .length = request.length - request.done};
+  if (IsScattered(first)) {  // It is not merged with others.
+    TransferPart part = PartAt(first, request.done);
+    part.offset += options_.place.data_offset;
+    return part;
+  }
+  return {.offset = request.offset + request.done,
+          .length = request.length - request.done,
+          .window = request.window,
+          .memory = request.memory + request.done};
 }
 
 bool TransferEngine::CanMerge(const Request& request, const Transfer& t) const {
-  return !t.extent.scattered && !request.first->transfer.extent.scattered && request.direction == t.direction &&
+  return !IsScattered(t) && !IsScattered(request.first->transfer) && request.direction == t.direction &&
          request.window == t.window && request.memory + request.length == t.memory &&
          request.offset + request.length == options_.place.data_offset + t.extent.run.offset_bytes() &&
          request.length + IoBytes(t) <= options_.merge_bytes_max;
@@ -157,7 +156,8 @@ void TransferEngine::Start(const Transfer& transfer) {
   free_members_ = member->next;
   *member = {.transfer = transfer};
   ++inflight_;
-  ++windows_[Value(transfer.window)].inflight;
+  ForEachMemoryRun(transfer, IoBytes(transfer),
+                   [this](WindowIndex window, std::span<const std::byte>) { ++windows_[Value(window)].inflight; });
   ++traffic_.inflight;
   Request* last = started_.back();
   if (last == nullptr || !CanMerge(*last, transfer)) {
@@ -227,7 +227,12 @@ void TransferEngine::StartChecksum(Request* request) {
 void TransferEngine::ComputeChecksums(Request* request) {
   for (Member* member = request->first; member != nullptr; member = member->next) {
     const Transfer& t = member->transfer;
-    member->faulted = !base::RunGuarded([member, &t] { member->crc = Crc32c({t.memory, t.length}); });
+    member->faulted = !base::RunGuarded([member, &t] {
+      member->crc = 0;
+      ForEachMemoryRun(t, t.length, [member](WindowIndex, std::span<const std::byte> bytes) {
+        member->crc = Crc32c(bytes, member->crc);
+      });
+    });
   }
 }
 
@@ -274,7 +279,11 @@ void TransferEngine::VerifyRead(Member* member) {
     return right ? Finish(member, TransferOutcome::kDone, 0) : Finish(member, TransferOutcome::kWindowFault, EFAULT);
   }
   if (!right) return Finish(member, TransferOutcome::kCorrupt, 0);
-  if (!io_.registered(t.window)) return Finish(member, TransferOutcome::kDone, 0);
+  bool registered = false;
+  ForEachMemoryRun(t, t.length, [&](WindowIndex window, std::span<const std::byte>) {
+    registered = registered || io_.registered(window);
+  });
+  if (!registered) return Finish(member, TransferOutcome::kDone, 0);
   if (!Scrub(t)) return Finish(member, TransferOutcome::kWindowFault, EFAULT);
   ReadAgain(member, Attempt::kProof);
 }
@@ -285,13 +294,6 @@ void TransferEngine::ReadAgain(Member* member, Attempt attempt) {
   member->attempt = attempt;
   ++traffic_.retries;
   Enqueue(NewRequest(member));
-}
-
-// Makes every page differ from what it holds. False: it cannot be touched.
-bool TransferEngine::Scrub(const Transfer& t) {
-  return base::RunGuarded([&t] {
-    for (uint32_t at = 0; at < t.length; at += kPageSize) t.memory[at] ^= std::byte{0xff};
-  });
 }
 
 // ---- the device
@@ -305,12 +307,12 @@ void TransferEngine::Dispatch() {
   bool any = false;
   while (Request* const request = TakeNext()) {
     TIER_CHECK(request->done < request->length, "{} of {} bytes done", request->done, request->length);
-    const Part part = NextPart(*request);
+    const TransferPart part = NextPart(*request);
     request->started_at = Now();
     io_.Start({.token = static_cast<uint64_t>(request - requests_.data()),
                .direction = request->direction,
-               .window = request->window,
-               .memory = request->memory + request->done,
+               .window = part.window,
+               .memory = part.memory,
                .offset = part.offset,
                .length = part.length,
                .unregistered = request->unregistered});
@@ -462,17 +464,19 @@ void TransferEngine::SettleFailed(const Request& ended, Member* member) {
 
 void TransferEngine::Finish(Member* member, TransferOutcome outcome, int error, uint32_t failed_at) {
   const Transfer& t = member->transfer;
-  Window& window = windows_[Value(t.window)];
-  TIER_CHECK(window.inflight != 0 && traffic_.inflight != 0, "window {}: {}, in all: {}", Value(t.window),
-             window.inflight, traffic_.inflight);
-  --window.inflight;
+  ForEachMemoryRun(t, IoBytes(t), [this](WindowIndex index, std::span<const std::byte>) {
+    Window& window = windows_[Value(index)];
+    TIER_CHECK(window.inflight != 0 && traffic_.inflight != 0, "window {}: {}, in all: {}", Value(index),
+               window.inflight, traffic_.inflight);
+    --window.inflight;
+  });
   --traffic_.inflight;
   Count(outcome, &traffic_);
   results_.push_back({.cookie = t.cookie,
                       .outcome = outcome,
                       .crc = member->crc,
                       .error_number = error,
-                      .device_offset = PartAt(t, failed_at).offset,
+                      .device_offset = options_.place.data_offset + PartAt(t, failed_at).offset,
                       .failed_at = failed_at});
   member->next = free_members_;
   free_members_ = member;

@@ -38,6 +38,7 @@
 #include "daemon/storage/device_latency.h"
 #include "daemon/storage/dispatch_queue.h"
 #include "daemon/storage/transfer.h"
+#include "daemon/storage/transfer_memory.h"
 
 namespace tier::storage {
 
@@ -139,14 +140,9 @@ class TransferEngine final : public TransferPort {
     bool second_place = false;
     std::optional<ProbeResult> result;
   };
-  struct Part {           // What one command moves of a request.
-    uint64_t offset = 0;  // Bytes from the start of the device.
-    uint32_t length = 0;
-  };
+  void CheckMemory(const Transfer& transfer, WindowIndex index, std::span<const std::byte> memory) const;
   void CheckTransfer(const Transfer& transfer) const;
-  Part NextPart(const Request& request) const;
-  // Where the content of a transfer lies from byte `at` on, up to the end of its run.
-  Part PartAt(const Transfer& transfer, uint32_t at) const;
+  TransferPart NextPart(const Request& request) const;
   bool CanMerge(const Request& request, const Transfer& transfer) const;
   Request* NewRequest(Member* member);
   void FreeRequest(Request* request);
@@ -157,7 +153,6 @@ class TransferEngine final : public TransferPort {
   void OnChecksummed(Request* request);
   void VerifyRead(Member* member);
   void ReadAgain(Member* member, Attempt attempt);
-  static bool Scrub(const Transfer& transfer);
   void Enqueue(Request* request) { waiting_.Push(request); }
   Request* TakeNext();
   uint64_t& InflightBytes(Direction direction) { return direction == Direction::kRead ? read_bytes_ : write_bytes_; }

@@ -207,8 +207,8 @@ void WorkOnJobs(Tables& tables) {
   if (HandOverDue(tables) && tables.turn.now() >= tables.hand_over.next_at()) {
     tables.hand_over.SetNextAt(HandOver(tables));
   }
-  ForceReturns(tables);
   EmptyDevices(tables);
+  ForceReturns(tables);
 }
 
 // The one end of a turn. The order is the promise:

@@ -43,7 +43,8 @@ def own_daemon(socket_folder: pathlib.Path) -> Iterator[launcher.Running]:
 
 @pytest.fixture
 def connect(daemon: launcher.Running) -> Iterator[Callable[..., tierd.Client]]:
-    """Opens sessions with the file's daemon: of one new job unless told otherwise. All are closed at the end."""
+    """Opens sessions with the file's daemon: of one new job unless told otherwise. All are closed at the end, and then
+    nothing of them is left."""
     job = f"test-{next(_jobs)}"
     clients: list[tierd.Client] = []
 
@@ -57,6 +58,7 @@ def connect(daemon: launcher.Running) -> Iterator[Callable[..., tierd.Client]]:
     yield opened
     for client in clients:
         client.close()
+    daemon.audit()
 
 
 @pytest.fixture

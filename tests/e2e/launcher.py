@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import pathlib
 import shutil
@@ -20,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import leak_audit
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -28,6 +30,9 @@ sys.path.append(str(ROOT / "tools/bench"))
 from scrape import scrape  # noqa: E402
 
 BUILD = pathlib.Path(os.environ.get("TIERD_BUILD", ROOT / "build/release")).resolve()
+
+ENDING_S = 5.0
+DEGRADED = 6  # The exit status of `tierctl status` where the daemon does less than it was set up for.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +44,22 @@ class Running:
     pid: int
     directory: pathlib.Path
     process: subprocess.Popen[bytes]
+    before: leak_audit.Baseline | None = None  # Of its first client.
+
+    def audit(self) -> None:
+        """All of its clients are gone: waits until it has given back what was theirs. Nothing where it has ended."""
+        if self.before is None or self.process.poll() is not None:
+            return
+        try:
+            self.before.check()
+        except AssertionError:
+            try:
+                self.process.wait(ENDING_S)  # It was told to end, and answers no more.
+            except subprocess.TimeoutExpired:
+                pass
+            else:
+                return
+            raise
 
 
 def environment(**extra: str) -> dict[str, str]:
@@ -84,9 +105,15 @@ def start(
     tier: str = "1GiB",
     settings: Mapping[str, Any] | None = None,
     program: pathlib.Path | None = None,
+    audited: bool = True,
+    keeps_processes: bool = False,
 ) -> Iterator[Running]:
     """A daemon with its sockets in `folder`, until the context ends; `settings` replace sections. `program` runs
-    it. Skips without a build."""
+    it. Skips without a build.
+
+    At the end of the context all clients must be gone, and the daemon must have given back what was theirs
+    (leak_audit.py), unless it has ended by then. `audited` is False where that cannot be, and the caller says why.
+    `keeps_processes`: see leak_audit.Baseline."""
     program = program or need_build()
     from tierd.daemon import Daemon
 
@@ -102,7 +129,19 @@ def start(
             port_file = folder / "metrics.port"
             port = int(port_file.read_text()) if port_file.exists() else 0
             url = f"http://127.0.0.1:{port}/metrics"
-            yield Running(str(folder / "tierd.sock"), url, daemon.process.pid, folder, daemon.process)
+            running = Running(str(folder / "tierd.sock"), url, daemon.process.pid, folder, daemon.process)
+            before = leak_audit.Baseline(running.pid, lambda: state_of(running), keeps_processes) if audited else None
+            running = dataclasses.replace(running, before=before)
+            yield running
+            running.audit()
+
+
+def state_of(daemon: Running) -> leak_audit.State:
+    said = run_tierctl(daemon, "status", "--json")
+    assert said.returncode in (0, DEGRADED), said.stderr
+    status = json.loads(said.stdout)
+    jobs = json.loads(tierctl(daemon, "job", "list", "--json"))["jobs"]
+    return leak_audit.State(status, jobs, metrics(daemon) if not daemon.metrics_url.endswith(":0/metrics") else {})
 
 
 def metrics(daemon: Running) -> dict[str, float]:

@@ -7,12 +7,12 @@ import os
 import pathlib
 import signal
 import subprocess
-import sys
 import textwrap
 import time
 from collections.abc import Iterator
 
 import launcher
+import other_user
 import pytest
 
 import tierd
@@ -23,16 +23,9 @@ MARGIN_S = 5.0
 MIB = 1 << 20
 NOBODY = 61234
 
-PRELUDE = """
-import os, sys
-os.setgid(61234); os.setgroups([]); os.setuid(61234)
-import numpy, tierd
-
+DATA = """
 def data(number):
     return numpy.random.default_rng(number).integers(0, 256, 2 << 20, dtype=numpy.uint8)
-
-def say(word):
-    print(word, flush=True)
 """
 
 
@@ -44,56 +37,20 @@ def jobs() -> dict[str, str]:
 @pytest.fixture
 def running(socket_folder: pathlib.Path, jobs: dict[str, str]) -> Iterator[launcher.Running]:
     """A daemon with these further settings of `jobs`."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root: becomes another user")
+    launcher.need_user(NOBODY)
     settings = {"jobs": {"reclaim_deadline": f"{DEADLINE_S:g}s", **jobs}}
-    with launcher.start(socket_folder, arena="32MiB", tier="256MiB", settings=settings) as daemon:
+    with launcher.start(socket_folder, "32MiB", "256MiB", settings, keeps_processes=True) as daemon:
         socket_folder.chmod(0o755)
         yield daemon
 
 
-@contextlib.contextmanager
-def nobody(source: str) -> Iterator[subprocess.Popen[str]]:
+def nobody(source: str) -> contextlib.AbstractContextManager[other_user.Child]:
     """A program of another user."""
-    with subprocess.Popen(
-        [sys.executable, "-c", PRELUDE + textwrap.dedent(source)], env=launcher.environment(),
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def line_of(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    line = process.stdout.readline().strip()
-    if not line:
-        said = process.communicate()[1]
-        if "Permission denied" in said or "ModuleNotFound" in said:
-            pytest.skip("needs a checkout that uid 61234 can read")
-        pytest.fail(f"the child said nothing: {said}")
-    return line
+    return other_user.running(NOBODY, DATA + textwrap.dedent(source))
 
 
 @contextlib.contextmanager
-def stopped(process: subprocess.Popen[str]) -> Iterator[None]:
-    process.send_signal(signal.SIGSTOP)
-    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
-    try:
-        yield
-    finally:
-        process.send_signal(signal.SIGCONT)
-
-
-def go_on(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.write("\n")
-    process.stdin.flush()
-
-
-@contextlib.contextmanager
-def borrowing(daemon: launcher.Running) -> Iterator[subprocess.Popen[str]]:
+def borrowing(daemon: launcher.Running) -> Iterator[other_user.Child]:
     """A program of another user that has filled most of the arena, which is on SSD as well, and leases nothing. Told to
     go on, it looks at its tensors."""
     with nobody(
@@ -103,13 +60,13 @@ def borrowing(daemon: launcher.Running) -> Iterator[subprocess.Popen[str]]:
             client.put(f"tensor/{{number}}", data(number))
         client.flush(*(f"tensor/{{number}}" for number in range(15)))
         say("full")
-        sys.stdin.readline()
+        wait()
         for number in range(15):
             assert (client.get(f"tensor/{{number}}") == data(number)).all(), number
         say("whole")
         """
     ) as borrower:
-        assert line_of(borrower) == "full"
+        assert borrower.line() == "full"
         yield borrower
 
 
@@ -130,7 +87,7 @@ def forced(daemon: launcher.Running) -> dict[str, float]:
 def test_a_stopped_process_that_leases_nothing_loses_nothing(running: launcher.Running) -> None:
     with borrowing(running) as borrower:
         with tierd.connect(job="owed", socket=running.socket, guarantee="14MiB") as owed:
-            with stopped(borrower):
+            with borrower.stopped():
                 begin = time.monotonic()
                 owed.put("mine", bytes(6 * MIB), timeout=60)
                 first = time.monotonic() - begin
@@ -145,8 +102,8 @@ def test_a_stopped_process_that_leases_nothing_loses_nothing(running: launcher.R
                 now = launcher.metrics(running)
                 of_borrower = [n for name, n in now.items() if "tierd_job_kept" in name and "borrower" in name]
                 assert of_borrower == [now["tierd_arena_kept_bytes"]], now
-            go_on(borrower)
-            assert line_of(borrower) == "whole"
+            borrower.go_on()
+            assert borrower.line() == "whole"
             launcher.wait_for("none is kept", lambda: kept(running) == 0, MARGIN_S)
             assert owed.get("mine") == bytes(6 * MIB)
 
@@ -160,7 +117,7 @@ def test_a_stopped_process_that_leases_all_is_revoked_and_told_why(running: laun
         hog = tierd.connect(job="hog", token=client.session.token, socket={running.socket!r})
         leases = [hog.create(number, 2 << 20) for number in range(1, 14)]
         say("full")
-        sys.stdin.readline()
+        wait()
         try:
             hog.put("another", b"x")
         except tierd.Revoked as error:
@@ -171,27 +128,65 @@ def test_a_stopped_process_that_leases_all_is_revoked_and_told_why(running: laun
         say("whole")
         """
     ) as hog:
-        assert line_of(hog) == "full"
+        assert hog.line() == "full"
         with tierd.connect(job="owed", socket=running.socket, guarantee="14MiB") as owed:
-            with stopped(hog):
+            with hog.stopped():
                 begin = time.monotonic()
                 owed.put("mine", bytes(12 * MIB), timeout=60)
                 assert time.monotonic() - begin < DEADLINE_S + MARGIN_S
                 assert forced(running)["session"] == 1
-            go_on(hog)
-            told = line_of(hog)
+            hog.go_on()
+            told = hog.line()
             assert "job 0/owed has been owed" in told and "jobs.reclaim_deadline is 3.0 s" in told, told
-            assert line_of(hog) == "whole"
+            assert hog.line() == "whole"
             assert owed.get("mine") == bytes(12 * MIB)
+
+
+SCATTERED = """
+client = tierd.connect(job="scattered", socket={socket!r})
+for number in range({windows} * 16):  # Sixteen fill a window of 2 MiB.
+    client.put(number + 1, data(number)[: 128 << 10])
+client.flush(*range(1, {windows} * 16 + 1))
+leases = [client.lease(16 * window + 1) for window in range({windows})]
+say("leased")
+wait()
+try:
+    del leases
+    client.put("another", b"x")
+    say("whole")
+except tierd.Revoked as error:
+    say(str(error))
+"""
+
+
+def test_one_leased_page_in_each_window_does_not_keep_a_guarantee(running: launcher.Running) -> None:
+    """A window goes only whole. A neighbour whose leases keep no more than its own part goes on."""
+    with (
+        tierd.connect(job="owed", socket=running.socket, guarantee="22MiB") as owed,
+        tierd.connect(job="fair", socket=running.socket) as fair,
+        nobody(SCATTERED.format(socket=running.socket, windows=11)) as hostile,
+    ):
+        assert hostile.line() == "leased"
+        fair.put("mine", bytes(MIB))
+        with fair.lease("mine") as lease:
+            begin = time.monotonic()
+            with owed.create("guaranteed", 20 * MIB, timeout=60):
+                assert DEADLINE_S / 2 < time.monotonic() - begin < DEADLINE_S + MARGIN_S
+            assert forced(running)["session"] == 1
+            assert bytes(lease.memoryview()) == bytes(MIB)
+        fair.put("more", bytes(MIB))
+        hostile.go_on()
+        told = hostile.line()
+        assert "job 0/owed has been owed" in told and "lies in windows of" in told, told
 
 
 @pytest.mark.parametrize("jobs", [{"on_unreturned": "kill"}])
 def test_a_stopped_process_that_keeps_windows_is_killed_where_the_operator_wants_it(running: launcher.Running) -> None:
     with borrowing(running) as borrower:
-        with tierd.connect(job="owed", socket=running.socket, guarantee="14MiB") as owed, stopped(borrower):
+        with tierd.connect(job="owed", socket=running.socket, guarantee="14MiB") as owed, borrower.stopped():
             owed.put("mine", bytes(6 * MIB), timeout=60)
             begin = time.monotonic()
-            assert borrower.wait(2 * DEADLINE_S + MARGIN_S) == -signal.SIGKILL
+            assert borrower.process.wait(2 * DEADLINE_S + MARGIN_S) == -signal.SIGKILL
             assert time.monotonic() - begin > DEADLINE_S / 2, "it had another deadline to return them"
             assert forced(running)["process"] == 1
             launcher.wait_for("none is kept", lambda: kept(running) == 0, MARGIN_S)
@@ -200,12 +195,12 @@ def test_a_stopped_process_that_keeps_windows_is_killed_where_the_operator_wants
 
 def test_what_becomes_of_who_keeps_windows_changes_while_the_daemon_runs(running: launcher.Running) -> None:
     with borrowing(running) as borrower:
-        with tierd.connect(job="owed", socket=running.socket, guarantee="14MiB") as owed, stopped(borrower):
+        with tierd.connect(job="owed", socket=running.socket, guarantee="14MiB") as owed, borrower.stopped():
             owed.put("mine", bytes(6 * MIB), timeout=60)
             launcher.wait_for("windows are kept", lambda: kept(running) > 0, MARGIN_S)
             done = launcher.run_tierctl(running.directory / "admin.sock", "config", "set", "jobs.on_unreturned", "kill")
             assert done.returncode == 0, done.stderr
-            assert borrower.wait(2 * DEADLINE_S + MARGIN_S) == -signal.SIGKILL
+            assert borrower.process.wait(2 * DEADLINE_S + MARGIN_S) == -signal.SIGKILL
             assert forced(running)["process"] == 1
 
 

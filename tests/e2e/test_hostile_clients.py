@@ -51,7 +51,7 @@ def test_a_neighbour_keeps_its_bytes_beside(daemon: launcher.Running, kind: str)
             ours.put("tensor", content, replace=True)
             assert numpy.array_equal(ours.get("tensor"), content), number
         launcher.wait_for("the client at work", lambda: shown(daemon, kind) >= least)
-    launcher.wait_for("no session", lambda: " 0 sessions, 0 tensors" in launcher.tierctl(daemon, "status"))
+    daemon.audit()
 
 
 def test_garbage_is_refused(daemon: launcher.Running) -> None:

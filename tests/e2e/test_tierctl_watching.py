@@ -52,7 +52,8 @@ def test_events_since_one_are_those_behind_it(own_daemon: launcher.Running) -> N
 
 def test_who_follows_loses_nothing_while_the_daemon_is_away(socket_folder: pathlib.Path) -> None:
     lines: list[dict[str, Any]] = []
-    with launcher.start(socket_folder, arena="32MiB", tier="64MiB") as first:
+    # Not audited: who follows outlives it.
+    with launcher.start(socket_folder, arena="32MiB", tier="64MiB", audited=False) as first:
         tierd.connect(job="before", socket=first.socket).close()
         follower = subprocess.Popen(
             command(first, "--json", "events", "--follow"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -173,7 +174,8 @@ def test_a_signal_leaves_the_terminal_as_it_was(own_daemon: launcher.Running, se
 
 
 def test_the_screen_outlives_the_daemon(socket_folder: pathlib.Path) -> None:
-    with launcher.start(socket_folder, arena="32MiB", tier="64MiB") as daemon:
+    # Not audited: the screen outlives it.
+    with launcher.start(socket_folder, arena="32MiB", tier="64MiB", audited=False) as daemon:
         screen = terminal.Terminal(command(daemon, "top", "--interval", "0.1"), 80, 24)
         screen.read_until(lambda text: "  ok" in text)
     screen.read_until(lambda text: "no answer: " in text)

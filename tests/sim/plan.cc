@@ -45,7 +45,7 @@ Plan DrawPlan(uint64_t seed) {
   if (chance.OneIn(4)) {
     plan.work.store = static_cast<uint32_t>(chance.Between(1, 12));
     plan.work.share = plan.work.look = static_cast<uint32_t>(chance.Between(16, 48));
-    plan.work.expiry = plan.work.maintain = plan.work.compact = plan.work.move = plan.work.drop =
+    plan.work.expiry = plan.work.maintain = plan.work.compact = plan.work.move = plan.work.count = plan.work.drop =
         static_cast<uint32_t>(chance.Between(1, 12));
   }
   if (chance.OneIn(2)) plan.slot_window_size = kBlockSize;

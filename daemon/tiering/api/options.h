@@ -38,13 +38,15 @@ struct WorkUnits {
   uint32_t maintain = 4096;                      // Evicts and fetches ahead.
   uint32_t compact = 8192;                       // Plans moves in RAM.
   uint32_t move = 8192;                          // Empties windows and devices.
+  uint32_t count = 8192;                         // Counts the windows that leases keep from jobs that are owed them.
   uint32_t drop = 4096;                          // Cancels reads that no request needs any more.
   uint32_t shrink = 4096;                        // Gives memory of a table back to the system.
   // Of no stage: waiting requests that all the events of a turn make ready. The others follow turn by turn.
   uint32_t wake = 256;
 
   constexpr uint32_t all() const {
-    return submit + store + teardown + frees + share + look + expiry + maintain + compact + move + drop + shrink;
+    return submit + store + teardown + frees + share + look + expiry + maintain + compact + move + count + drop +
+           shrink;
   }
 };
 

@@ -56,6 +56,7 @@ struct PoolFigures {
   uint64_t largest_run_bytes = 0;                   // Longest run of free blocks; where none is free, of pages in one.
   uint64_t borrowed_bytes = 0;                      // Held beyond what it is promised.
   uint64_t owed_bytes = 0;                          // That it asked for within its promise and has not got yet.
+  uint64_t emptying_bytes = 0;                      // Of windows that it uses until what they hold has left them.
   uint64_t returning_bytes = 0;                     // Of windows that its processes were asked to unmap: held no more.
 
   uint64_t requested() const { return std::accumulate(requested_bytes.begin(), requested_bytes.end(), uint64_t{0}); }
@@ -71,6 +72,7 @@ inline void AddPool(const PoolFigures& job, PoolFigures* sum) {
   sum->largest_run_bytes = std::max(sum->largest_run_bytes, job.largest_run_bytes);
   sum->borrowed_bytes += job.borrowed_bytes;
   sum->owed_bytes += job.owed_bytes;
+  sum->emptying_bytes += job.emptying_bytes;
   sum->returning_bytes += job.returning_bytes;
 }
 

@@ -25,6 +25,7 @@ enum class RefusalReason : uint8_t {
   kDeadline,  // It was not done in time, and nothing else stood in its way.
 };
 inline constexpr size_t kRefusalReasons = 12;
+using RefusalCounts = std::array<uint64_t, kRefusalReasons>;
 constexpr const char* RefusalReasonName(RefusalReason reason) {
   constexpr std::array<const char*, kRefusalReasons> kNames = {
       "request",      "limit", "own_leases", "other_leases", "conflict", "host_memory",

@@ -55,6 +55,7 @@ struct JobCounters {
   uint64_t evicted_bytes = 0;        // Counter.
   uint64_t write_avoided_bytes = 0;  // Evicted clean, or freed before being written. Counter.
   uint64_t moved_bytes = 0;          // Moved in RAM by compaction. Counter.
+  RefusalCounts refusals{};          // Of its requests. Counters.
 };
 
 // Adds the counters; gauges stay as they are.
@@ -69,6 +70,7 @@ inline void AddCounters(const JobCounters& job, JobCounters* sum) {
   sum->evicted_bytes += job.evicted_bytes;
   sum->write_avoided_bytes += job.write_avoided_bytes;
   sum->moved_bytes += job.moved_bytes;
+  for (size_t i = 0; i < kRefusalReasons; ++i) sum->refusals[i] += job.refusals[i];
 }
 
 // What the daemon itself keeps in memory for users (tables/metadata_budget.h), by kind.
@@ -143,6 +145,7 @@ struct CompactionFigures {  // Counters.
 struct JobView {
   JobId id{};
   JobCounters counters;
+  std::map<int, uint64_t> node_bytes{};  // Of its windows, by NUMA node, as EngineSnapshot has it.
 };
 
 struct TensorView {
@@ -169,7 +172,7 @@ struct PiecePlace {
   uint64_t tensor = 0;
   uint32_t piece = 0;  // Its number in the tensor.
   uint32_t generation = 0;
-  base::PageRun ram;                 // Empty: none. Block: window × blocks of the largest window + block in the window.
+  std::vector<base::PageRun> ram;    // Block: window × blocks of the largest window + block in the window.
   storage::Extent extent;            // Empty: none.
   std::vector<base::PageRun> runs;   // Of the extent.
   std::optional<uint64_t> transfer;  // Cookie of the transfer that moves it.
@@ -235,7 +238,7 @@ struct EngineSnapshot {
   uint64_t lease_count = 0;
   uint64_t waiting_count = 0;  // Requests waiting for RAM, SSD or a lease.
   std::array<std::array<uint64_t, kCodeCount>, proto::kOpCount> requests{};  // [op][code]
-  std::array<uint64_t, kRefusalReasons> refusals{};                          // Of these. Counters.
+  RefusalCounts refusals{};                                                  // Of these. Counters.
   std::array<uint64_t, kWaitBucketsSeconds.size() + 1> wait_histogram{};     // Of acquires and creates; last: longer.
   uint64_t wait_sum_ns = 0;
   MetadataFigures metadata;

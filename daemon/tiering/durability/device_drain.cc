@@ -34,10 +34,11 @@ Leaving MovePiece(Tables& tables, JobState& job, PieceId id) {
   if (piece.copies != Copies::kSsd || piece.ram || piece.has(kBadExtent)) return Leaving::kStays;
   if (!tables.devices.IsReadable(piece.ssd_device)) return Leaving::kStays;
   const Tensor& tensor = tables.tensors[piece.tensor];
-  const base::PageRun run = TakeRun(tables, job, static_cast<uint32_t>(PagesFor(tensor.piece_length(piece.number))),
-                                    {.may_evict = MayEvict::kAll});
-  if (!run) return Leaving::kFull;
-  GiveRam(tables, id, run);
+  const auto pages = static_cast<uint32_t>(PagesFor(tensor.piece_length(piece.number)));
+  std::vector<base::PageRun>& runs = tables.scratch.runs;
+  runs.clear();
+  if (!TakeRoom(tables, job, pages, {.may_evict = MayEvict::kAll}, &runs)) return Leaving::kFull;
+  GiveRam(tables, id, runs);
   StartRead(tables, id, ReadPriority::kBackground);
   return Leaving::kStarted;
 }

@@ -63,7 +63,7 @@ bool Listed(const Tables& tables, const Tensor& tensor, const JobState& job) {
          tables.sessions.Find(SessionId{tensor.space}) != nullptr;
 }
 
-void CountWindows(const Tables& tables, const JobState& job, EngineSnapshot* snapshot) {
+void CountWindows(const Tables& tables, const JobState& job, JobView* view, EngineSnapshot* snapshot) {
   snapshot->window_count += job.windows.ready().size() + job.windows.returning();
   snapshot->arena_free_bytes += (job.pool.free_pages() + job.pool.closed_free_pages()) * kPageSize;
   snapshot->lease_bound_bytes += job.pool.bound_free_pages() * kPageSize;
@@ -71,8 +71,9 @@ void CountWindows(const Tables& tables, const JobState& job, EngineSnapshot* sna
     const memory::WindowShape& shape = tables.windows[window].shape;
     if (shape.kind == WindowKind::kSlot) ++snapshot->slot_window_count;
     if (shape.page_size > kPageSize) ++snapshot->window_hugetlb_count;
-    if (shape.node != memory::kAnyNode) snapshot->node_bytes[shape.node] += shape.size;
+    if (shape.node != memory::kAnyNode) view->node_bytes[shape.node] += shape.size;
   }
+  for (const auto& [node, bytes] : view->node_bytes) snapshot->node_bytes[node] += bytes;
 }
 
 // Jobs that do nothing lie in no cache, and a miss takes longer than all that is done with what it brings.
@@ -93,8 +94,8 @@ void AddJobs(const Tables& tables, EngineSnapshot* snapshot) {
     const JobState& job = *jobs[i];
     snapshot->torn_count += job.record.counters.torn_count;
     AddCounters(job.record.counters, &snapshot->totals);
-    CountWindows(tables, job, snapshot);
-    snapshot->jobs.push_back(ViewOf(tables, job));
+    JobView& view = snapshot->jobs.emplace_back(ViewOf(tables, job));
+    CountWindows(tables, job, &view, snapshot);
   }
 }
 

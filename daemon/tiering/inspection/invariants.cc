@@ -47,9 +47,10 @@ struct Count {
   std::unordered_map<uint32_t, uint32_t> write_leases;  // By piece.
   std::unordered_map<uint32_t, uint32_t> tensor_leases;
   std::unordered_map<uint32_t, uint32_t> flights;  // By piece.
-  uint64_t moving = 0;                             // Pieces.
-  uint64_t residents = 0;
-  std::map<uint64_t, uint64_t> ram, ssd;  // Run start → end, in pages.
+  uint64_t moving = 0;                             // Runs of pieces.
+  uint64_t residents = 0;                          // Pieces in one run,
+  uint64_t scattered = 0;                          // and in several.
+  std::map<uint64_t, uint64_t> ram, ssd;           // Run start → end, in pages.
 };
 
 void Occupy(std::map<uint64_t, uint64_t>* taken, uint64_t first, uint64_t pages) {
@@ -93,6 +94,31 @@ void CountLeases(const Tables& tables, Count* count) {
   });
 }
 
+// Where the piece lies in RAM.
+void CountRuns(const Tables& tables, PieceId id, Count* count) {
+  const Piece& piece = tables.pieces[id];
+  const bool leased = piece.read_leases != 0 || piece.activity == Activity::kLeasedWrite;
+  uint32_t pages = 0;
+  uint32_t moves = 0;
+  for (const base::PageRun run : tables.RunsOf(piece)) {
+    pages += run.pages;
+    moves += tables.ram_moves.Moves(run) ? 1 : 0;
+    ++count->uses[tier::Value(tables.windows.WindowOf(run))][static_cast<size_t>(UseOf(piece))];
+    TIER_CHECK(tables.PieceAt(run) == id, "piece {} is not found in block {} page {}", Value(id), run.block, run.page);
+    Occupy(&count->ram, PageOf(run), run.pages);
+    if (run.whole_block()) continue;
+    JobCount::SlotBlock& block = count->jobs[tables.tensors[piece.tensor].job].slot_blocks[run.block];
+    block.pages += run.pages;
+    block.leased |= leased;
+  }
+  count->moving += moves;
+  TIER_CHECK(pages == piece.ram.pages, "piece {}: {} pages in its runs, not {}", Value(id), pages, piece.ram.pages);
+  TIER_CHECK((moves != 0) == (piece.activity == Activity::kMoving), "piece {} is {}: {} runs move", Value(id),
+             ActivityName(piece.activity), moves);
+  TIER_CHECK(!piece.ram_scattered || tables.scattered.moves(piece.ram) == moves, "piece {}: {} moves of {}", Value(id),
+             tables.scattered.moves(piece.ram), moves);
+}
+
 void CheckPiece(const Tables& tables, PieceId id, Count* count) {
   const Piece& piece = tables.pieces[id];
   const Tensor& tensor = tables.tensors[piece.tensor];
@@ -105,15 +131,7 @@ void CheckPiece(const Tables& tables, PieceId id, Count* count) {
   if (IsRewriting({piece.copies, piece.activity})) job.rewriting_pages += piece.ram.pages;
   if (Held(piece)) job.held_pages += piece.ram.pages;
   if (piece.has(kListed)) ++job.listed;
-  if (piece.ram) {
-    ++count->uses[tier::Value(tables.windows.WindowOf(piece.ram))][static_cast<size_t>(UseOf(piece))];
-  }
-  if (piece.ram && !piece.ram.whole_block()) {
-    JobCount::SlotBlock& block = job.slot_blocks[piece.ram.block];
-    block.pages += piece.ram.pages;
-    block.leased |= piece.read_leases != 0 || piece.activity == Activity::kLeasedWrite;
-  }
-  if (piece.ram) Occupy(&count->ram, PageOf(piece.ram), piece.ram.pages);
+  CountRuns(tables, id, count);
   if (piece.ssd_run) OccupySsd(tables, piece.extent(), &count->ssd);
   const uint32_t readers = count->read_leases[Value(id)];
   const uint32_t writers = count->write_leases[Value(id)];
@@ -133,12 +151,9 @@ void CheckPiece(const Tables& tables, PieceId id, Count* count) {
              Value(id));
   TIER_CHECK(!piece.has(kListed) || (piece.activity == Activity::kNone && piece.read_leases == 0), "piece {} is listed",
              Value(id));
-  const bool indexed = !piece.ram || tables.residents.At(piece.ram) == id;
-  TIER_CHECK(indexed, "piece {} is not found in block {} page {}", Value(id), piece.ram.block, piece.ram.page);
-  TIER_CHECK(piece.activity != Activity::kMoving || (tables.ram_moves.Reads(piece.ram) && piece.read_leases == 0),
+  TIER_CHECK(piece.activity != Activity::kMoving || (tables.BeingCopied(piece) && piece.read_leases == 0),
              "piece {} moves without a copy", Value(id));
-  if (piece.activity == Activity::kMoving) ++count->moving;
-  if (piece.ram) ++count->residents;
+  if (piece.ram) ++(piece.ram_scattered ? count->scattered : count->residents);
   TIER_CHECK(count->flights[Value(id)] == (piece.in_transfer() ? 1u : 0u), "piece {}: {} flights, {}", Value(id),
              count->flights[Value(id)], ActivityName(piece.activity));
 }
@@ -169,17 +184,21 @@ void CountRamMoves(const Tables& tables, Count* count) {
     if (move.piece == kNoPiece) return;
     ++moving;
     const Piece& piece = tables.pieces[move.piece];
-    TIER_CHECK(piece.activity == Activity::kMoving && piece.ram == move.from && tables.JobOf(piece).index == move.job,
+    TIER_CHECK(piece.activity == Activity::kMoving && tables.PieceAt(move.from) == move.piece &&
+                   tables.JobOf(piece).index == move.job,
                "piece {} is {}", Value(move.piece), ActivityName(piece.activity));
   });
   tables.ram_moves.ForEachCompaction([&](const Compaction& compaction) {
     count->jobs[compaction.job].coming_pages += compaction.goal.pages;
     for (const base::PageRun run : compaction.kept) take(compaction.job, run);
   });
-  TIER_CHECK(moving == count->moving, "{} pieces move of {}", count->moving, moving);
+  TIER_CHECK(moving == count->moving, "{} runs move of {}", count->moving, moving);
   TIER_CHECK(tables.residents.size() == count->residents, "{} pieces in RAM of {}", count->residents,
              tables.residents.size());
+  TIER_CHECK(tables.scattered.size() == count->scattered, "{} pieces in several runs of {}", count->scattered,
+             tables.scattered.size());
   tables.residents.CheckInvariants();
+  tables.scattered.CheckInvariants();
   tables.ram_moves.CheckInvariants();
 }
 
@@ -419,10 +438,11 @@ std::vector<PiecePlace> NamedPlaces(const Tables& tables) {
     const Piece& piece = tables.pieces[PieceId{i}];
     if (!piece.ram && !piece.ssd_run) continue;
     const auto transfer = transfers.find(i);
-    base::PageRun ram = piece.ram;
-    if (ram) {
-      const WindowIndex window = tables.windows.WindowOf(ram);
-      ram.block += tier::Value(window) * uint32_t{kWindowSizeMax / kBlockSize} - tables.windows.FirstBlock(window);
+    std::vector<base::PageRun> ram;
+    for (base::PageRun run : tables.RunsOf(piece)) {
+      const WindowIndex window = tables.windows.WindowOf(run);
+      run.block += tier::Value(window) * uint32_t{kWindowSizeMax / kBlockSize} - tables.windows.FirstBlock(window);
+      ram.push_back(run);
     }
     std::vector<base::PageRun> ssd;
     if (piece.ssd_run) {
@@ -433,7 +453,7 @@ std::vector<PiecePlace> NamedPlaces(const Tables& tables) {
     places.push_back({.tensor = tables.tensors[piece.tensor].id,
                       .piece = piece.number,
                       .generation = piece.generation,
-                      .ram = ram,
+                      .ram = std::move(ram),
                       .extent = piece.ssd_run ? piece.extent() : storage::Extent{},
                       .runs = std::move(ssd),
                       .transfer = transfer == transfers.end() ? std::nullopt : std::optional(transfer->second)});

@@ -46,6 +46,7 @@ PoolFigures PoolOf(const Tables& tables, const JobState& job) {
   figures.largest_run_bytes = LargestRun(job.pool);
   figures.borrowed_bytes = tables.ledger.Surplus(job.entitlement);
   figures.owed_bytes = tables.ledger.OwedTo(job.entitlement);
+  figures.emptying_bytes = job.windows.emptying_bytes();
   figures.returning_bytes = tables.ledger.ReturningBy(job.entitlement);
   return figures;
 }
@@ -94,7 +95,7 @@ void CheckPool(const Tables& tables) {
     if (!piece.ram) continue;
     const Tensor& tensor = tables.tensors[piece.tensor];
     const auto its = static_cast<size_t>(ClassOf(tensor, piece.ram));
-    pages[tables.windows.WindowOf(piece.ram)][its] += piece.ram.pages;
+    for (const base::PageRun run : tables.RunsOf(piece)) pages[tables.windows.WindowOf(run)][its] += run.pages;
     bytes[tensor.job][its] += tensor.piece_length(piece.number);
   }
   ForEachWindow(tables, [&](WindowIndex index, const WindowEntry& entry) {

@@ -63,10 +63,10 @@ void CheckEmptying(const Tables& tables) {
   std::unordered_map<WindowIndex, bool> chosen;
   for (const WindowIndex window : tables.hand_over.windows()) chosen[window] = true;
   tables.jobs.ForEach([&](const JobState& job) {
-    uint32_t emptying = 0;
+    uint64_t emptying = 0;
     for (const WindowIndex window : job.windows.ready()) {
       const WindowEntry& entry = tables.windows[window];
-      emptying += entry.emptying ? 1 : 0;
+      emptying += entry.emptying ? entry.shape.size : 0;
       TIER_CHECK(!entry.emptying || chosen.contains(window), "window {} is emptying, and nothing ends that",
                  tier::Value(window));
       TIER_CHECK(entry.emptying == job.pool.IsClosed(tables.windows.FirstBlock(window)), "window {} is closed or open",
@@ -75,8 +75,8 @@ void CheckEmptying(const Tables& tables) {
       TIER_CHECK(empty == job.pool.RegionEmpty(tables.windows.FirstBlock(window)),
                  "window {}: {} pages and {} of moves", tier::Value(window), entry.used_pages(), entry.move_pages);
     }
-    TIER_CHECK(emptying == job.windows.emptying(), "job {}: {} windows are emptying of {}", job.key, emptying,
-               job.windows.emptying());
+    TIER_CHECK(emptying == job.windows.emptying_bytes(), "job {}: {} bytes of windows are emptying, counted {}",
+               job.key, emptying, job.windows.emptying_bytes());
   });
 }
 

@@ -2,12 +2,13 @@
 #include "daemon/tiering/jobs/forced_return.h"
 
 #include <algorithm>
-#include <optional>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "daemon/base/format_bytes.h"
 #include "daemon/tiering/jobs/teardown.h"
+#include "daemon/tiering/leases/bound_windows.h"
 
 namespace tier::tiering {
 namespace {
@@ -45,38 +46,50 @@ const OwedJob* FindOverdue(Tables& tables) {
   return overdue ? longest : nullptr;
 }
 
-struct Excess {
-  SessionState* session = nullptr;
-  uint64_t bytes = 0;  // Leased beyond its part.
-};
-
-Excess FindLargestExcess(Tables& tables) {
-  Excess largest;
-  for (const JobState* job : tables.jobs.open()) {
-    tables.work.Charge(1);
-    if (!tables.ledger.LeasesBeyondPromise(job->entitlement) || job->sessions.empty()) continue;
-    tables.work.Charge(static_cast<uint32_t>(job->sessions.size()));
-    const uint64_t part = tables.ledger.PromisedTo(job->entitlement) / job->sessions.size();
-    for (SessionState* session : job->sessions) {
-      const uint64_t leased = session->record.leased_bytes;
-      if (leased > part && leased - part > largest.bytes) largest = {session, leased - part};
-    }
-  }
-  return largest;
+// It binds more windows than it is promised. A job that holds no more cannot.
+bool BindsTooMany(Tables& tables, const JobState& job) {
+  if (job.sessions.empty() || tables.ledger.Surplus(job.entitlement) == 0) return false;
+  return BindsBeyondPromise(tables, job, BoundWindowsOf(tables, job));
 }
 
-std::string Sentence(const Tables& tables, const OwedJob& owed, const SessionState& session) {
+std::vector<SessionId> FindBinders(Tables& tables) {
+  std::vector<SessionId> binders;
+  for (const JobState* job : tables.jobs.open()) {
+    tables.work.Charge(1);
+    if (!BindsTooMany(tables, *job)) continue;
+    for (const SessionState* session : job->sessions) binders.push_back(session->id);
+  }
+  return binders;
+}
+
+// True: all sessions were counted.
+bool ContinueCount(Tables& tables, BoundCount* count) {
+  tables.work.Enter(tables.work.units().count);
+  while (!count->all_counted()) {
+    const SessionState* session = tables.sessions.Find(count->session());
+    if (session == nullptr || session->ending()) {
+      count->SkipSession();
+      continue;
+    }
+    if (!CountSession(tables, *session, count)) return false;
+    count->EndSession(tables.ledger.PromisedTo(session->job->entitlement) / session->job->sessions.size());
+  }
+  return true;
+}
+
+std::string Sentence(const Tables& tables, const OwedJob& owed, const SessionState& session, uint64_t bound_bytes) {
   const JobState& creditor = *tables.jobs.Find(owed.id);
   const JobState& job = *session.job;
   const Ledger& ledger = tables.ledger;
   return fmt::format(
       "job {} has been owed {} for {:.1f} s (jobs.reclaim_deadline is {:.1f} s): it is promised {} and holds {}; job "
-      "{} leases {} and is promised {}, and this session leases {} of that, the most beyond its part; release leases "
-      "sooner, or have this job guaranteed more",
+      "{} leases {} and is promised {}; what this session leases, {}, lies in windows of {}, the most beyond its part, "
+      "and a window goes only whole; release leases sooner, or have this job guaranteed more",
       creditor.key, FormatBytes(ledger.ClaimedBy(creditor.entitlement)), Seconds(tables.turn.now() - owed.since),
       Seconds(tables.options.reclaim_deadline), FormatBytes(ledger.PromisedTo(creditor.entitlement)),
       FormatBytes(ledger.HeldBy(creditor.entitlement)), job.key, FormatBytes(ledger.LeasedBy(job.entitlement)),
-      FormatBytes(ledger.PromisedTo(job.entitlement)), FormatBytes(session.record.leased_bytes));
+      FormatBytes(ledger.PromisedTo(job.entitlement)), FormatBytes(session.record.leased_bytes),
+      FormatBytes(bound_bytes));
 }
 
 }  // namespace
@@ -86,16 +99,28 @@ void ForceReturns(Tables& tables) {
   if (!state.any() && !tables.ledger.anybody_owed()) return;
   Observe(tables);
   const base::TimePoint now = tables.turn.now();
+  BoundCount& count = state.bound_count();
+  if (tables.ledger.host_debt() != 0) {
+    // No job grows: what is taken from one job would not come to another. Afterwards hand-over has its time first.
+    count.Stop();
+    state.SetNextAt(now + kNextReturnAfter);
+  }
   if (now < state.next_at()) return;
   const OwedJob* owed = FindOverdue(tables);
-  // What is on its way already may be enough.
-  if (owed == nullptr || tables.ledger.BytesToAskBack() == 0) return;
+  if (owed == nullptr) return count.Stop();
+  if (tables.ledger.BytesToAskBack() == 0) return;  // What is on its way already may be enough.
+  if (!count.under_way()) count.Begin(FindBinders(tables));
+  state.SetNextAt(now + kCountInterval);
+  if (!ContinueCount(tables, &count)) return;
   state.SetNextAt(now + kCheckInterval);
-  const Excess largest = FindLargestExcess(tables);
-  if (largest.session == nullptr) return;
+  const BoundMost most = count.most();
+  count.Stop();
+  SessionState* session = most.beyond_bytes == 0 ? nullptr : tables.sessions.Find(most.session);
+  // The others may have ended leases while it was counted, and its job, too.
+  if (session == nullptr || session->ending() || !BindsTooMany(tables, *session->job)) return;
   state.SetNextAt(now + kNextReturnAfter);
   state.Count(ForcedReturnKind::kSession);
-  EndSession(tables, *largest.session, {Code::kRevoked, Sentence(tables, *owed, *largest.session)});
+  EndSession(tables, *session, {Code::kRevoked, Sentence(tables, *owed, *session, most.bound_bytes)});
 }
 
 }  // namespace tier::tiering

@@ -51,8 +51,7 @@ void TakeForWriting(Tables& tables, PieceId id) {
   piece.clear(kPrefetched);  // In no order now.
 }
 
-void AddSpan(Tables& tables, SessionState& session, const Piece& piece, proto::SpanRecord span) {
-  const WindowIndex window = tables.windows.WindowOf(piece.ram);
+void AddSpan(Tables& tables, SessionState& session, WindowIndex window, proto::SpanRecord span) {
   span.window = tier::Value(window);
   proto::SpanRecord* last = tables.replies.LastSpan();
   if (last != nullptr && last->lease == span.lease && last->window == span.window &&
@@ -66,6 +65,20 @@ void AddSpan(Tables& tables, SessionState& session, const Piece& piece, proto::S
     tables.replies.Window(session.id, tables.windows[window].shape);
   }
   tables.replies.AddSpan(span);
+}
+
+// `skipped`: bytes of the piece before the span.
+void AddSpans(Tables& tables, SessionState& session, const Piece& piece, uint64_t skipped, proto::SpanRecord span) {
+  uint64_t left = span.length;
+  for (const base::PageRun run : tables.RunsOf(piece)) {
+    const uint64_t before = std::min(skipped, run.size_bytes());
+    skipped -= before;
+    span.offset = tables.windows.OffsetOf(run) + before;
+    span.length = std::min(run.size_bytes() - before, left);
+    left -= span.length;
+    if (span.length != 0) AddSpan(tables, session, tables.windows.WindowOf(run), span);
+  }
+  TIER_CHECK(left == 0, "{} bytes of piece {} lie nowhere", left, piece.number);
 }
 
 void GrantItem(Tables& tables, const Ask& ask, uint32_t index, LeaseKind kind) {
@@ -104,11 +117,7 @@ void GrantItem(Tables& tables, const Ask& ask, uint32_t index, LeaseKind kind) {
     tables.waits.OnLeaseGranted(piece, ask.session->index);
     const uint64_t begin = uint64_t{k} * kBlockSize;
     const uint64_t stop = std::min(end, begin + kBlockSize);
-    AddSpan(tables, *ask.session, piece,
-            {.lease = lease_id,
-             .item = index,
-             .offset = tables.windows.OffsetOf(piece.ram) + (at - begin),
-             .length = stop - at});
+    AddSpans(tables, *ask.session, piece, at - begin, {.lease = lease_id, .item = index, .length = stop - at});
     at = stop;
   }
 }
@@ -219,6 +228,7 @@ void EndLease(Tables& tables, LeaseIndex index) {
   job.metadata->Release(MetadataKind::kLeases, CostOf(tables, lease));
   --tensor.lease_count;
   const TensorIndex tensor_index = lease.tensor;
+  tables.forced_returns.bound_count().OnLeaseEnded(index, lease.next);
   tables.leases.Free(index);
   tables.waits.OnLeaseEnded(tensor_index);
   tables.waits.OnRoom(job);

@@ -57,7 +57,7 @@ base::PageRun ChooseRegion(const BlockContent& block, uint32_t pages) {
 bool Meets(base::PageRun slot, base::PageRun region) { return slot.page < EndOf(region) && region.page < EndOf(slot); }
 
 // False: no hole takes one of its slots, and nothing is taken.
-bool PlanRegion(JobState& job, const BlockContent& block, base::PageRun region, MovePlan* plan) {
+bool PlanRegion(const Tables& tables, JobState& job, const BlockContent& block, base::PageRun region, MovePlan* plan) {
   KeepHoles(job, block, region, plan);
   std::vector<BlockContent::Part> leaving;
   std::ranges::copy_if(block.parts, std::back_inserter(leaving),
@@ -66,12 +66,10 @@ bool PlanRegion(JobState& job, const BlockContent& block, base::PageRun region, 
   std::ranges::stable_sort(leaving, std::ranges::greater{},
                            [](const BlockContent::Part& slot) { return slot.run.pages; });
   for (const BlockContent::Part& slot : leaving) {
-    const base::PageRun to = job.pool.TryAllocateBesideSlots(slot.run.pages);
-    if (!to) {
+    if (!PlanToHoles(tables, job, slot, plan)) {
       UndoPlan(job, plan);
       return false;
     }
-    plan->steps.push_back({slot.piece, to});
   }
   return true;
 }
@@ -125,8 +123,9 @@ Compacted Compact(Tables& tables, JobState& job, uint32_t pages) {
     ++tried;
     const base::PageRun region = ChooseRegion(*block, pages);
     MovePlan plan;
-    const bool planned = region && PlanRegion(job, *block, region, &plan);
-    tables.work.Refund(static_cast<uint32_t>(block->parts.size() - plan.steps.size()) * kMoveCost);
+    const bool planned = region && PlanRegion(tables, job, *block, region, &plan);
+    const auto steps = static_cast<uint32_t>(std::min(plan.steps.size(), block->parts.size()));
+    tables.work.Refund((static_cast<uint32_t>(block->parts.size()) - steps) * kMoveCost);
     if (!planned) continue;
     Start(tables, job, pages, plan);
     return Compacted::kStarted;
@@ -151,7 +150,9 @@ Compacted CompactIntoFreeBlock(Tables& tables, JobState& job, uint32_t pages) {
   };
   for (const BlockContent& block : blocks) {
     KeepHoles(job, block, RunOf(block.number, 0, kPagesPerBlock), &plan);
-    for (const BlockContent::Part& slot : block.parts) plan.steps.push_back({slot.piece, take(at + slot.run.pages)});
+    for (const BlockContent::Part& slot : block.parts) {
+      plan.steps.push_back({.piece = slot.piece, .from = slot.run, .to = take(at + slot.run.pages)});
+    }
   }
   if (!whole) plan.kept.push_back(take(kPagesPerBlock));  // The hole is what the moves are for.
   Start(tables, job, pages, plan);

@@ -1,14 +1,13 @@
 // Compaction: moves unleased pieces in RAM, so that free pages that lie scattered become a run. Engine thread only.
 //
-// Slots share blocks, so a job may have enough free pages and no block, or no hole, of the length that a request needs.
-// A region of the needed length is chosen in a block with much free room; its slots move to holes of other blocks, or
-// of that block beside the region. Where no hole takes them, the slots of several blocks are packed into a free one:
-// that gives one block more than it takes, or a hole of what it does not need.
+// Slots share blocks, so a job may have enough free pages and no block, or only holes that are too small for the runs
+// in which a piece may lie. A region of the needed length is chosen in a block with much free room; its slots move to
+// holes of other blocks, or of that block beside the region, in several runs where no hole takes one whole. Else the
+// slots of several blocks are packed into a free one: that gives one block more than it takes, or a hole of what it
+// does not need.
 //
 // The causes are requests that lack room (requests/scattered_room.h) and windows that are to be emptied; nothing is
 // looked at without one.
-//
-// What cannot be made so: slots of more than half a block each cannot share one, however much is free beside them.
 #pragma once
 
 #include "daemon/tiering/tables/tables.h"

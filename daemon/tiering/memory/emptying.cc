@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "daemon/tiering/memory/move_plan.h"
 #include "daemon/tiering/pieces/residency.h"
 #include "daemon/tiering/transfers/ram_moves.h"
 #include "daemon/tiering/transfers/transfers.h"
@@ -16,13 +17,23 @@ constexpr uint32_t kListCost = 16;  // Units of work to list what lies in a bloc
 constexpr uint32_t kPieceCost = 9;  // and to look a piece up and move it.
 
 // The piece found no room in other windows.
-void LeaveToEviction(Tables& tables, JobState& job, PieceId id, WindowUse use) {
-  if (use == WindowUse::kClean) return tables.hand_over.AddClean(id);
+void LeaveToEviction(Tables& tables, JobState& job, PieceId id, WindowIndex window) {
+  if (UseOf(tables.pieces[id]) == WindowUse::kClean) return tables.hand_over.AddClean(id);
   if (!MayWriteOut(tables, job)) {
-    tables.windows.Edit(tables.windows.WindowOf(tables.pieces[id].ram)).passed_over = true;
+    tables.windows.Edit(window).passed_over = true;
   } else if (CanStartWrite(tables, job)) {
     (void)StartWrite(tables, id, WriteFor::kHandOver);  // Where it does not begin, the next pass tries again.
   }
+}
+
+// To other windows. False: it cannot move, or there is no room for it.
+bool PlanMove(const Tables& tables, JobState& job, const BlockContent::Part& part, MovePlan* plan) {
+  if (tables.ports.copier == nullptr || !IsMovable(tables, tables.pieces[part.piece], part.run)) return false;
+  if (const base::PageRun to = job.pool.TryAllocateRun(part.run.pages)) {
+    plan->steps.push_back({.piece = part.piece, .from = part.run, .to = to});
+    return true;
+  }
+  return !part.run.whole_block() && PlanToHoles(tables, job, part, plan);
 }
 
 // False: the turn has not so much work left.
@@ -34,19 +45,19 @@ bool LookAtBlock(Tables& tables, JobState& job, WindowIndex window, uint32_t num
   std::ranges::stable_sort(runs, std::ranges::greater{}, &base::PageRun::pages);
   std::optional<CompactionIndex> moves;
   for (const base::PageRun run : runs) {
-    const PieceId id = tables.residents.At(run);
+    const PieceId id = tables.PieceAt(run);
     if (id == kNoPiece) continue;  // A copy that was cancelled still reads it.
     const Piece& piece = tables.pieces[id];
     const WindowUse use = UseOf(piece);
-    if (use != WindowUse::kClean && use != WindowUse::kDirty) continue;
-    const bool movable = tables.ports.copier != nullptr && IsMovable(tables, piece);
-    const base::PageRun to = movable ? job.pool.TryAllocateRun(run.pages) : base::PageRun{};
-    if (!to) {
-      LeaveToEviction(tables, job, id, use);
+    const bool begun = piece.ram_scattered && piece.activity == Activity::kMoving;  // Another run of it.
+    if (use != WindowUse::kClean && use != WindowUse::kDirty && !begun) continue;
+    MovePlan plan;
+    if (!PlanMove(tables, job, {run, id}, &plan)) {
+      if (!begun) LeaveToEviction(tables, job, id, window);
       continue;
     }
     if (!moves) moves = StartCompaction(tables, job, {.cause = CompactionCause::kWindow, .window = window});
-    StartRamMove(tables, id, to, *moves);
+    for (const RamMoveStep& step : plan.steps) StartRamMove(tables, step, *moves);
     WindowEntry& entry = tables.windows.Edit(window);
     entry.left_by = std::max(entry.left_by, LeftBy::kMoves);
   }
@@ -57,6 +68,15 @@ bool CanEmpty(const WindowEntry& entry) {
   const bool ready = entry.emptying && entry.condition == WindowCondition::kReady;
   return ready && entry.count(WindowUse::kDirty) == 0 && entry.count(WindowUse::kBusy) == 0 &&
          entry.count(WindowUse::kBound) == 0;
+}
+
+// The first with a run of the piece that has only to be left by what is clean.
+std::optional<WindowIndex> WindowToEmpty(const Tables& tables, const Piece& piece) {
+  for (const base::PageRun run : tables.RunsOf(piece)) {
+    const WindowIndex window = tables.windows.WindowOf(run);
+    if (CanEmpty(tables.windows[window])) return window;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -75,7 +95,7 @@ void StartEmptying(Tables& tables, WindowIndex window) {
   entry.left_by = LeftBy::kItself;
   entry.passed_over = false;
   JobState& job = tables.jobs.At(entry.job);
-  job.windows.SetEmptying(true);
+  job.windows.StartEmptying(entry.shape.size);
   job.pool.SetClosed(tables.windows.FirstBlock(window), true);
   tables.windows.Rerank(window);
   tables.hand_over.AddWindow(window);
@@ -86,7 +106,7 @@ void StopEmptying(Tables& tables, WindowIndex window) {
   if (!entry.emptying) return;
   entry.emptying = false;
   JobState& job = tables.jobs.At(entry.job);
-  job.windows.SetEmptying(false);
+  job.windows.EndEmptying(entry.shape.size);
   job.pool.SetClosed(tables.windows.FirstBlock(window), false);
   tables.windows.Rerank(window);
   tables.waits.OnRoom(job);
@@ -116,12 +136,11 @@ bool EvictRest(Tables& tables) {
   HandOverState& state = tables.hand_over;
   while (state.any_clean() && tables.work.TrySpend()) {
     const PieceId id = state.TakeClean();
-    const base::PageRun ram = tables.pieces[id].ram;
-    if (!ram) continue;
-    WindowEntry& entry = tables.windows.Edit(tables.windows.WindowOf(ram));
-    if (!CanEmpty(entry) || !Evict(tables, id)) continue;
-    entry.left_by = LeftBy::kEviction;
-    state.CountEvicted(ram.size_bytes());
+    const std::optional<WindowIndex> window = WindowToEmpty(tables, tables.pieces[id]);
+    const uint64_t bytes = tables.pieces[id].ram.size_bytes();
+    if (!window || !Evict(tables, id)) continue;
+    tables.windows.Edit(*window).left_by = LeftBy::kEviction;
+    state.CountEvicted(bytes);
   }
   return !state.any_clean();
 }

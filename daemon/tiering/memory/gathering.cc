@@ -49,6 +49,24 @@ void ForEachGroup(const Tables& tables, std::span<const WaitItem> items, Visit v
   }
 }
 
+// Its runs do not lie one behind the other.
+bool LiesApart(const Tables& tables, const Piece& piece) {
+  const auto runs = tables.RunsOf(piece);
+  return std::ranges::adjacent_find(runs, [](base::PageRun run, base::PageRun next) {
+           return next.block != run.block || next.page != EndOf(run);
+         }) != runs.end();
+}
+
+// Calls visit(id) for each piece of these ranges that lies in several runs, until it returns false.
+template <typename Visit>
+void ForEachApart(const Tables& tables, std::span<const WaitItem> items, Visit visit) {
+  for (const WaitItem& item : items) {
+    const Tensor& tensor = tables.tensors[item.tensor.index];
+    const uint32_t last = item.first_piece + item.piece_count - 1;  // Others are whole blocks.
+    if (LiesApart(tables, tables.PieceOf(tensor, last)) && !visit(tables.tensors.PieceOf(tensor, last))) return;
+  }
+}
+
 // Some blocks side by side, and what lies in them.
 struct Span {
   std::vector<BlockContent> blocks;
@@ -96,7 +114,7 @@ MovePlan PlanSpan(JobState& job, const std::vector<BlockContent>& span) {
       UndoPlan(job, &plan);
       return plan;
     }
-    plan.steps.push_back({part.piece, to});
+    plan.steps.push_back({.piece = part.piece, .from = part.run, .to = to});
   }
   return plan;
 }
@@ -151,7 +169,8 @@ Compacted ClearRun(Tables& tables, JobState& job, const Group& group) {
 
 bool AllMovable(const Tables& tables, const Group& group) {
   for (uint32_t k = group.first; k < group.first + group.count; ++k) {
-    if (!IsMovable(tables, tables.PieceOf(*group.tensor, k))) return false;
+    const Piece& piece = tables.PieceOf(*group.tensor, k);
+    if (!IsMovable(tables, piece, piece.ram)) return false;
   }
   return true;
 }
@@ -163,7 +182,29 @@ Compacted Gather(Tables& tables, JobState& job, const Group& group) {
   if (!job.pool.TryAllocateSideBySide(group.count, &runs)) return ClearRun(tables, job, group);
   MovePlan plan;
   for (uint32_t i = 0; i < group.count; ++i) {
-    plan.steps.push_back({tables.tensors.PieceOf(*group.tensor, group.first + i), runs[i]});
+    const PieceId id = tables.tensors.PieceOf(*group.tensor, group.first + i);
+    plan.steps.push_back({.piece = id, .from = tables.pieces[id].ram, .to = runs[i]});
+  }
+  StartMoves(tables, job, {.cause = CompactionCause::kRun}, plan);
+  return Compacted::kStarted;
+}
+
+// The runs of a piece, one behind the other.
+Compacted Join(Tables& tables, JobState& job, PieceId id) {
+  const Piece& piece = tables.pieces[id];
+  const auto runs = tables.RunsOf(piece);
+  const bool movable = std::ranges::all_of(runs, [&](base::PageRun run) { return IsMovable(tables, piece, run); });
+  if (!movable || piece.activity != Activity::kNone) return Compacted::kNo;
+  if (!tables.work.TrySpend(static_cast<uint32_t>(runs.size()) * (kLookUpCost + kMoveCost)))
+    return Compacted::kNextTurn;
+  base::PageRun to = job.pool.TryAllocateRun(piece.ram.pages);
+  if (!to) return Compacted::kNo;
+  MovePlan plan;
+  for (const base::PageRun run : runs) {
+    const base::PageRun part = RunOf(to.block, to.page, uint32_t{to.page} + run.pages);
+    if (part.pages != to.pages) job.pool.Split(to, part.pages);
+    to = RunOf(to.block, EndOf(part), EndOf(to));
+    plan.steps.push_back({.piece = id, .from = run, .to = part});
   }
   StartMoves(tables, job, {.cause = CompactionCause::kRun}, plan);
   return Compacted::kStarted;
@@ -176,6 +217,10 @@ bool LieScattered(const Tables& tables, std::span<const WaitItem> items) {
   ForEachGroup(tables, items, [&](const Group& group) {
     scattered = IsScattered(tables, group);
     return !scattered;
+  });
+  ForEachApart(tables, items, [&](PieceId) {
+    scattered = true;
+    return false;
   });
   return scattered;
 }
@@ -191,6 +236,10 @@ Compacted GatherBlocks(Tables& tables, JobState& job, std::span<const WaitItem> 
   Compacted outcome = Compacted::kNo;
   ForEachGroup(tables, items, [&](const Group& group) {
     if (IsScattered(tables, group)) outcome = Gather(tables, job, group);
+    return outcome == Compacted::kNo;
+  });
+  ForEachApart(tables, items, [&](PieceId id) {
+    if (outcome == Compacted::kNo) outcome = Join(tables, job, id);
     return outcome == Compacted::kNo;
   });
   return outcome;

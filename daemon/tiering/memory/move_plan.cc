@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "daemon/tiering/transfers/ram_moves.h"
-
 namespace tier::tiering {
 
 bool BlockContent::all_movable() const {
@@ -25,8 +23,8 @@ std::optional<BlockContent> ContentOf(Tables& tables, const JobState& job, uint3
   BlockContent block{.number = number, .parts = {}};
   block.parts.reserve(runs.size());
   for (const base::PageRun run : runs) {
-    const PieceId id = tables.residents.At(run);
-    const bool movable = id != kNoPiece && IsMovable(tables, tables.pieces[id]);
+    const PieceId id = tables.PieceAt(run);
+    const bool movable = id != kNoPiece && IsMovable(tables, tables.pieces[id], run);
     block.parts.push_back({run, movable ? id : kNoPiece});
   }
   return block;
@@ -49,8 +47,22 @@ void KeepHoles(JobState& job, const BlockContent& block, base::PageRun region, M
   keep(end);
 }
 
+bool PlanToHoles(const Tables& tables, JobState& job, const BlockContent::Part& part, MovePlan* plan) {
+  const size_t runs = tables.RunsOf(tables.pieces[part.piece]).size();
+  std::vector<base::PageRun> holes;
+  // Each of its runs may be divided so.
+  if (!job.pool.TryAllocateRunsBesideSlots(part.run.pages, kRamRunsMax / static_cast<uint32_t>(runs), &holes))
+    return false;
+  uint32_t at = part.run.page;
+  for (const base::PageRun hole : holes) {
+    plan->steps.push_back({.piece = part.piece, .from = RunOf(part.run.block, at, at + hole.pages), .to = hole});
+    at += hole.pages;
+  }
+  return true;
+}
+
 void UndoPlan(JobState& job, MovePlan* plan) {
-  for (const MovePlan::Step& step : plan->steps) job.pool.Free(step.to);
+  for (const RamMoveStep& step : plan->steps) job.pool.Free(step.to);
   for (const base::PageRun run : plan->kept) job.pool.Free(run);
   *plan = {};
 }
@@ -58,7 +70,7 @@ void UndoPlan(JobState& job, MovePlan* plan) {
 void StartMoves(Tables& tables, JobState& job, const CompactionGoal& goal, const MovePlan& plan) {
   const CompactionIndex compaction = StartCompaction(tables, job, goal);
   for (const base::PageRun run : plan.kept) KeepFree(tables, compaction, run);
-  for (const MovePlan::Step& step : plan.steps) StartRamMove(tables, step.piece, step.to, compaction);
+  for (const RamMoveStep& step : plan.steps) StartRamMove(tables, step, compaction);
 }
 
 bool MustAwaitCopies(Tables& tables, const JobState& job) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "daemon/tiering/tables/tables.h"
+#include "daemon/tiering/transfers/ram_moves.h"
 
 namespace tier::tiering {
 
@@ -37,16 +38,15 @@ std::optional<BlockContent> ContentOf(Tables& tables, const JobState& job, uint3
 
 // All runs of a plan are taken in the pool of its job.
 struct MovePlan {
-  struct Step {
-    PieceId piece = kNoPiece;
-    base::PageRun to;
-  };
-  std::vector<Step> steps;
+  std::vector<RamMoveStep> steps;
   std::vector<base::PageRun> kept;  // Free until the moves end.
 };
 
 // Takes what is free in this part of the block, so that nothing new lies there.
 void KeepHoles(JobState& job, const BlockContent& block, base::PageRun region, MovePlan* plan);
+// Plans that the part goes to one hole of blocks with slots or, where none takes it, to several: its piece lies in more
+// runs then. False: neither is to be had.
+bool PlanToHoles(const Tables& tables, JobState& job, const BlockContent::Part& part, MovePlan* plan);
 // Frees what the plan has taken, and empties it.
 void UndoPlan(JobState& job, MovePlan* plan);
 void StartMoves(Tables& tables, JobState& job, const CompactionGoal& goal, const MovePlan& plan);

@@ -153,11 +153,14 @@ bool EvictOne(Tables& tables, JobState& job, uint32_t pages, MayEvict may_evict)
   return EvictFirst(tables, job, EvictionOrder::kKept, pages);
 }
 
-base::PageRun TakeFree(const Tables& tables, JobState& job, uint32_t pages, uint32_t near) {
-  if (!WithinLimit(tables, job, pages)) return {};
-  const base::PageRun run = job.pool.TryAllocateRun(pages, near);
-  if (run || pages == kPagesPerBlock || !SlotsTakeBlocks(tables, job)) return run;
-  return job.pool.TryAllocateRun(kPagesPerBlock, near);
+bool TakeFree(const Tables& tables, JobState& job, uint32_t pages, std::vector<base::PageRun>* runs) {
+  if (!WithinLimit(tables, job, pages)) return false;
+  const bool slot = pages != kPagesPerBlock;
+  if (slot && job.pool.TryAllocateRuns(pages, kRamRunsMax, runs)) return true;
+  if (slot && !SlotsTakeBlocks(tables, job)) return false;
+  const base::PageRun block = job.pool.TryAllocateRun(kPagesPerBlock);
+  if (block) runs->push_back(block);
+  return static_cast<bool>(block);
 }
 
 uint64_t Threshold(uint64_t pages, double part) { return static_cast<uint64_t>(static_cast<double>(pages) * part); }
@@ -252,9 +255,10 @@ bool FetchNext(Tables& tables, JobState& job, const PrefetchQueue::Item& item) {
                       !piece.has(kCorrupt) && tables.devices.IsReadable(piece.ssd_device);
   if (!wanted) return true;
   const auto pages = static_cast<uint32_t>(PagesFor(tensor.piece_length(item.next_piece)));
-  const base::PageRun run = TakeRun(tables, job, pages, {.may_evict = MayEvict::kUsed});
-  if (!run) return false;
-  GiveRam(tables, id, run);
+  std::vector<base::PageRun>& runs = tables.scratch.runs;
+  runs.clear();
+  if (!TakeRoom(tables, job, pages, {.may_evict = MayEvict::kUsed}, &runs)) return false;
+  GiveRam(tables, id, runs);
   StartRead(tables, id, ReadPriority::kPrefetch);
   tables.turn.NoteProgress();
   return true;
@@ -294,7 +298,7 @@ AheadWrites Fetch(Tables& tables, JobState& job, uint64_t reachable) {
 // Its operations that have begun, or are about to, make room.
 bool RoomUnderWay(const JobState& job) {
   return job.frees.any() || job.windows.makes_any() || job.moves.any() || job.moves.wanted() ||
-         job.windows.emptying() != 0 || job.transfers.writing_pages() != 0 || job.transfers.reading_pages() != 0;
+         job.windows.emptying_bytes() != 0 || job.transfers.writing_pages() != 0 || job.transfers.reading_pages() != 0;
 }
 
 }  // namespace
@@ -304,24 +308,24 @@ bool WithinLimit(const Tables& tables, const JobState& job, uint64_t pages) {
   return limit == kUnlimited || job.used_pages() + pages <= std::max(limit / kPageSize, uint64_t{1});
 }
 
-base::PageRun TakeRun(Tables& tables, JobState& job, uint32_t pages, const MakeRoom& how) {
-  TIER_CHECK(pages != 0 && pages <= kPagesPerBlock, "a run of {} pages", pages);
+bool TakeRoom(Tables& tables, JobState& job, uint32_t pages, const MakeRoom& how, std::vector<base::PageRun>* runs) {
+  TIER_CHECK(pages != 0 && pages <= kPagesPerBlock, "a piece of {} pages", pages);
   for (;;) {
-    const base::PageRun run = TakeFree(tables, job, pages, 0);
-    if (run || how.may_evict == MayEvict::kNothing) return run;
+    if (TakeFree(tables, job, pages, runs)) return true;
+    if (how.may_evict == MayEvict::kNothing) return false;
     if (EvictOne(tables, job, pages, how.may_evict)) continue;
-    if (pages == kPagesPerBlock || job.windows.making_bytes(WindowKind::kSlot) != 0) return {};
+    if (pages == kPagesPerBlock || job.windows.making_bytes(WindowKind::kSlot) != 0) return false;
     const bool took_blocks = SlotsTakeBlocks(tables, job);
     const Need need{.slot_pages = pages, .fresh_pages = how.fresh_pages};
     const bool started = TryStartForSlots(tables, job, need);
-    if (took_blocks || started) return {};
+    if (took_blocks || started) return false;
   }
 }
 
 bool TakeRuns(Tables& tables, JobState& job, uint32_t blocks, uint32_t tail_pages) {
   tables.scratch.runs.clear();
   if (!WithinLimit(tables, job, uint64_t{blocks} * kPagesPerBlock + tail_pages)) return false;
-  return job.pool.TryAllocate(blocks, tail_pages, &tables.scratch.runs);
+  return job.pool.TryAllocate(blocks, tail_pages, &tables.scratch.runs, kRamRunsMax);
 }
 
 bool RoomComesWithoutWrite(const Tables& tables, const JobState& job) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "daemon/tiering/tables/tables.h"
 
@@ -25,10 +26,12 @@ struct MakeRoom {
   uint64_t fresh_pages =
       0;  // Need::fresh_pages of the request: a window that it borrows must have room on SSD for all.
 };
-// Room for `pages` (≤ 512) at once, evicting clean pieces where that helps. Empty: there is none now; if a slot was
-// asked for, a slot window is started, if something may be evicted and the job may have one.
-base::PageRun TakeRun(Tables& tables, JobState& job, uint32_t pages, const MakeRoom& how);
-// Takes several whole blocks and a tail at once, as one run where there is one. Evicts nothing.
+// Room for a piece of `pages` (≤ 512), evicting clean pieces where that helps: appends a run, or up to kRamRunsMax for
+// less than a block. False: there is none now; if a slot was asked for, a slot window is started, if something may be
+// evicted and the job may have one.
+bool TakeRoom(Tables& tables, JobState& job, uint32_t pages, const MakeRoom& how, std::vector<base::PageRun>* runs);
+// Takes several whole blocks and a tail at once, as one run where there is one: one run for each block, and one or
+// several for the tail. Evicts nothing.
 bool TakeRuns(Tables& tables, JobState& job, uint32_t blocks, uint32_t tail_pages);
 
 // The job's own operations make room, those that have begun, or others owe it memory: a write that fails need not end.

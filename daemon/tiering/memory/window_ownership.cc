@@ -157,7 +157,7 @@ void ReturnWindow(Tables& tables, WindowIndex window) {
   JobState& job = tables.jobs.At(entry.job);
   job.pool.RemoveRegion(tables.windows.FirstBlock(window));
   tables.windows.Unrank(window);
-  if (std::exchange(entry.emptying, false)) job.windows.SetEmptying(false);
+  if (std::exchange(entry.emptying, false)) job.windows.EndEmptying(entry.shape.size);
   entry.unreturned = 0;
   bool forced = false;
   job.windows.StartReturn(window);

@@ -2,6 +2,7 @@
 #include "daemon/tiering/pieces/residency.h"
 
 #include <utility>
+#include <vector>
 
 namespace tier::tiering {
 namespace {
@@ -26,24 +27,20 @@ void EndLeased(Tables& tables, const JobState& job, uint64_t bytes) {
   tables.waits.OnRoom(job);  // Its requests may wait for less to be leased, and not every end is that of a lease.
 }
 
-// In its window and in its job, by its class.
-void CountClass(Tables& tables, const Piece& piece, int32_t change) {
-  const Tensor& tensor = tables.tensors[piece.tensor];
-  const RamClass its = ClassOf(tensor, piece.ram);
-  WindowEntry& window = tables.windows.Edit(tables.windows.WindowOf(piece.ram));
+// In the window of one of its runs.
+void CountRun(Tables& tables, base::PageRun run, RamClass its, WindowUse use, int32_t change) {
+  const WindowIndex index = tables.windows.WindowOf(run);
+  WindowEntry& window = tables.windows.Edit(index);
+  uint32_t& count = window.pieces[static_cast<size_t>(use)];
   uint32_t& pages = window.pages[static_cast<size_t>(its)];
-  TIER_CHECK(change > 0 || pages >= piece.ram.pages, "{} pages of {} {}", piece.ram.pages, pages, RamClassName(its));
-  JobRequested& requested = tables.JobOf(tensor).requested;
-  if (change > 0) {
-    pages += piece.ram.pages;
-    requested.Add(its, tensor.piece_length(piece.number));
-  } else {
-    pages -= piece.ram.pages;
-    requested.Remove(its, tensor.piece_length(piece.number));
-  }
+  TIER_CHECK(change > 0 || (count != 0 && pages >= run.pages), "window {}: {} pages of {} {}, {} runs",
+             tier::Value(index), run.pages, pages, RamClassName(its), count);
+  count += static_cast<uint32_t>(change);
+  pages = change > 0 ? pages + run.pages : pages - run.pages;
+  tables.windows.Rerank(index);
 }
 
-// The piece was given its run (+1), or is about to lose it (-1).
+// The piece was given its runs (+1), or is about to lose them (-1).
 void CountUse(Tables& tables, const Piece& piece, int32_t change) {
   if (!piece.ram) return;
   if (Held(piece)) {
@@ -54,24 +51,39 @@ void CountUse(Tables& tables, const Piece& piece, int32_t change) {
       SubtractLeased(tables, job, piece.ram.size_bytes());  // DropRam wakes those who gain by it.
     }
   }
-  const WindowIndex window = tables.windows.WindowOf(piece.ram);
-  uint32_t& count = tables.windows.Edit(window).pieces[static_cast<size_t>(UseOf(piece))];
-  TIER_CHECK(change > 0 || count != 0, "piece {} of tensor {} is not counted", piece.number, Value(piece.tensor));
-  count += static_cast<uint32_t>(change);
-  CountClass(tables, piece, change);
-  tables.windows.Rerank(window);
+  const Tensor& tensor = tables.tensors[piece.tensor];
+  const RamClass its = ClassOf(tensor, piece.ram);
+  JobRequested& requested = tables.JobOf(tensor).requested;
+  if (change > 0) {
+    requested.Add(its, tensor.piece_length(piece.number));
+  } else {
+    requested.Remove(its, tensor.piece_length(piece.number));
+  }
+  const WindowUse use = UseOf(piece);
+  for (const base::PageRun run : tables.RunsOf(piece)) CountRun(tables, run, its, use, change);
 }
 
 // Among the pieces of its window it counts as `now`, no longer as `before`.
 void MoveUse(Tables& tables, const Piece& piece, WindowUse before, WindowUse now) {
   if (now == before) return;
-  const WindowIndex index = tables.windows.WindowOf(piece.ram);
-  WindowEntry& window = tables.windows.Edit(index);
-  uint32_t& left = window.pieces[static_cast<size_t>(before)];
-  TIER_CHECK(left != 0, "piece {} of tensor {} is not counted", piece.number, Value(piece.tensor));
-  --left;
-  ++window.pieces[static_cast<size_t>(now)];
-  tables.windows.Rerank(index);
+  for (const base::PageRun run : tables.RunsOf(piece)) {
+    const WindowIndex index = tables.windows.WindowOf(run);
+    WindowEntry& window = tables.windows.Edit(index);
+    uint32_t& left = window.pieces[static_cast<size_t>(before)];
+    TIER_CHECK(left != 0, "piece {} of tensor {} is not counted", piece.number, Value(piece.tensor));
+    --left;
+    ++window.pieces[static_cast<size_t>(now)];
+    tables.windows.Rerank(index);
+  }
+}
+
+// While it is leased its runs are bound to their places.
+void Bind(const Tables& tables, JobState& job, const Piece& piece) {
+  for (const base::PageRun run : tables.RunsOf(piece)) job.pool.Bind(run);
+}
+
+void Unbind(const Tables& tables, JobState& job, const Piece& piece) {
+  for (const base::PageRun run : tables.RunsOf(piece)) job.pool.Unbind(run);
 }
 
 // It was used: it enters the eviction order at the hot end where it may be evicted.
@@ -124,8 +136,8 @@ void SetState(Tables& tables, PieceId id, PieceState to) {
   const UseOfRam before = UseOfRamOf(piece);
   if (IsRewriting(from)) job.pages.RemoveRewriting(piece.ram.pages);
   if (IsRewriting(to)) job.pages.AddRewriting(piece.ram.pages);
-  if (from.activity == Activity::kLeasedWrite) job.pool.Unbind(piece.ram);
-  if (to.activity == Activity::kLeasedWrite) job.pool.Bind(piece.ram);
+  if (from.activity == Activity::kLeasedWrite) Unbind(tables, job, piece);
+  if (to.activity == Activity::kLeasedWrite) Bind(tables, job, piece);
   piece.copies = to.copies;
   piece.activity = to.activity;
   ChangeUse(tables, piece, before);
@@ -134,12 +146,18 @@ void SetState(Tables& tables, PieceId id, PieceState to) {
   tables.waits.OnPieceChanged(id);
 }
 
-void GiveRam(Tables& tables, PieceId id, base::PageRun run) {
+void GiveRam(Tables& tables, PieceId id, std::span<const base::PageRun> runs) {
   Piece& piece = tables.pieces.Edit(id);
-  TIER_CHECK(!piece.ram && run, "piece {} has {} pages", Value(id), piece.ram.pages);
-  piece.ram = run;
-  tables.tensors.Edit(piece.tensor).ram_pages += run.pages;
-  tables.residents.Add(id);
+  TIER_CHECK(!piece.ram && !runs.empty(), "piece {} has {} pages, is given {} runs", Value(id), piece.ram.pages,
+             runs.size());
+  piece.ram_scattered = runs.size() > 1;
+  if (piece.ram_scattered) {
+    piece.ram = tables.scattered.Add(id, runs);
+  } else {
+    piece.ram = runs.front();
+    tables.residents.Add(id);
+  }
+  tables.tensors.Edit(piece.tensor).ram_pages += piece.ram.pages;
   CountUse(tables, piece, 1);
   piece.set(kReserved);
 }
@@ -148,15 +166,23 @@ void TakeBackRam(Tables& tables, PieceId id) {
   Piece& piece = tables.pieces.Edit(id);
   TIER_CHECK(piece.ram && piece.read_leases == 0, "piece {} leases {}", Value(id), piece.read_leases);
   CountUse(tables, piece, -1);
-  tables.residents.Remove(id);
   JobState& job = tables.JobOf(piece);
-  if (tables.ram_moves.KeepSource(piece.ram)) {
-    AddMoveRun(tables, job, piece.ram);
+  const auto give_back = [&](base::PageRun run) {
+    if (tables.ram_moves.KeepSource(run)) {
+      AddMoveRun(tables, job, run);
+    } else {
+      job.pool.Free(run);
+    }
+  };
+  if (piece.ram_scattered) {
+    for (const base::PageRun run : tables.scattered.Remove(piece.ram)) give_back(run);
   } else {
-    job.pool.Free(piece.ram);
+    tables.residents.Remove(id);
+    give_back(piece.ram);
   }
   tables.tensors.Edit(piece.tensor).ram_pages -= piece.ram.pages;
   piece.ram = {};
+  piece.ram_scattered = false;
   piece.clear(kReserved);
 }
 
@@ -165,16 +191,34 @@ void DropRam(Tables& tables, PieceId id) {
   tables.waits.OnRoom(tables.JobOf(tables.pieces[id]));
 }
 
-base::PageRun SwitchRam(Tables& tables, PieceId id, base::PageRun to) {
+void SwitchRam(Tables& tables, PieceId id, base::PageRun from, base::PageRun to) {
   Piece& piece = tables.pieces.Edit(id);
-  TIER_CHECK(piece.activity == Activity::kMoving && piece.ram.pages == to.pages && !Held(piece),
-             "piece {} is {}: {} pages to {}", Value(id), ActivityName(piece.activity), piece.ram.pages, to.pages);
+  TIER_CHECK(piece.activity == Activity::kMoving && from.pages == to.pages && !Held(piece),
+             "piece {} is {}: {} pages to {}", Value(id), ActivityName(piece.activity), from.pages, to.pages);
   CountUse(tables, piece, -1);
-  tables.residents.Remove(id);
-  const base::PageRun from = std::exchange(piece.ram, to);
-  tables.residents.Add(id);
+  if (piece.ram_scattered) {
+    piece.ram = tables.scattered.Replace(piece.ram, from, to);
+  } else {
+    tables.residents.Remove(id);
+    piece.ram = to;
+    tables.residents.Add(id);
+  }
   CountUse(tables, piece, 1);
-  return from;
+}
+
+void SplitRun(Tables& tables, PieceId id, base::PageRun run, uint32_t pages) {
+  Piece& piece = tables.pieces.Edit(id);
+  TIER_CHECK(piece.read_leases == 0 && piece.activity != Activity::kLeasedWrite && !tables.ram_moves.Reads(run),
+             "piece {} is {}", Value(id), ActivityName(piece.activity));
+  CountUse(tables, piece, -1);
+  tables.JobOf(piece).pool.Split(run, pages);
+  if (!piece.ram_scattered) {
+    tables.residents.Remove(id);
+    piece.ram_scattered = true;
+    piece.ram = tables.scattered.Add(id, std::span(&run, 1));
+  }
+  tables.scattered.Split(piece.ram, run, pages);
+  CountUse(tables, piece, 1);
 }
 
 void AddMoveRun(Tables& tables, JobState& job, base::PageRun run) {
@@ -196,7 +240,10 @@ void RemoveMoveRun(Tables& tables, JobState& job, base::PageRun run) {
 void CancelMove(Tables& tables, PieceId id) {
   const Piece& piece = tables.pieces[id];
   if (piece.activity != Activity::kMoving) return;
-  tables.ram_moves.Cancel(piece.ram);
+  for (const base::PageRun run : tables.RunsOf(piece)) {
+    if (tables.ram_moves.Moves(run)) tables.ram_moves.Cancel(run);
+  }
+  if (piece.ram_scattered) tables.scattered.EndMoves(piece.ram);
   SetState(tables, id, {piece.copies, Activity::kNone});
 }
 
@@ -244,7 +291,7 @@ void AddReader(Tables& tables, PieceId id) {
   const WindowUse before = UseOf(piece);
   if (piece.read_leases++ != 0) return;
   JobState& job = tables.JobOf(piece);
-  job.pool.Bind(piece.ram);
+  Bind(tables, job, piece);
   if (piece.has(kListed)) job.policy->Remove(id, OrderOf(piece));
   tables.ledger.AddLeased(job.entitlement, piece.ram.size_bytes());
   MoveUse(tables, piece, before, WindowUse::kBound);
@@ -256,7 +303,7 @@ void RemoveReader(Tables& tables, PieceId id) {
              tables.tensors[piece.tensor].id);
   if (--piece.read_leases == 0) {
     JobState& job = tables.JobOf(piece);
-    job.pool.Unbind(piece.ram);
+    Unbind(tables, job, piece);
     if (!Held(piece)) EndLeased(tables, job, piece.ram.size_bytes());
     MoveUse(tables, piece, WindowUse::kBound, UseOf(piece));
     Touch(tables, *job.policy, id);

@@ -39,8 +39,9 @@ struct UseOfRam {
 inline UseOfRam UseOfRamOf(const Piece& piece) { return {Held(piece), UseOf(piece)}; }
 void ChangeUse(Tables& tables, const Piece& piece, UseOfRam before);
 
-// The run becomes the piece's room. REQUIRES: the run was taken from the pool of the piece's job; the piece has no run.
-void GiveRam(Tables& tables, PieceId id, base::PageRun run);
+// The runs, in this order, become the piece's room. REQUIRES: they were taken from the pool of the piece's job, and are
+// kRamRunsMax at most; the piece has none.
+void GiveRam(Tables& tables, PieceId id, std::span<const base::PageRun> runs);
 // A copy that was cancelled may still read the run: then it goes back when that ends (RamMoveTable::Reads).
 void DropRam(Tables& tables, PieceId id);  // Gives it back to the pool, and wakes requests that wait for room.
 // Like DropRam, for room that was given a moment ago and is not needed: it wakes no request, as none could gain by it.
@@ -51,14 +52,17 @@ void DropExtent(Tables& tables, PieceId id);
 void GiveExtent(Tables& tables, PieceId id, storage::Extent extent);
 void FreeExtent(Tables& tables, JobState& job, storage::Extent extent, bool bad);
 
-// The piece has moved: it lies in `to` from now on, and its old run is returned, still taken. REQUIRES: `to` was taken
-// from the pool of the piece's job and has as many pages; kMoving.
-base::PageRun SwitchRam(Tables& tables, PieceId id, base::PageRun to);
+// A run of the piece has moved: it lies in `to` from now on, and `from` is still taken. REQUIRES: `to` was taken from
+// the pool of the piece's job and has as many pages; kMoving.
+void SwitchRam(Tables& tables, PieceId id, base::PageRun from, base::PageRun to);
+// The run of the piece becomes two, of `pages` and of the rest, so that each can move by itself. REQUIRES: the piece is
+// not leased, and has fewer than kRamRunsMax runs.
+void SplitRun(Tables& tables, PieceId id, base::PageRun run, uint32_t pages);
 // The run, of the job's pool, is taken for a move in RAM beside those of pieces (JobMoves::extra_pages), or not any
 // more.
 void AddMoveRun(Tables& tables, JobState& job, base::PageRun run);
 void RemoveMoveRun(Tables& tables, JobState& job, base::PageRun run);
-// Its move, if it is moving, is not made: it stays where it is, and the copy is thrown away when it ends.
+// Its moves, if it is moving, are not made: it stays where it is, and copies are thrown away when they end.
 void CancelMove(Tables& tables, PieceId id);
 
 void AddReader(Tables& tables, PieceId id);

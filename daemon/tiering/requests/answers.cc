@@ -17,7 +17,9 @@ void AnswerRefusal(Tables& tables, SessionState& session, const Answered& to, Re
   session.requests.End();
   const bool known = static_cast<size_t>(to.op) < proto::kOpCount;
   tables.figures.CountAnswer(known ? to.op : proto::Op::kNone, refusal.code);
-  tables.figures.CountRefusal(refusal.reason.value_or(ReasonOfCode(refusal.code)));
+  const RefusalReason reason = refusal.reason.value_or(ReasonOfCode(refusal.code));
+  tables.figures.CountRefusal(reason);
+  ++tables.jobs.Edit(*session.job).counters.refusals[static_cast<size_t>(reason)];
   tables.replies.Refuse({session.id, to.sequence}, to.value, std::move(refusal));
 }
 

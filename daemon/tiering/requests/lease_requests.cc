@@ -110,18 +110,27 @@ uint64_t MetadataAsked(Tables& tables, SessionState& session, const Request& req
   return bytes;
 }
 
+// The most spans in which the answer can be: a piece of less than a block may lie in several runs.
+uint64_t SpansOf(const Tables& tables) {
+  uint64_t spans = 0;
+  for (const WaitItem& item : tables.scratch.items) {
+    const bool whole = (item.offset + item.length) % kBlockSize == 0;
+    spans += item.piece_count + (whole ? 0 : kRamRunsMax - 1);
+  }
+  return spans;
+}
+
 // Limits on what one request may ask for, and on what a session and its user may hold.
 bool CheckLimits(Tables& tables, SessionState& session, const Request& request) {
-  uint64_t pieces = 0;
-  for (const WaitItem& item : tables.scratch.items) pieces += item.piece_count;
+  const uint64_t spans = SpansOf(tables);
   const uint64_t leases = session.record.lease_count + tables.scratch.items.size();
   const uint32_t most = tables.options.leases_per_session_max;
-  if (pieces > proto::kSpansPerCompletionMax) {
+  if (spans > proto::kSpansPerCompletionMax) {
     Refuse(tables, session, request, 0,
            {Code::kInvalid,
-            fmt::format("{} pieces of 2 MiB in one request, at most {}: ask in smaller ranges", pieces,
+            fmt::format("one request for what may lie in {} places of RAM, at most {}: ask in smaller ranges", spans,
                         proto::kSpansPerCompletionMax),
-            {.requested = pieces, .limit = proto::kSpansPerCompletionMax}});
+            {.requested = spans, .limit = proto::kSpansPerCompletionMax}});
     return false;
   }
   if (leases > most) {

@@ -4,12 +4,22 @@
 #include <algorithm>
 #include <vector>
 
+#include "daemon/base/check.h"
 #include "daemon/tiering/pieces/residency.h"
 
 namespace tier::tiering {
 
 uint32_t PagesOfPiece(const Tensor& tensor, uint32_t number) {
   return static_cast<uint32_t>(PagesFor(tensor.piece_length(number)));
+}
+
+size_t RunsFor(std::span<const base::PageRun> runs, uint32_t pages) {
+  size_t count = 0;
+  for (uint32_t got = 0; got < pages; ++count) {
+    TIER_CHECK(count < runs.size(), "{} of {} pages in {} runs", got, pages, runs.size());
+    got += runs[count].pages;
+  }
+  return count;
 }
 
 bool Missing(const Ask& ask, const WaitItem& item, const Tensor& tensor, const Piece& piece) {

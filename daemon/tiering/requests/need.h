@@ -10,6 +10,8 @@ namespace tier::tiering {
 
 // Pages that piece `number` of the tensor takes in RAM.
 uint32_t PagesOfPiece(const Tensor& tensor, uint32_t number);
+// How many of these runs, which stand piece behind piece, are for the first one, of so many pages.
+size_t RunsFor(std::span<const base::PageRun> runs, uint32_t pages);
 // The piece has no room in RAM, and the ask needs it there.
 bool Missing(const Ask& ask, const WaitItem& item, const Tensor& tensor, const Piece& piece);
 // The sum over the pieces that the ask needs and that have no room yet.

@@ -98,6 +98,21 @@ std::string KeptByIt(const Tables& tables, const JobState& job) {
       FormatBytes(kept));
 }
 
+// Why the job's free RAM does not serve, where it is enough. Empty: it is not.
+std::string ScatteredNote(const Tables& tables, const JobState& job, uint64_t requested_bytes) {
+  const uint64_t pages = PagesFor(requested_bytes);
+  if (pages == 0 || job.pool.free_pages() < pages || !WithinLimit(tables, job, pages)) return {};
+  const uint64_t bound = job.pool.bound_free_pages() * kPageSize;
+  std::string text = fmt::format(
+      "; that is enough, but it lies in {} free blocks of 2 MiB and in gaps of {} at most between other tensors",
+      job.pool.free_block_count(), FormatBytes(job.pool.longest_hole() * kPageSize));
+  if (bound != 0) {
+    text += fmt::format(", {} of it beside leased tensors, where only what is smaller than 2 MiB can lie",
+                        FormatBytes(bound));
+  }
+  return text + ", and what lies between could not be moved: it is leased, being created, or on its way to a device";
+}
+
 // The quota of its user, where that keeps the job from so many bytes.
 std::string QuotaNote(const Tables& tables, const JobState& job, uint64_t requested_bytes) {
   const Ledger& ledger = tables.ledger;
@@ -298,13 +313,14 @@ Refusal NoMemoryRefusal(const Tables& tables, const JobState& job, uint64_t requ
   refusal.record = Figures(tables, job, requested_bytes);
   const std::string others = OtherHolders(tables, job);
   refusal.detail = fmt::format(
-      "{} of RAM asked for, {} free in the job's windows ({} held, share {}); {}{}; of the arena of {} all jobs hold "
+      "{} of RAM asked for, {} free in the job's windows ({} held, share {}){}; {}{}; of the arena of {} all jobs hold "
       "{}{}{}{}{}; {}{}{}",
       FormatBytes(requested_bytes), FormatBytes(refusal.record.available),
-      FormatBytes(tables.ledger.HeldBy(job.entitlement)), FormatBytes(refusal.record.limit), Holders(job),
-      QuotaNote(tables, job, requested_bytes), FormatBytes(tables.ledger.arena_bytes()),
-      FormatBytes(tables.ports.windows.arena_bytes()), HostShortage(tables), others.empty() ? "" : ": ", others,
-      Debtors(tables), Advice(tables, job, requested_bytes), OwedSince(tables, job), KeptByIt(tables, job));
+      FormatBytes(tables.ledger.HeldBy(job.entitlement)), FormatBytes(refusal.record.limit),
+      ScatteredNote(tables, job, requested_bytes), Holders(job), QuotaNote(tables, job, requested_bytes),
+      FormatBytes(tables.ledger.arena_bytes()), FormatBytes(tables.ports.windows.arena_bytes()), HostShortage(tables),
+      others.empty() ? "" : ": ", others, Debtors(tables), Advice(tables, job, requested_bytes), OwedSince(tables, job),
+      KeptByIt(tables, job));
   return refusal;
 }
 

@@ -30,7 +30,7 @@ void ForEachVacated(const Tables& tables, TensorIndex index, Visit visit) {
   if (tensor.piece_count > kPlacePiecesMax) return;
   for (uint32_t k = 0; k < tensor.piece_count; ++k) {
     const Piece& piece = tables.PieceOf(tensor, k);
-    if (piece.ram && !piece.in_transfer() && !tables.ram_moves.Reads(piece.ram)) visit(piece);
+    if (piece.ram && !piece.in_transfer() && !tables.BeingCopied(piece)) visit(piece);
   }
 }
 
@@ -46,10 +46,7 @@ bool TakeMissing(Tables& tables, const Ask& ask, std::vector<base::PageRun>* tak
   const Tensor& tensor = NewOf(tables, ask);
   for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
     if (tables.PieceOf(tensor, k).ram) continue;
-    const base::PageRun run = TakeRun(tables, job, static_cast<uint32_t>(PagesFor(tensor.piece_length(k))),
-                                      {.may_evict = MayEvict::kNothing});
-    if (!run) return false;
-    taken->push_back(run);
+    if (!TakeRoom(tables, job, PagesOfPiece(tensor, k), {.may_evict = MayEvict::kNothing}, taken)) return false;
   }
   return true;
 }
@@ -59,7 +56,10 @@ bool TakeMissing(Tables& tables, const Ask& ask, std::vector<base::PageRun>* tak
 std::vector<base::PageRun> PlanRuns(Tables& tables, const Ask& ask, TensorIndex old) {
   JobState& job = *ask.session->job;
   std::vector<base::PageRun> lent;
-  ForEachVacated(tables, old, [&](const Piece& piece) { lent.push_back(piece.ram); });
+  ForEachVacated(tables, old, [&](const Piece& piece) {
+    const auto runs = tables.RunsOf(piece);
+    lent.insert(lent.end(), runs.begin(), runs.end());
+  });
   for (const base::PageRun run : lent) job.pool.Free(run);
   std::vector<base::PageRun> planned;
   const bool enough = TakeMissing(tables, ask, &planned);
@@ -129,14 +129,18 @@ bool ReserveInPlace(Tables& tables, const Ask& ask) {
   tables.work.Prepaid([&] { TakePlace(tables, ask); });  // All of the old tensor's RAM is needed now.
   const WaitItem& item = ask.items.front();
   const Tensor& tensor = tables.tensors[item.tensor.index];
-  size_t next = 0;
+  for (const base::PageRun run : runs) {
+    TIER_CHECK(job.pool.TryTake(run), "{} pages of block {} are not free", run.pages, run.block);
+  }
+  std::span<const base::PageRun> left = runs;
   for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
     const PieceId id = tables.tensors.PieceOf(tensor, k);
     if (tables.pieces[id].ram) continue;
-    TIER_CHECK(next < runs.size() && job.pool.TryTake(runs[next]), "run {} of {}", next, runs.size());
-    GiveRam(tables, id, runs[next++]);
+    const size_t count = RunsFor(left, PagesOfPiece(tensor, k));
+    GiveRam(tables, id, left.first(count));
+    left = left.subspan(count);
   }
-  TIER_CHECK(next == runs.size(), "{} runs for {} pieces", runs.size(), next);
+  TIER_CHECK(left.empty(), "{} of {} runs are for no piece", left.size(), runs.size());
   tables.jobs.NeedMaintenance(job);
   return true;
 }

@@ -27,13 +27,15 @@ bool GiveWhole(Tables& tables, const Ask& ask, const WaitItem& item, std::vector
   }
   if (blocks + tail == 0) return true;
   if (!TakeRuns(tables, tables.JobOf(tensor), blocks, tail)) return false;
-  size_t next = 0;
+  std::span<const base::PageRun> runs = tables.scratch.runs;
   for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
     if (!Missing(ask, item, tensor, tables.PieceOf(tensor, k))) continue;
-    GiveRam(tables, tables.tensors.PieceOf(tensor, k), tables.scratch.runs[next++]);
+    const size_t count = RunsFor(runs, PagesOfPiece(tensor, k));
+    GiveRam(tables, tables.tensors.PieceOf(tensor, k), runs.first(count));
+    runs = runs.subspan(count);
     given->push_back(tables.tensors.PieceOf(tensor, k));
   }
-  TIER_CHECK(next == tables.scratch.runs.size(), "{} runs for {} pieces", tables.scratch.runs.size(), next);
+  TIER_CHECK(runs.empty(), "{} of {} runs are for no piece", runs.size(), tables.scratch.runs.size());
   return true;
 }
 
@@ -42,9 +44,10 @@ bool GiveOneByOne(Tables& tables, const Ask& ask, const WaitItem& item, const Ma
   const Tensor& tensor = tables.tensors[item.tensor.index];
   for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
     if (!Missing(ask, item, tensor, tables.PieceOf(tensor, k))) continue;
-    const base::PageRun run = TakeRun(tables, tables.JobOf(tensor), PagesOfPiece(tensor, k), how);
-    if (!run) return false;
-    GiveRam(tables, tables.tensors.PieceOf(tensor, k), run);
+    std::vector<base::PageRun>& runs = tables.scratch.runs;
+    runs.clear();
+    if (!TakeRoom(tables, tables.JobOf(tensor), PagesOfPiece(tensor, k), how, &runs)) return false;
+    GiveRam(tables, tables.tensors.PieceOf(tensor, k), runs);
     given->push_back(tables.tensors.PieceOf(tensor, k));
   }
   return true;

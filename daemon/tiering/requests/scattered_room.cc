@@ -34,8 +34,10 @@ Made MakeRuns(Tables& tables, JobState& job, const Ask& ask) {
   Made made;
   std::vector<base::PageRun> held;
   ForEachMissing(tables, ask, [&](uint32_t pages) {
-    if (const base::PageRun run = job.pool.TryAllocateRun(pages)) {
-      held.push_back(run);
+    if (pages != kPagesPerBlock && job.pool.TryAllocateRuns(pages, kRamRunsMax, &held)) return true;
+    const base::PageRun block = pages == kPagesPerBlock ? job.pool.TryAllocateRun(pages) : base::PageRun{};
+    if (block) {
+      held.push_back(block);
       return true;
     }
     made.last = Compact(tables, job, pages);

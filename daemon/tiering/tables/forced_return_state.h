@@ -10,6 +10,7 @@
 
 #include "daemon/base/time.h"
 #include "daemon/tiering/api/snapshot.h"
+#include "daemon/tiering/tables/bound_count.h"
 #include "daemon/tiering/tables/ledger.h"
 
 namespace tier::tiering {
@@ -36,6 +37,8 @@ class ForcedReturnState {
 
   base::TimePoint next_at() const { return next_at_; }
   void SetNextAt(base::TimePoint at) { next_at_ = at; }
+
+  BoundCount& bound_count() { return bound_count_; }
 
   std::vector<Keeper>& keepers() { return keepers_; }
   void SetKept(uint64_t bytes, uint64_t refilled_bytes) {
@@ -64,6 +67,7 @@ class ForcedReturnState {
   uint64_t kept_bytes_ = 0;
   uint64_t refilled_bytes_ = 0;
   base::TimePoint next_at_;
+  BoundCount bound_count_;
   ForcedReturnCounts counts_{};
 };
 

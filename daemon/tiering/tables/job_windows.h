@@ -22,7 +22,8 @@ class JobWindows {
   uint32_t returning() const { return returning_; }                 // Out of the pool; sessions still map them.
   uint64_t making_bytes(WindowKind kind) const { return making_bytes_[static_cast<size_t>(kind)]; }
   bool makes_any() const { return making_bytes(WindowKind::kBlock) + making_bytes(WindowKind::kSlot) != 0; }
-  uint32_t emptying() const { return emptying_; }  // Of the ready ones, those that are to go to another job.
+  // Of the ready ones, those that are to go to another job, or to the host.
+  uint64_t emptying_bytes() const { return emptying_bytes_; }
 
   void StartMaking(WindowKind kind, uint64_t bytes) { making_bytes_[static_cast<size_t>(kind)] += bytes; }
   void EndMaking(WindowKind kind, uint64_t bytes) {
@@ -31,9 +32,11 @@ class JobWindows {
     making_bytes_[static_cast<size_t>(kind)] -= bytes;
   }
   void Add(WindowIndex window) { ready_.push_back(window); }
-  void SetEmptying(bool emptying) {
-    TIER_CHECK(emptying || emptying_ != 0, "no window of {} is emptying", ready_.size());
-    emptying_ = emptying ? emptying_ + 1 : emptying_ - 1;
+  void StartEmptying(uint64_t bytes) { emptying_bytes_ += bytes; }
+  void EndEmptying(uint64_t bytes) {
+    TIER_CHECK(emptying_bytes_ >= bytes, "{} bytes of {} windows are emptying, not {}", emptying_bytes_, ready_.size(),
+               bytes);
+    emptying_bytes_ -= bytes;
   }
   void StartReturn(WindowIndex window) {
     TIER_CHECK(std::erase(ready_, window) == 1, "window {} is not ready", tier::Value(window));
@@ -45,7 +48,7 @@ class JobWindows {
   }
   void ClearReady() {
     ready_.clear();
-    emptying_ = 0;
+    emptying_bytes_ = 0;
   }
 
   // The most pages that it ever used at the end of a turn, and since when.
@@ -71,7 +74,7 @@ class JobWindows {
 
  private:
   std::vector<WindowIndex> ready_;
-  uint32_t emptying_ = 0;
+  uint64_t emptying_bytes_ = 0;
   std::array<uint64_t, kWindowKinds> making_bytes_{};
   uint32_t returning_ = 0;
   uint64_t slots_take_blocks_since_ = 0;  // 0: they do not.

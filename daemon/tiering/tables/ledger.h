@@ -198,8 +198,6 @@ class Ledger {
   JobId IdOf(EntitlementIndex job) const { return At(job).id; }
   // Below its promise by a slot window, or without any.
   bool LacksWindow(EntitlementIndex job) const { return Deficit(job) >= (At(job).counted() == 0 ? 1 : windows_.slot); }
-  // It leases more than its promise, which is reached to within a slot window.
-  bool LeasesBeyondPromise(EntitlementIndex job) const { return LeasedBy(job) > InSlotWindows(PromisedTo(job)); }
   // A job is owed a whole window, or its first one, within its explicit guarantee.
   bool guarantee_owed() const { return guarantees_owed_ != 0; }
   uint64_t unbacked_bytes() const { return unbacked_; }

@@ -3,6 +3,8 @@
 // 64 bytes, so that a hundred thousand small tensors cost the daemon little: one cache line a piece. Engine thread
 // only.
 //
+// `ram` is the one run in which it lies, or the name of several (scattered_ram.h).
+//
 // Invariants: `ram` is set exactly while the piece has a RAM copy, is being read in or written by a lease, or holds
 // room for a waiter (kReserved); `ssd` exactly while copies contain ssd. The pair (copies, activity) changes only by
 // the moves of transitions.h.
@@ -70,8 +72,9 @@ struct alignas(64) Piece {
   uint32_t ssd_generation = 0;  // Of the bytes at ssd.
   PieceId newer = kNoPiece;     // Neighbours in the eviction order.
   PieceId older = kNoPiece;
-  uint32_t used_at = 0;  // Stamp of the last use, by the policy's own clock.
-  uint16_t pins = 0;     // Waiters for which this piece must stay where it is.
+  uint32_t used_at = 0;        // Stamp of the last use, by the policy's own clock.
+  uint16_t pins = 0;           // Waiters for which this piece must stay where it is.
+  bool ram_scattered = false;  // It lies in several runs: `ram` names it (scattered_ram.h).
   uint32_t read_leases = 0;
   uint32_t prefetched_at = 0;  // While kPrefetched: the epoch of PrefetchAge.
 

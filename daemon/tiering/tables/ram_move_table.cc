@@ -53,6 +53,11 @@ RamMove RamMoveTable::Remove(RamMoveIndex index) {
   return move;
 }
 
+bool RamMoveTable::Moves(base::PageRun run) const {
+  const auto found = by_source_.find(KeyOf(run));
+  return found != by_source_.end() && moves_[found->second].piece != kNoPiece;
+}
+
 void RamMoveTable::Cancel(base::PageRun run) {
   const auto found = by_source_.find(KeyOf(run));
   TIER_CHECK(found != by_source_.end() && moves_[found->second].piece != kNoPiece, "block {} page {} does not move",

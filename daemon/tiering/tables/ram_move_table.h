@@ -38,7 +38,7 @@ inline constexpr uint64_t kRamMovePagesMax = 4096;
 
 struct RamMove {
   PieceId piece = kNoPiece;  // kNoPiece: the move was cancelled.
-  base::PageRun from;
+  base::PageRun from;        // All of the piece, or one of its runs.
   base::PageRun to;
   JobIndex job = kNoJob;
   CompactionIndex compaction{};
@@ -78,7 +78,9 @@ class RamMoveTable {
   RamMove Remove(RamMoveIndex index);
   // A copy reads this run, whether its move was cancelled or not.
   bool Reads(base::PageRun run) const { return !by_source_.empty() && by_source_.contains(KeyOf(run)); }
-  // The move of the piece that has this run will not be made.
+  // The run is on its way to another place, and its move was not cancelled.
+  bool Moves(base::PageRun run) const;
+  // The move of the piece that has this run will not be made. REQUIRES: Moves(run).
   void Cancel(base::PageRun run);
   // The piece leaves the run. False: no copy reads it. REQUIRES: its move was cancelled.
   bool KeepSource(base::PageRun run);

@@ -32,7 +32,7 @@ class RequestFigures {
 
  private:
   std::array<std::array<uint64_t, kCodeCount>, proto::kOpCount> answers_{};
-  std::array<uint64_t, kRefusalReasons> refusals_{};
+  RefusalCounts refusals_{};
   std::array<uint64_t, kWaitBucketsSeconds.size() + 1> wait_histogram_{};
   uint64_t wait_sum_ns_ = 0;
 };

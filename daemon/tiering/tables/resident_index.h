@@ -1,5 +1,5 @@
-// ResidentIndex: which piece lies at a place in RAM. It holds nothing that is not in the pieces, and can be rebuilt
-// from them. Engine thread only.
+// ResidentIndex: which piece lies at a place in RAM, of those that lie in one run (the others:
+// scattered_ram.h). It holds nothing that is not in the pieces, and can be rebuilt from them. Engine thread only.
 //
 // The bucket of a run is that of its block plus its first page, so that the slots of one block lie side by side.
 #pragma once

@@ -5,8 +5,10 @@
 // engine are groups of functions over a Tables, each in its own header. Engine thread only.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <span>
 
 #include "daemon/storage/extent_store.h"
 #include "daemon/tiering/api/options.h"
@@ -29,6 +31,7 @@
 #include "daemon/tiering/tables/reports.h"
 #include "daemon/tiering/tables/request_figures.h"
 #include "daemon/tiering/tables/resident_index.h"
+#include "daemon/tiering/tables/scattered_ram.h"
 #include "daemon/tiering/tables/scratch.h"
 #include "daemon/tiering/tables/serving.h"
 #include "daemon/tiering/tables/session_table.h"
@@ -69,7 +72,8 @@ struct Tables {
 
   PieceSlab pieces;
   TensorSlab tensors;
-  ResidentIndex residents;
+  ResidentIndex residents;  // Of those that lie in one run.
+  ScatteredRam scattered;   // Of the others.
   WindowLedger windows;
   Ledger ledger;
   StorageLedger storage;
@@ -100,8 +104,8 @@ struct Tables {
 
   // What the tables of records take, in use or not.
   uint64_t bytes() const {
-    return tensors.bytes() + pieces.bytes() + residents.bytes() + names.bytes() + leases.bytes() + updates.bytes() +
-           flights.bytes() + windows.order().bytes();
+    return tensors.bytes() + pieces.bytes() + residents.bytes() + scattered.bytes() + names.bytes() + leases.bytes() +
+           updates.bytes() + flights.bytes() + windows.order().bytes();
   }
   // Some of what a table holds is not needed.
   bool can_shrink() const {
@@ -149,6 +153,21 @@ struct Tables {
   const Piece& PieceOf(const Tensor& tensor, uint32_t number) const {
     const PieceId id = tensors.PieceOf(tensor, number);
     return id == kNoPiece ? kPieceToCome : pieces[id];
+  }
+  // Where the piece lies in RAM, in the order of its bytes.
+  std::span<const base::PageRun> RunsOf(const Piece& piece) const {
+    if (piece.ram_scattered) [[unlikely]]
+      return scattered.RunsOf(piece.ram);
+    return {&piece.ram, piece.ram ? 1U : 0U};
+  }
+  // The piece to which a run belongs. kNoPiece: none.
+  PieceId PieceAt(base::PageRun run) const {
+    const PieceId id = residents.At(run);
+    return id != kNoPiece ? id : scattered.At(run);
+  }
+  // A copy to another place reads some of it, be its move cancelled or not.
+  bool BeingCopied(const Piece& piece) const {
+    return std::ranges::any_of(RunsOf(piece), [this](base::PageRun run) { return ram_moves.Reads(run); });
   }
   JobState& JobOf(const Tensor& tensor) const { return jobs.At(tensor.job); }
   JobState& JobOf(const Piece& piece) const { return JobOf(tensors[piece.tensor]); }

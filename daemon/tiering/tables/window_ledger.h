@@ -53,7 +53,7 @@ struct WindowEntry {
   bool passed_over = false;       // What lies in it found no way out when it was emptying: others come first.
   bool overdue = false;           // Returning, and the deadline has passed.
   base::TimePoint asked_back_at;  // While it is returning.
-  std::array<uint32_t, kWindowUses> pieces = {};  // Pieces with RAM in it, by WindowUse.
+  std::array<uint32_t, kWindowUses> pieces = {};  // Runs of pieces in it, by WindowUse.
   ByRamClass<uint32_t> pages = {};                // Of these pieces, by RamClass.
   uint32_t move_pages = 0;                        // Taken for moves in RAM, beside the pieces (JobMoves::extra_pages).
   memory::OwnerId owner{};                        // Of `job`; no other job ever has it.

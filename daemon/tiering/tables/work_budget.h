@@ -18,6 +18,7 @@
 //   the search for a key that names no tensor, in each namespace of the job;
 //   the lists of tensors that stand at a tensor which is freed: they go on with the next one;
 //   the sessions of a job that is asked for a window back, or misses the time for it;
+//   the windows of jobs that may bind more than they are promised, while a job is overdue (ForceReturns);
 //   the chunks of the piece list of a created tensor: 4,096 for the largest possible one.
 // Work that the end of a session does at once is not counted: it takes back grants of the same turn, gives back its
 // windows, and drops its replies.

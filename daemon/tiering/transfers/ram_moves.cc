@@ -1,6 +1,7 @@
 // See ram_moves.h.
 #include "daemon/tiering/transfers/ram_moves.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "daemon/tiering/pieces/catalog.h"
@@ -19,10 +20,14 @@ void GiveBack(Tables& tables, JobState& job, base::PageRun run) {
 void Switch(Tables& tables, const RamMove& move) {
   JobState& job = tables.jobs.At(move.job);
   RemoveMoveRun(tables, job, move.to);  // It is the piece's now.
-  const base::PageRun from = SwitchRam(tables, move.piece, move.to);
+  const base::PageRun from = move.from;
+  SwitchRam(tables, move.piece, from, move.to);
   AddMoveRun(tables, job, from);  // It goes back with the rest of the region.
   tables.ram_moves.Edit(move.compaction).kept.push_back(from);
-  SetState(tables, move.piece, {tables.pieces[move.piece].copies, Activity::kNone});
+  const Piece& piece = tables.pieces[move.piece];
+  if (piece.ram_scattered) tables.scattered.EndMove(piece.ram);
+  const bool all = !piece.ram_scattered || tables.scattered.moves(piece.ram) == 0;
+  if (all) SetState(tables, move.piece, {piece.copies, Activity::kNone});
   CompactionFigures& figures = tables.ram_moves.EditFigures(tables.ram_moves[move.compaction].goal.cause);
   ++figures.moves;
   figures.bytes += from.size_bytes();
@@ -48,8 +53,8 @@ void Finish(Tables& tables, const RamMove& move, memory::CopyOutcome outcome) {
   AddWindowFault(tables, job, move.piece);
   if (!moves) return;
   ++tables.ram_moves.Edit(move.compaction).cancelled;
-  if (outcome == memory::CopyOutcome::kSourceFault) return LoseSource(tables, move.piece);
-  SetState(tables, move.piece, {tables.pieces[move.piece].copies, Activity::kNone});
+  CancelMove(tables, move.piece);  // Its other runs stay as well.
+  if (outcome == memory::CopyOutcome::kSourceFault) LoseSource(tables, move.piece);
 }
 
 void EndCompaction(Tables& tables, CompactionIndex index) {
@@ -68,10 +73,11 @@ void EndCompaction(Tables& tables, CompactionIndex index) {
 
 }  // namespace
 
-bool IsMovable(const Tables& tables, const Piece& piece) {
+bool IsMovable(const Tables& tables, const Piece& piece, base::PageRun run) {
   const bool sealed = piece.copies == Copies::kRam || piece.copies == Copies::kRamSsd;
-  return sealed && piece.activity == Activity::kNone && piece.read_leases == 0 &&
-         !tables.tensors[piece.tensor].has(kDetached) && !tables.ram_moves.Reads(piece.ram);
+  const bool idle = piece.activity == Activity::kNone || (piece.ram_scattered && piece.activity == Activity::kMoving);
+  return sealed && idle && piece.read_leases == 0 && !tables.tensors[piece.tensor].has(kDetached) &&
+         !tables.ram_moves.Reads(run);
 }
 
 CompactionIndex StartCompaction(Tables& tables, JobState& job, const CompactionGoal& goal) {
@@ -85,18 +91,26 @@ void KeepFree(Tables& tables, CompactionIndex compaction, base::PageRun run) {
   tables.ram_moves.Edit(compaction).kept.push_back(run);
 }
 
-void StartRamMove(Tables& tables, PieceId id, base::PageRun to, CompactionIndex compaction) {
-  const Piece& piece = tables.pieces[id];
-  TIER_CHECK(IsMovable(tables, piece), "piece {} is {}", Value(id), ActivityName(piece.activity));
+void StartRamMove(Tables& tables, const RamMoveStep& step, CompactionIndex compaction) {
+  const Piece& piece = tables.pieces[step.piece];
+  TIER_CHECK(IsMovable(tables, piece, step.from), "piece {} is {}", Value(step.piece), ActivityName(piece.activity));
+  const auto begins = [&](base::PageRun run) { return run.block == step.from.block && run.page == step.from.page; };
+  const auto runs = tables.RunsOf(piece);
+  const auto run = std::ranges::find_if(runs, begins);
+  TIER_CHECK(run != runs.end() && run->pages >= step.from.pages && step.from.pages == step.to.pages,
+             "piece {} has no {} pages in block {} page {}", Value(step.piece), step.to.pages, step.from.block,
+             step.from.page);
+  if (run->pages != step.from.pages) SplitRun(tables, step.piece, *run, step.from.pages);
   JobState& job = tables.JobOf(piece);
-  const RamMoveIndex index =
-      tables.ram_moves.Add({.piece = id, .from = piece.ram, .to = to, .job = job.index, .compaction = compaction});
-  AddMoveRun(tables, job, to);
-  SetState(tables, id, {piece.copies, Activity::kMoving});
+  const RamMoveIndex index = tables.ram_moves.Add(
+      {.piece = step.piece, .from = step.from, .to = step.to, .job = job.index, .compaction = compaction});
+  AddMoveRun(tables, job, step.to);
+  if (piece.ram_scattered) tables.scattered.AddMove(piece.ram);
+  if (piece.activity != Activity::kMoving) SetState(tables, step.piece, {piece.copies, Activity::kMoving});
   tables.ports.copier->Start({.cookie = static_cast<uint64_t>(index),
-                              .from = tables.windows.AddressOf(piece.ram),
-                              .to = tables.windows.AddressOf(to),
-                              .length = static_cast<uint32_t>(to.size_bytes())});
+                              .from = tables.windows.AddressOf(step.from),
+                              .to = tables.windows.AddressOf(step.to),
+                              .length = static_cast<uint32_t>(step.to.size_bytes())});
   tables.turn.NoteProgress();
 }
 

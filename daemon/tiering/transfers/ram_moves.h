@@ -8,14 +8,20 @@
 
 namespace tier::tiering {
 
-// Whether the piece may be moved now: sealed, in RAM, unleased, in no transfer, and read by no copy that was cancelled.
-bool IsMovable(const Tables& tables, const Piece& piece);
+// Whether a run of the piece may be moved now: it is sealed, unleased, in no transfer, and no copy reads that run.
+bool IsMovable(const Tables& tables, const Piece& piece, base::PageRun run);
 
 CompactionIndex StartCompaction(Tables& tables, JobState& job, const CompactionGoal& goal);
 // The run stays taken until the compaction ends. REQUIRES: taken from the pool of its job, for no piece.
 void KeepFree(Tables& tables, CompactionIndex compaction, base::PageRun run);
-// REQUIRES: IsMovable; `to` was taken from the pool of the piece's job and has as many pages.
-void StartRamMove(Tables& tables, PieceId id, base::PageRun to, CompactionIndex compaction);
+// A part of a piece on its way to another place.
+struct RamMoveStep {
+  PieceId piece = kNoPiece;
+  base::PageRun from;  // A run of the piece, or the beginning of one, which becomes a run by itself.
+  base::PageRun to;    // Taken from the pool of the piece's job; it has as many pages.
+};
+// REQUIRES: IsMovable.
+void StartRamMove(Tables& tables, const RamMoveStep& step, CompactionIndex compaction);
 // Takes the results of ended copies, ends compactions without further moves, and wakes who waits for their room.
 // Returns whether there were any.
 bool TakeRamMoves(Tables& tables);

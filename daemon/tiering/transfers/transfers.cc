@@ -33,6 +33,16 @@ storage::Purpose PurposeOf(WriteFor purpose) {
   return storage::Purpose::kBackground;
 }
 
+std::vector<storage::MemoryRun> MemoryRunsOf(const Tables& tables, const Piece& piece) {
+  std::vector<storage::MemoryRun> runs;
+  for (const base::PageRun run : tables.RunsOf(piece)) {
+    runs.push_back({.window = tables.windows.WindowOf(run),
+                    .memory = tables.windows.AddressOf(run),
+                    .length = static_cast<uint32_t>(run.size_bytes())});
+  }
+  return runs;
+}
+
 void Hand(Tables& tables, FlightIndex index) {
   const Flight& flight = tables.flights[index];
   const Piece& piece = tables.pieces[flight.piece];
@@ -47,6 +57,8 @@ void Hand(Tables& tables, FlightIndex index) {
   TIER_CHECK(begin < tensor.size, "piece {} begins at {} of {}", piece.number, begin, tensor.size);
   TIER_CHECK(piece.ram.pages >= flight.extent.run.pages, "{} pages of RAM for {} on SSD", piece.ram.pages,
              flight.extent.run.pages);
+  std::span<const storage::MemoryRun> memory_runs;
+  if (piece.ram_scattered) memory_runs = tables.scattered.Keep(piece.ram, MemoryRunsOf(tables, piece));
   tables.ports.transfers.Start({.cookie = static_cast<uint64_t>(index),
                                 .direction = flight.direction,
                                 .purpose = PurposeOf(flight),
@@ -54,6 +66,7 @@ void Hand(Tables& tables, FlightIndex index) {
                                 .runs = runs,
                                 .window = tables.windows.WindowOf(piece.ram),
                                 .memory = tables.windows.AddressOf(piece.ram),
+                                .memory_runs = memory_runs,
                                 .length = static_cast<uint32_t>(std::min(kBlockSize, tensor.size - begin)),
                                 .crc = piece.crc});
 }

@@ -64,7 +64,11 @@ class RealDaemon : public ::testing::Test {
     for (; at < size; ++at) bytes[at] = static_cast<std::byte>(engine());
     return bytes;
   }
+  // Every client of the test is gone by now, and nothing of it may be left.
   void TearDown() override {
+    if (daemon_ != nullptr && !HasFailure() && daemon_->running()) {
+      EXPECT_EQ(daemon_->AwaitNothingLeft(std::chrono::seconds(20)), "");
+    }
     if (daemon_ != nullptr && HasFailure()) std::fprintf(stderr, "--- tierd's log ---\n%s", daemon_->Log().c_str());
   }
   std::unique_ptr<DaemonProcess> daemon_;

@@ -18,6 +18,11 @@ class SharedSwap : public RealDaemon {
     shared_.flags = TIER_SHARED;
   }
   tier_copy_options shared_ = TIER_COPY_OPTIONS_INIT;
+  void TearDown() override {
+    writer_.reset();
+    reader_.reset();
+    RealDaemon::TearDown();
+  }
   std::optional<tier::Client> writer_, reader_;
 };
 

@@ -70,6 +70,10 @@ class HalfASwap : public RealDaemon {
   const std::vector<std::byte> neighbour_ = Random(30 * kMiB + 7, 4);
   const std::vector<std::byte> strange_ = Random(20 * kMiB, 5);
   tier_copy_options shared_ = TIER_COPY_OPTIONS_INIT;
+  void TearDown() override {
+    for (auto* const client : {&writer_, &reader_, &stranger_}) client->reset();
+    RealDaemon::TearDown();
+  }
   std::optional<tier::Client> writer_, reader_;  // Of one job …
   std::optional<tier::Client> stranger_;         // … and of another.
 };

@@ -27,7 +27,7 @@
 namespace tier::churn {
 namespace {
 
-constexpr double kHeldMax = 1.01;       // Of what lives, at the peak.
+constexpr double kHeldMax = 1.01;      // Of what lives, at the peak.
 constexpr double kArenaNarrow = 1.01;  // Of the peak: the pool needs no more than it may hold.
 // The same of the engine, where each of five jobs is promised three sixteenths of the arena (a sixteenth is promised to
 // none), and may fill the SSD devices except a sixteenth of what the others leave. The narrower one is for jobs that
@@ -135,7 +135,8 @@ bool RunEngineArm(TraceOptions options, const EngineArm& arm) {
 
 // Whether the pool kept its promises.
 bool RunTrace(const TraceOptions& options, double arena) {
-  fmt::print("seed {}: {} events of {} jobs, at most {} live\n", options.seed, options.events, options.jobs,
+  fmt::print("seed {}: {} events of {} jobs{}, at most {} live\n", options.seed, options.events, options.jobs,
+             options.odd_sizes ? ", every other one with sizes that fill no block" : "",
              base::FormatBytes(options.peak_bytes));
   fmt::print("  {:<24} {:>7} {:>9} {:>22} {:>13} {:>15} {:>9}\n", "allocator", "arena", "refused", "of them with room",
              "held at peak", "from half of it", "ns/event");
@@ -157,7 +158,9 @@ bool RunTrace(const TraceOptions& options, double arena) {
     fmt::print("  {:<24} {:>5.3f} × {:>9} {:>22} {:>13} {:>15} {:>9.0f}\n", allocator->name(), arm.arena,
                outcome.refused, room, InWords(outcome.held_at_peak), InWords(outcome.held_below), outcome.nanoseconds);
     std::fflush(stdout);
-    if (arm.promises) kept &= outcome.refused == 0 && outcome.held_at_peak <= kHeldMax;
+    // Holes that odd sizes leave are packed by moves, which only the engine makes.
+    const bool packed = outcome.refused == 0 && outcome.held_at_peak <= kHeldMax;
+    if (arm.promises) kept &= outcome.refused_with_room == 0 && (options.odd_sizes || packed);
   }
   for (const EngineArm& arm : kEngineArms) kept &= RunEngineArm(options, arm);
   return kept;
@@ -185,7 +188,10 @@ int Main(int argc, char** argv) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(60 * minutes);
   bool kept = true;
   do {
-    kept &= RunTrace(options, arena);
+    for (const bool odd_sizes : {false, true}) {
+      options.odd_sizes = odd_sizes;
+      kept &= RunTrace(options, arena);
+    }
     ++options.seed;
   } while (std::chrono::steady_clock::now() < end);
   if (!kept) fmt::print("the pool refused a tensor, or held more than {} of what lives at the peak\n", kHeldMax);

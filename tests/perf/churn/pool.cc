@@ -5,6 +5,8 @@
 namespace tier::churn {
 namespace {
 
+constexpr uint32_t kTailRunsMax = 4;  // As the engine has it (kRamRunsMax).
+
 class Pool final : public Allocator {
  public:
   Pool(uint64_t arena_pages, bool tails) : Allocator(arena_pages), tails_(tails) {
@@ -20,7 +22,7 @@ class Pool final : public Allocator {
       tail = 0;
     }
     place->pages = uint64_t{blocks} * kPagesPerBlock + tail;
-    return pool_.TryAllocate(blocks, tail, &place->runs);
+    return pool_.TryAllocate(blocks, tail, &place->runs, kTailRunsMax);
   }
   void Free(const Place& place) override {
     for (const base::PageRun& run : place.runs) pool_.Free(run);

@@ -1,8 +1,10 @@
 #include "tests/perf/churn/trace.h"
 
+#include <iterator>
 #include <utility>
 
 #include "daemon/base/check.h"
+#include "proto/units.h"
 #include "tests/support/models/model_shapes.h"
 
 namespace tier::churn {
@@ -10,6 +12,10 @@ namespace {
 
 // What training with AdamW keeps: parameters in bf16; gradients, master copies and two moments in fp32.
 constexpr uint64_t kWidths[] = {2, 4, 4, 4, 4};
+// A little more than a half, one and a half and two fifths of a block, and others: alone in a block they leave much of
+// it.
+constexpr uint64_t kOddSizes[] = {kMiB + kPageSize, 3 * kMiB + kPageSize, 704 * 1024,  kMiB * 11 / 10,
+                                  412 * 1024 + 1,   kMiB * 27 / 16,       9 * kMiB + 5};
 constexpr uint64_t kEventsOfAJob = 20'000;  // On average, before it ends.
 
 }  // namespace
@@ -25,6 +31,10 @@ void Trace::StartModel(Job* job) {
   const models::ModelShape& model = models::Models()[Draw(models::Models().size())];
   job->number = jobs_begun_++;
   job->sizes.clear();
+  if (options_.odd_sizes && job->number % 2 == 0) {
+    job->sizes.assign(std::begin(kOddSizes), std::end(kOddSizes));
+    return;
+  }
   for (const uint64_t width : kWidths) {
     for (const uint64_t size : models::TensorSizes(model, width)) {
       if (size <= options_.peak_bytes / jobs_.size()) job->sizes.push_back(size);

@@ -15,6 +15,7 @@ struct TraceOptions {
   uint64_t peak_bytes = 0;      // At most so much lives at one time …
   uint32_t jobs = 5;
   uint32_t job_percent = 22;  // … and of one job at most this part of it.
+  bool odd_sizes = false;     // Every other job has tensors of sizes of which no number fills blocks.
 };
 
 struct Event {

@@ -84,6 +84,25 @@ bool MeasureModels() {
   return kept;
 }
 
+// Jobs with tensors of one size, of which no number fills a block.
+bool MeasureOddSizes() {
+  constexpr uint64_t kSizes[] = {kMiB + kPageSize, 3 * kMiB + kPageSize, 704 * 1024, kMiB * 11 / 10, 412 * 1024};
+  constexpr uint64_t kRequested = 2 * kGiB;
+  fmt::print("held / requested of tensors of one size\n");
+  bool kept = true;
+  for (const uint64_t size : kSizes) {
+    const std::vector<uint64_t> sizes(kRequested / size, size);
+    fmt::print("  {:>10} × {:>5}", base::FormatBytes(size), sizes.size());
+    for (const uint64_t arena : {kRequested / 4 * 5, kLargeArena}) {
+      const Held held = HeldBy(sizes, arena, kPageSize);
+      fmt::print("   {:.4f} in {:>5} windows", held.ratio, held.windows);
+      kept &= held.ratio != 0 && held.ratio <= kHeldMax;
+    }
+    fmt::print("\n");
+  }
+  return kept;
+}
+
 // The parameters that are in flight, in bf16: embedding, head, and those of so many layers.
 class Staging {
  public:
@@ -235,6 +254,7 @@ int Main(int argc, char** argv) {
   app.add_flag("--models-only", models_only, "no full nodes");
   CLI11_PARSE(app, argc, argv);
   bool kept = MeasureModels();
+  kept &= MeasureOddSizes();
   kept &= MeasureStaging();
   if (!models_only) kept &= MeasureNodes(arenas, jobs, std::max(sessions, jobs));
   if (!kept) fmt::print("a job holds more than {} ({} below 1 GiB) of what it asked for\n", kHeldMax, kHeldMaxOfSmall);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
 #include <ostream>
 
 #include <gtest/gtest.h>
@@ -16,12 +17,16 @@ namespace {
 constexpr uint32_t kRegionBlocks = 5;
 constexpr uint32_t kRegions = 8;
 constexpr uint16_t kWhole = kPagesPerBlock;
+constexpr uint32_t kRunsMax = 4;
 
 enum class Action : uint8_t {
   kAllocate,
   kRun,
   kBesideSlots,
   kInFreeBlock,
+  kScattered,
+  kRuns,
+  kSplit,
   kFree,
   kTake,
   kAddRegion,
@@ -93,6 +98,22 @@ class Model {
     if (tail == 0 || SlotFits(tail)) return whole <= free_blocks(false);
     return free_blocks(true) >= 1 && whole + 1 <= free_blocks(false);
   }
+  // In so many holes of slot blocks.
+  bool RunsFit(uint32_t pages, size_t runs_max) const {
+    std::vector<uint32_t> holes;
+    for (const auto& [number, block] : blocks) {
+      if (!block.IsSlotBlock() || block.closed) continue;
+      bool in_hole = false;
+      for (const uint32_t page : block.owner) {
+        if (page == 0 && !in_hole) holes.push_back(0);
+        in_hole = page == 0;
+        if (in_hole) ++holes.back();
+      }
+    }
+    std::ranges::sort(holes, std::ranges::greater{});
+    holes.resize(std::min(holes.size(), runs_max));
+    return std::accumulate(holes.begin(), holes.end(), 0U) >= pages;
+  }
   bool CanTake(PageRun run) const {
     const auto found = blocks.find(run.block);
     if (found == blocks.end() || run.pages == 0 || run.page + run.pages > kWhole) return false;
@@ -121,6 +142,9 @@ class Program {
       case Action::kRun: return AllocateRun(step.first % 4 == 0 ? kWhole : 1 + step.second % 511, step.second % 64);
       case Action::kBesideSlots: return AllocateBesideSlots(1 + step.second % 511);
       case Action::kInFreeBlock: return AllocateInFreeBlock(1 + step.second % 511);
+      case Action::kScattered: return AllocateScattered(step.first % 12, 1 + step.second % 511);
+      case Action::kRuns: return AllocateScattered(0, 1 + step.second % 511);
+      case Action::kSplit: return Split(step);
       case Action::kFree: return Free(step.first);
       case Action::kTake: return Take(step);
       case Action::kAddRegion:
@@ -201,6 +225,34 @@ class Program {
       Keep(runs[i]);
     }
   }
+  void AllocateScattered(uint32_t blocks, uint32_t tail) {
+    std::vector<PageRun> runs;
+    const bool scattered = blocks <= model_.free_blocks(false) && model_.RunsFit(tail, kRunsMax);
+    const bool expected = model_.Fits(blocks, tail) || scattered;
+    const bool taken = blocks == 0 && next_ % 2 == 0 ? pool_.TryAllocateRuns(tail, kRunsMax, &runs)
+                                                     : pool_.TryAllocate(blocks, tail, &runs, kRunsMax);
+    RC_ASSERT(taken == expected);
+    RC_ASSERT(runs.size() <= (taken ? blocks + kRunsMax : 0U));
+    uint32_t pages = 0;
+    for (size_t i = 0; i < runs.size(); ++i) {
+      RC_ASSERT((i >= blocks || runs[i].pages == kWhole));
+      pages += runs[i].pages;
+      Keep(runs[i]);
+    }
+    RC_ASSERT(pages == (taken ? blocks * kWhole + tail : 0U));
+  }
+  void Split(const Step& step) {
+    if (live_.empty()) return;
+    PageRun& run = live_[step.first % live_.size()];
+    if (run.whole_block() || run.pages == 1) return;
+    const auto pages = static_cast<uint16_t>(1 + step.second % (run.pages - 1U));
+    pool_.Split(run, pages);
+    PageRun rest = run;
+    rest.page = static_cast<uint16_t>(rest.page + pages);
+    rest.pages = static_cast<uint16_t>(rest.pages - pages);
+    run.pages = pages;
+    live_.push_back(rest);
+  }
   void AllocateRun(uint32_t pages, uint32_t near) {
     const bool expected = pages == kWhole ? model_.Fits(1, 0) : model_.Fits(0, pages);
     const PageRun run = pool_.TryAllocateRun(pages, near);
@@ -278,6 +330,9 @@ rc::Gen<std::vector<Step>> Programs() {
                                                         {10, Action::kRun},
                                                         {4, Action::kBesideSlots},
                                                         {2, Action::kInFreeBlock},
+                                                        {6, Action::kScattered},
+                                                        {6, Action::kRuns},
+                                                        {3, Action::kSplit},
                                                         {10, Action::kFree},
                                                         {3, Action::kTake},
                                                         {2, Action::kAddRegion},

@@ -18,7 +18,7 @@ constexpr uint32_t kPages = kPagesPerBlock;
 constexpr uint32_t kBlockStep = 700;  // Blocks lie in several groups of the table.
 constexpr uint32_t kBlocks = 6;
 
-enum class Action : uint8_t { kAdd, kAllocate, kTake, kFree, kBind, kUnbind, kClose, kOpen };
+enum class Action : uint8_t { kAdd, kAllocate, kAllocateRuns, kSplit, kTake, kFree, kBind, kUnbind, kClose, kOpen };
 
 struct Step {
   Action action;
@@ -47,14 +47,19 @@ struct Block {
     const auto used = Used();
     return static_cast<uint32_t>(std::ranges::count(used, false));
   }
-  uint32_t longest_hole() const {
-    uint32_t longest = 0;
-    uint32_t length = 0;
+  std::vector<uint32_t> Holes() const {
+    std::vector<uint32_t> holes;
+    bool in_hole = false;
     for (const bool used : Used()) {
-      length = used ? 0 : length + 1;
-      longest = std::max(longest, length);
+      if (!used && !in_hole) holes.push_back(0);
+      in_hole = !used;
+      if (in_hole) ++holes.back();
     }
-    return longest;
+    return holes;
+  }
+  uint32_t longest_hole() const {
+    const std::vector<uint32_t> holes = Holes();
+    return holes.empty() ? 0 : std::ranges::max(holes);
   }
   bool IsFree(PageRun run) const {
     const auto used = Used();
@@ -69,6 +74,8 @@ class Program {
     switch (step.action) {
       case Action::kAdd: return Add(step);
       case Action::kAllocate: return Allocate(1 + step.second % (kPages - 1));
+      case Action::kAllocateRuns: return AllocateRuns(1 + step.second % (kPages - 1), 1 + step.first % 6);
+      case Action::kSplit: return Split(step);
       case Action::kTake: return Take(step);
       case Action::kFree: return Free(step);
       case Action::kBind: return SetBound(step, true);
@@ -152,6 +159,44 @@ class Program {
     RC_ASSERT(block.longest_hole() == tightest);
     block.slots.push_back({run});
   }
+  // The longest holes, or a part of the last of them, if that many runs are enough. Else nothing.
+  void AllocateRuns(uint32_t pages, size_t runs_max) {
+    std::vector<uint32_t> holes;
+    for (const auto& [number, block] : blocks_) {
+      const std::vector<uint32_t> of_block = block.Holes();
+      if (!block.closed) holes.insert(holes.end(), of_block.begin(), of_block.end());
+    }
+    std::ranges::sort(holes, std::ranges::greater{});
+    std::vector<uint32_t> expected;
+    uint32_t left = pages;
+    for (size_t i = 0; i < std::min(runs_max, holes.size()) && left != 0; ++i) {
+      expected.push_back(std::min(holes[i], left));
+      left -= expected.back();
+    }
+    std::vector<PageRun> runs{PageRun{}};
+    const bool taken = slots_.TryAllocateRuns(pages, runs_max, &runs);
+    RC_ASSERT(taken == (left == 0));
+    runs.erase(runs.begin());  // What stood there before.
+    RC_ASSERT(runs.size() == (taken ? expected.size() : 0));
+    for (size_t i = 0; i < runs.size(); ++i) {
+      RC_ASSERT(runs[i].pages == expected[i]);
+      Block& block = blocks_.at(runs[i].block);
+      RC_ASSERT(!block.closed);
+      RC_ASSERT(block.IsFree(runs[i]));
+      block.slots.push_back({runs[i]});
+    }
+  }
+  void Split(const Step& step) {
+    Slot* slot = Pick(step);
+    if (slot == nullptr || slot->bound || slot->run.pages == 1) return;
+    const auto pages = static_cast<uint16_t>(1 + step.second % (slot->run.pages - 1U));
+    slots_.Split(slot->run, pages);
+    PageRun rest = slot->run;
+    rest.page = static_cast<uint16_t>(rest.page + pages);
+    rest.pages = static_cast<uint16_t>(rest.pages - pages);
+    slot->run.pages = pages;
+    blocks_.at(rest.block).slots.push_back({rest});
+  }
   void Take(const Step& step) {
     const PageRun run{NumberOf(step), static_cast<uint16_t>(step.second % 480),
                       static_cast<uint16_t>(1 + step.second % 32)};
@@ -198,6 +243,8 @@ class Program {
 rc::Gen<std::vector<Step>> Programs() {
   const auto action = rc::gen::weightedElement<Action>({{5, Action::kAdd},
                                                         {10, Action::kAllocate},
+                                                        {5, Action::kAllocateRuns},
+                                                        {3, Action::kSplit},
                                                         {4, Action::kTake},
                                                         {9, Action::kFree},
                                                         {3, Action::kBind},

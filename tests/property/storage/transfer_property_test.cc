@@ -29,9 +29,10 @@ constexpr uint32_t kBlocks = 2;
 constexpr uint32_t kPagesMax = kBlocks * kPagesPerBlock;
 
 using Runs = std::shared_ptr<const std::vector<base::PageRun>>;
+using MemoryRuns = std::shared_ptr<const std::vector<MemoryRun>>;
 
 // One address space of pages: page i of the window belongs to page i of the device, so that runs merge. A scattered
-// transfer has its runs in reverse order there.
+// transfer has its runs in reverse order there; one that is scattered in memory, those of its memory.
 struct Stored {
   Runs runs;  // Null: it is not scattered.
   uint32_t length = 0;
@@ -55,14 +56,19 @@ class Program {
       const uint32_t length = read ? stored->second.length : DrawLength(page);
       if (length == 0) break;
       const Runs runs = read ? stored->second.runs : DrawRuns(page, length);
-      const Transfer transfer = Make(page, length, runs, read ? Direction::kRead : Direction::kWrite);
-      if (read) {
-        std::memset(transfer.memory, 0x5a, length);
-      } else {
-        DropOverlaps(page, length);
-        testing::FillRandom({transfer.memory, length}, random_());
-      }
-      started[page] = {transfer, runs};
+      const MemoryRuns memory = DrawMemory(page, length);
+      Transfer transfer = Make(page, length, runs, read ? Direction::kRead : Direction::kWrite);
+      if (memory) transfer.memory_runs = *memory;
+      transfer.memory = memory ? memory->front().memory : transfer.memory;
+      if (!read) DropOverlaps(page, length);
+      ForEachMemoryRun(transfer, length, [&](WindowIndex, std::span<std::byte> bytes) {
+        if (read) {
+          std::ranges::fill(bytes, std::byte{0x5a});
+        } else {
+          testing::FillRandom(bytes, random_());
+        }
+      });
+      started[page] = {transfer, runs, memory};
       port_->Start(transfer);
       page += PagesFor(length) + (*rc::gen::weightedElement<uint64_t>({{3, 0}, {1, 1}, {1, 7}}));
     }
@@ -73,6 +79,7 @@ class Program {
   struct Started {
     Transfer transfer;
     Runs runs;
+    MemoryRuns memory;
   };
 
   static base::PageRun RunAt(uint64_t page, uint64_t pages) {
@@ -90,6 +97,18 @@ class Program {
     }
     std::ranges::reverse(runs);
     return std::make_shared<const std::vector<base::PageRun>>(std::move(runs));
+  }
+
+  MemoryRuns DrawMemory(uint64_t page, uint32_t length) {
+    const Runs runs = DrawRuns(page, length);
+    if (!runs) return nullptr;
+    std::vector<MemoryRun> memory;
+    for (const base::PageRun run : *runs) {
+      memory.push_back({.window = kWindow,
+                        .memory = memory_.data() + run.offset_bytes(),
+                        .length = static_cast<uint32_t>(run.size_bytes())});
+    }
+    return std::make_shared<const std::vector<MemoryRun>>(std::move(memory));
   }
 
   uint32_t DrawLength(uint64_t page) {
@@ -134,7 +153,10 @@ class Program {
     const Transfer& transfer = of.transfer;
     RC_ASSERT(faults_expected || result.outcome == TransferOutcome::kDone);
     if (result.outcome != TransferOutcome::kDone) return;
-    const std::vector<std::byte> now(transfer.memory, transfer.memory + transfer.length);
+    std::vector<std::byte> now;
+    ForEachMemoryRun(transfer, transfer.length, [&now](WindowIndex, std::span<const std::byte> bytes) {
+      now.insert(now.end(), bytes.begin(), bytes.end());
+    });
     if (transfer.direction == Direction::kWrite) {
       RC_ASSERT(result.crc == Crc32c(now));
       stored_[transfer.cookie] = {.runs = of.runs, .length = transfer.length, .crc = result.crc, .content = now};

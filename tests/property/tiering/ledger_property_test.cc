@@ -122,7 +122,6 @@ class Model {
     RC_ASSERT(ledger_.ClaimedBy(job.index) == job.claimed);
     RC_ASSERT(ledger_.LacksWindow(job.index) ==
               (deficit != 0 && (job.counted() == 0 || job.counted() + kSlotWindow <= mine)));
-    RC_ASSERT(ledger_.LeasesBeyondPromise(job.index) == (job.leased > AlignUp(mine, kSlotWindow)));
     CheckLeases(job);
     const uint64_t lent = lends() && job.idle && id != wisher_ ? held : 0;
     RC_ASSERT(ledger_.BytesToGive(job.index) == (Claimed() == 0 && host_debt() == 0 ? lent : surplus));

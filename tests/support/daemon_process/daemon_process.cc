@@ -78,6 +78,7 @@ void DaemonProcess::Start() {
                                        .environment = {{"NOTIFY_SOCKET", notify_path}},
                                        .error_file = directory_ + "/log"});
   if (!notify.AwaitReady(child_->pidfd())) throw std::runtime_error("tierd did not start: " + Log());
+  before_ = HoldingsOf(child_->pid());
 }
 
 void DaemonProcess::Kill() {
@@ -100,6 +101,16 @@ std::string DaemonProcess::Log() const {
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();
+}
+
+std::string DaemonProcess::AwaitNothingLeft(std::chrono::milliseconds timeout) {
+  constexpr auto kBetweenLooks = std::chrono::milliseconds(20);
+  const auto end = std::chrono::steady_clock::now() + timeout;
+  for (;;) {
+    std::string left = MoreThan(before_, HoldingsOf(child_->pid()));
+    if (left.empty() || std::chrono::steady_clock::now() > end) return left;
+    if (child_->AwaitDeath(kBetweenLooks)) return {};
+  }
 }
 
 size_t DaemonProcess::descriptor_count() const {

@@ -1,11 +1,13 @@
 // DaemonProcess: the built tierd, with an arena and an SSD file of its own. Threads: one.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "tests/support/daemon_process/child_process.h"
+#include "tests/support/daemon_process/kernel_holdings.h"
 
 namespace tier::daemon_process {
 
@@ -35,6 +37,9 @@ class DaemonProcess {
   int Stop();
   std::string Log() const;
   size_t descriptor_count() const;
+  // All clients are gone: waits until the daemon has in the kernel what it had when it was ready, or has ended. What it
+  // has more of when the time is over, in words.
+  std::string AwaitNothingLeft(std::chrono::milliseconds timeout);
   bool running() { return !child_->AwaitDeath(std::chrono::milliseconds(0)); }
 
  private:
@@ -44,6 +49,7 @@ class DaemonProcess {
   std::string directory_;
   std::string socket_path_;
   std::optional<ChildProcess> child_;
+  KernelHoldings before_;  // When it was ready.
 };
 
 }  // namespace tier::daemon_process

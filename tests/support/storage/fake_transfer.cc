@@ -14,7 +14,13 @@ namespace {
 constexpr auto kPoison = std::byte{0xa5};
 
 uint32_t PagesOf(const Transfer& transfer) { return static_cast<uint32_t>(PagesFor(transfer.length)); }
-uint64_t IoBytes(const Transfer& transfer) { return PagesFor(transfer.length) * kPageSize; }
+
+uint32_t Checksum(const Transfer& transfer) {
+  uint32_t crc = 0;
+  ForEachMemoryRun(transfer, transfer.length,
+                   [&crc](WindowIndex, std::span<const std::byte> bytes) { crc = Crc32c(bytes, crc); });
+  return crc;
+}
 
 bool RunsMeet(base::PageRun a, base::PageRun b) {
   return a.offset_bytes() < b.offset_bytes() + b.size_bytes() && b.offset_bytes() < a.offset_bytes() + a.size_bytes();
@@ -37,20 +43,30 @@ std::optional<uint32_t> FailedAt(const Transfer& t, Extent bad) {
   return std::nullopt;
 }
 
-// visit(extent, memory, pages) for each run of the first `pages` pages.
+// visit(extent, memory, 1) for each of the first `pages` pages.
 template <typename Visit>
-void ForEachRun(const Transfer& t, uint32_t pages, Visit visit) {
-  std::byte* memory = t.memory;
+void ForEachPage(const Transfer& t, uint32_t pages, Visit visit) {
+  std::vector<std::byte*> memory;
+  ForEachMemoryRun(t, pages * static_cast<uint32_t>(kPageSize), [&memory](WindowIndex, std::span<std::byte> bytes) {
+    for (size_t at = 0; at < bytes.size(); at += kPageSize) memory.push_back(bytes.data() + at);
+  });
+  size_t next = 0;
   for (const base::PageRun run : RunsOf(t)) {
-    const uint32_t part = std::min<uint32_t>(run.pages, pages);
-    visit(Extent{.run = run, .device = t.extent.device}, memory, part);
-    memory += part * kPageSize;
-    pages -= part;
+    for (uint16_t i = 0; i < run.pages && next < memory.size(); ++i) {
+      const base::PageRun page{.block = run.block, .page = static_cast<uint16_t>(run.page + i), .pages = 1};
+      visit(Extent{.run = page, .device = t.extent.device}, memory[next++], 1U);
+    }
   }
 }
 
 bool MemoryMeets(const Transfer& a, const Transfer& b) {
-  return a.memory < b.memory + IoBytes(b) && b.memory < a.memory + IoBytes(a);
+  bool meet = false;
+  ForEachMemoryRun(a, IoBytes(a), [&](WindowIndex, std::span<const std::byte> one) {
+    ForEachMemoryRun(b, IoBytes(b), [&](WindowIndex, std::span<const std::byte> other) {
+      meet = meet || (one.data() < other.data() + other.size() && other.data() < one.data() + one.size());
+    });
+  });
+  return meet;
 }
 
 }  // namespace
@@ -114,8 +130,10 @@ void FakeTransferPort::AddWindow(WindowIndex window, std::byte* address, uint64_
 void FakeTransferPort::RemoveWindow(WindowIndex window) {
   for (const auto* list : {&started_, &submitted_}) {
     for (const Flight& flight : *list) {
-      TIER_CHECK(flight.transfer.window != window, "window {} removed under transfer {}", Value(window),
-                 flight.transfer.cookie);
+      const Transfer& t = flight.transfer;
+      ForEachMemoryRun(t, IoBytes(t), [&](WindowIndex used, std::span<const std::byte>) {
+        TIER_CHECK(used != window, "window {} removed under transfer {}", Value(window), t.cookie);
+      });
     }
   }
   TIER_CHECK(windows_.contains(Value(window)), "window {} is not announced", Value(window));
@@ -148,12 +166,17 @@ void FakeTransferPort::CheckStart(const Transfer& t) const {
   TIER_CHECK(pages == t.extent.run.pages, "{} pages in runs of {}", t.extent.run.pages, pages);
   TIER_CHECK(t.length != 0 && t.length <= t.extent.run.size_bytes(), "length {} in {}", t.length,
              t.extent.run.size_bytes());
-  const auto window = windows_.find(Value(t.window));
-  TIER_CHECK(window != windows_.end(), "window {} is not announced", Value(t.window));
-  const std::byte* begin = window->second.address;
-  TIER_CHECK(t.memory >= begin && t.memory + IoBytes(t) <= begin + window->second.size &&
-                 static_cast<uint64_t>(t.memory - begin) % kPageSize == 0,
-             "memory at {} + {} of a window of {}", t.memory - begin, IoBytes(t), window->second.size);
+  uint64_t length = 0;
+  ForEachMemoryRun(t, IoBytes(t), [&](WindowIndex index, std::span<const std::byte> memory) {
+    const auto window = windows_.find(Value(index));
+    TIER_CHECK(window != windows_.end(), "window {} is not announced", Value(index));
+    const std::byte* begin = window->second.address;
+    TIER_CHECK(memory.data() >= begin && memory.data() + memory.size() <= begin + window->second.size &&
+                   static_cast<uint64_t>(memory.data() - begin) % kPageSize == 0,
+               "memory at {} + {} of a window of {}", memory.data() - begin, memory.size(), window->second.size);
+    length += memory.size();
+  });
+  TIER_CHECK(length == IoBytes(t), "{} bytes of memory for {}", length, IoBytes(t));
   for (const auto* list : {&started_, &submitted_}) {
     for (const Flight& other : *list) {
       const bool both_read = t.direction == Direction::kRead && other.transfer.direction == Direction::kRead;
@@ -176,17 +199,20 @@ std::vector<FakeTransferPort::Move> FakeTransferPort::moves() const {
   for (const auto* list : {&started_, &submitted_}) {
     for (const Flight& flight : *list) {
       const Transfer& t = flight.transfer;
-      const Window& window = windows_.at(Value(t.window));
-      const auto page = static_cast<uint64_t>(t.memory - window.address) / kPageSize;
-      const uint64_t block = Value(t.window) * (kWindowSizeMax / kBlockSize) + page / kPagesPerBlock;
+      std::vector<base::PageRun> memory;
+      ForEachMemoryRun(t, IoBytes(t), [&](WindowIndex index, std::span<const std::byte> bytes) {
+        const auto page = static_cast<uint64_t>(bytes.data() - windows_.at(Value(index)).address) / kPageSize;
+        const uint64_t block = Value(index) * (kWindowSizeMax / kBlockSize) + page / kPagesPerBlock;
+        memory.push_back({.block = static_cast<uint32_t>(block),
+                          .page = static_cast<uint16_t>(page % kPagesPerBlock),
+                          .pages = static_cast<uint16_t>(bytes.size() / kPageSize)});
+      });
       moves.push_back({.cookie = t.cookie,
                        .submitted = list == &submitted_,
                        .direction = t.direction,
                        .extent = t.extent,
                        .runs = {RunsOf(t).begin(), RunsOf(t).end()},
-                       .memory = {.block = static_cast<uint32_t>(block),
-                                  .page = static_cast<uint16_t>(page % kPagesPerBlock),
-                                  .pages = static_cast<uint16_t>(PagesOf(t))}});
+                       .memory = std::move(memory)});
     }
   }
   return moves;
@@ -199,9 +225,11 @@ void FakeTransferPort::Submit() {
     flight.due_turn =
         turn_ + options_.delay_turns_min + Draw(options_.delay_turns_max - options_.delay_turns_min + uint64_t{1});
     if (t.direction == Direction::kWrite) {
-      flight.crc_at_submit = Crc32c({t.memory, t.length});
+      flight.crc_at_submit = Checksum(t);
     } else {
-      std::memset(t.memory, static_cast<int>(kPoison), IoBytes(t));
+      ForEachMemoryRun(t, IoBytes(t), [](WindowIndex, std::span<std::byte> bytes) {
+        std::memset(bytes.data(), static_cast<int>(kPoison), bytes.size());
+      });
     }
     ++traffic_[t.extent.device].inflight;
     submitted_.push_back(flight);
@@ -238,9 +266,11 @@ void FakeTransferPort::TakeProbed(std::vector<ProbeResult>* results) {
 }
 
 std::optional<FakeFault> FakeTransferPort::TakeFault(const Transfer& transfer) {
-  if (windows_.at(Value(transfer.window)).punched) {
-    return FakeFault{transfer.direction, TransferOutcome::kWindowFault, EFAULT};
-  }
+  bool punched = false;
+  ForEachMemoryRun(transfer, IoBytes(transfer), [&](WindowIndex window, std::span<const std::byte>) {
+    punched = punched || windows_.at(Value(window)).punched;
+  });
+  if (punched) return FakeFault{transfer.direction, TransferOutcome::kWindowFault, EFAULT};
   const DeviceFault& device = devices_[transfer.extent.device];
   const bool write = transfer.direction == Direction::kWrite;
   if (const int error = write && device.write_error != 0 ? device.write_error : device.error; error != 0) {
@@ -287,8 +317,8 @@ void FakeTransferPort::NoteRequest(const Transfer& t) {
 
 TransferResult FakeTransferPort::CompleteWrite(const Flight& flight) {
   const Transfer& t = flight.transfer;
-  if (Crc32c({t.memory, t.length}) != flight.crc_at_submit) ++memory_changes_;
-  ForEachRun(t, PagesOf(t), [this](Extent e, const std::byte* memory, uint32_t n) { disk_->Write(e, memory, n); });
+  if (Checksum(t) != flight.crc_at_submit) ++memory_changes_;
+  ForEachPage(t, PagesOf(t), [this](Extent e, const std::byte* memory, uint32_t n) { disk_->Write(e, memory, n); });
   traffic_[t.extent.device].written_bytes += IoBytes(t);
   ++traffic_[t.extent.device].write_requests;
   NoteRequest(t);
@@ -297,11 +327,11 @@ TransferResult FakeTransferPort::CompleteWrite(const Flight& flight) {
 
 TransferResult FakeTransferPort::CompleteRead(const Flight& flight) {
   const Transfer& t = flight.transfer;
-  ForEachRun(t, PagesOf(t), [this](Extent e, std::byte* memory, uint32_t n) { disk_->Read(e, memory, n); });
+  ForEachPage(t, PagesOf(t), [this](Extent e, std::byte* memory, uint32_t n) { disk_->Read(e, memory, n); });
   traffic_[t.extent.device].read_bytes += IoBytes(t);
   ++traffic_[t.extent.device].read_requests;
   NoteRequest(t);
-  const uint32_t crc = Crc32c({t.memory, t.length});
+  const uint32_t crc = Checksum(t);
   return {.cookie = t.cookie,
           .outcome = crc == t.crc ? TransferOutcome::kDone : TransferOutcome::kCorrupt,
           .crc = crc,
@@ -332,7 +362,7 @@ void FakeTransferPort::Crash() {
     const Transfer& t = flight.transfer;
     if (t.direction == Direction::kRead) continue;
     const auto landed = static_cast<uint32_t>(Draw(PagesOf(t) + uint64_t{1}));
-    ForEachRun(t, landed, [this](Extent e, const std::byte* memory, uint32_t n) { disk_->Write(e, memory, n); });
+    ForEachPage(t, landed, [this](Extent e, const std::byte* memory, uint32_t n) { disk_->Write(e, memory, n); });
   }
   started_.clear();
   submitted_.clear();

@@ -99,14 +99,14 @@ class FakeTransferPort final : public TransferPort {
 
   // Called by each Submit before anything of it is handed on.
   void WatchSubmits(std::function<void()> watch) { watch_ = std::move(watch); }
-  // What is started and has not ended, with the memory as a run: see tiering's PiecePlace.
+  // What is started and has not ended, with the memory as runs: see tiering's PiecePlace.
   struct Move {
     uint64_t cookie;
     bool submitted;
     Direction direction;
     Extent extent;
     std::vector<base::PageRun> runs;  // Of the extent.
-    base::PageRun memory;
+    std::vector<base::PageRun> memory;
   };
   std::vector<Move> moves() const;
 

@@ -77,7 +77,7 @@ std::optional<std::string> FindOverwrite(const Moves& moves, Direction direction
   for (const auto& move : moves) {
     if (move.direction != direction) continue;
     const bool write = direction == Direction::kWrite;
-    for (const base::PageRun run : write ? move.runs : std::vector{move.memory}) {
+    for (const base::PageRun run : write ? move.runs : move.memory) {
       const Owner* owner =
           write ? owners.Find(move.extent.device, run, std::nullopt) : owners.Find(0, run, move.cookie);
       if (owner == nullptr) continue;
@@ -96,7 +96,9 @@ std::optional<std::string> FindOverwrite(const Moves& moves, const std::vector<P
   AddExtents(places, "at the end of the turn", &extents);
   manifests.ForEachThatMayBeFound([&](const std::vector<std::byte>& manifest) { AddManifest(manifest, &extents); });
   for (const PiecePlace& place : places) {
-    ram.Add(0, {place.ram, place.transfer, NameOf(place, "at the end of the turn")});
+    for (const base::PageRun run : place.ram) {
+      ram.Add(0, {run, place.transfer, NameOf(place, "at the end of the turn")});
+    }
   }
   if (auto found = FindOverwrite(moves, Direction::kWrite, extents)) return found;
   return FindOverwrite(moves, Direction::kRead, ram);

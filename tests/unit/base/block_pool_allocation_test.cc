@@ -38,8 +38,9 @@ TEST(BlockPoolAllocation, SlotsAndBlocksComeAndGoWithoutTheHeap) {
   std::minstd_rand random(7);
   std::vector<PageRun> live;
   live.reserve(20'000);
-  // Once, every block a slot block: the books then have all the room they will ever need for this region.
-  while (const PageRun run = pool.TryAllocateRun(511)) live.push_back(run);
+  // Once, every block a slot block, with many slots: the books then have all the room they will ever need for this
+  // region.
+  while (const PageRun run = pool.TryAllocateRun(64)) live.push_back(run);
   ASSERT_EQ(pool.slot_block_count(), 512U);
   for (const PageRun& run : live) pool.Free(run);
   live.clear();

@@ -172,6 +172,32 @@ TEST_F(HostPressureTest, StallsAloneTakeHalfAtMost) {
   EXPECT_EQ(pressure_.ceiling(), 12 * kGiB) << "what the reserve misses goes all the same";
 }
 
+// A thirty-second of a small arena every 250 ms would be less.
+TEST_F(HostPressureTest, StallsGiveAGigabyteASecondOfASmallArenaToo) {
+  for (const uint64_t arena : {uint64_t{3 * kGiB}, uint64_t{6 * kGiB}}) {
+    pressure_ = HostPressure();
+    arena_.bytes = arena;
+    SetStalls(0, 0);
+    Note();
+    SetStalls(1, 1);
+    Run((kStalledReadings - 1) * kStep);
+    ASSERT_FALSE(pressure_.gives());
+    Run(seconds(1));
+    EXPECT_GE(arena - pressure_.ceiling(), 1'000'000'000U) << "of " << arena;
+    Run(seconds(10));
+    EXPECT_EQ(pressure_.ceiling(), arena / 2) << "and half at most";
+  }
+}
+
+TEST_F(HostPressureTest, StallsLeaveTheMinimumOfASmallArena) {
+  arena_.bytes = 300 * kMiB;
+  arena_.least_bytes = 200 * kMiB;
+  Note();
+  SetStalls(1, 1);
+  Run(seconds(10));
+  EXPECT_EQ(pressure_.ceiling(), 200 * kMiB);
+}
+
 TEST_F(HostPressureTest, StallsOfAMachineWithMuchUnusedMemoryHaveOtherReasons) {
   SetUnused(64 * kGiB, 8 * kGiB);
   SetStalls(1, 1);

@@ -99,9 +99,47 @@ TEST_F(PageCopierTest, EndsOnlyWhenNothingIsBeingCopied) {
   }  // First the copier, then its target.
 }
 
-TEST_F(PageCopierTest, CopiesItselfWhereTheWorkersHaveNoRoom) {
+// The engine thread has requests to answer meanwhile.
+TEST_F(PageCopierTest, WhatTheWorkersHaveNoRoomForWaitsForALaterTurn) {
   const Memory memory(4 * kPageSize);
   std::memset(memory.at(0), 9, kPageSize);
+  std::memset(memory.at(kPageSize), 8, kPageSize);
+  std::binary_semaphore block{0};
+  std::binary_semaphore blocked{0};
+  std::binary_semaphore drained{0};
+  auto one = base::Workers::Start(1, "busy").value();
+  ASSERT_TRUE(one->TryPost([&] {
+    blocked.release();
+    block.acquire();
+  }));
+  blocked.acquire();
+  for (size_t i = 1; i < base::Workers::kTasksQueuedMax; ++i) ASSERT_TRUE(one->TryPost([] {}));
+  ASSERT_TRUE(one->TryPost([&] { drained.release(); }));
+  PageCopier busy(one.get(), [this] { finished.release(); });
+  std::vector<PageCopyResult> results;
+  for (int turn = 0; turn < 3; ++turn) {
+    if (turn == 0) busy.Start({.cookie = 5, .from = memory.at(0), .to = memory.at(2 * kPageSize), .length = kPageSize});
+    if (turn == 1)
+      busy.Start({.cookie = 6, .from = memory.at(kPageSize), .to = memory.at(3 * kPageSize), .length = kPageSize});
+    busy.Submit();
+    busy.Poll(&results);
+    EXPECT_TRUE(results.empty()) << "in turn " << turn;
+    EXPECT_EQ(*memory.at(2 * kPageSize), std::byte{0}) << "in turn " << turn;
+  }
+  EXPECT_EQ(busy.inflight(), 2U);
+  block.release();
+  drained.acquire();
+  busy.Submit();
+  while (results.size() < 2 && finished.try_acquire_for(std::chrono::seconds(30))) busy.Poll(&results);
+  ASSERT_EQ(results.size(), 2U);
+  EXPECT_EQ(results[0].cookie, 5U) << "in the order in which they were started";
+  EXPECT_EQ(results[1].outcome, CopyOutcome::kDone);
+  EXPECT_EQ(std::memcmp(memory.at(0), memory.at(2 * kPageSize), 2 * kPageSize), 0);
+  EXPECT_EQ(busy.inflight(), 0U);
+}
+
+TEST_F(PageCopierTest, CopiesThatWaitForTheWorkersEndWithTheCopier) {
+  const Memory memory(2 * kPageSize);
   std::binary_semaphore block{0};
   std::binary_semaphore blocked{0};
   auto one = base::Workers::Start(1, "busy").value();
@@ -112,14 +150,11 @@ TEST_F(PageCopierTest, CopiesItselfWhereTheWorkersHaveNoRoom) {
   blocked.acquire();
   while (one->TryPost([] {})) {
   }
-  PageCopier busy(one.get(), nullptr);
-  busy.Start({.cookie = 5, .from = memory.at(0), .to = memory.at(2 * kPageSize), .length = kPageSize});
-  busy.Submit();
-  std::vector<PageCopyResult> results;
-  busy.Poll(&results);
-  ASSERT_EQ(results.size(), 1U);
-  EXPECT_EQ(results[0].outcome, CopyOutcome::kDone);
-  EXPECT_EQ(std::memcmp(memory.at(0), memory.at(2 * kPageSize), kPageSize), 0);
+  {
+    PageCopier ending(one.get(), nullptr);
+    ending.Start({.cookie = 1, .from = memory.at(0), .to = memory.at(kPageSize), .length = kPageSize});
+    ending.Submit();
+  }
   block.release();
 }
 

@@ -212,17 +212,40 @@ TEST(Families, AJobsPoolIsShownByKindAndClass) {
                            .largest_run_bytes = 40,
                            .borrowed_bytes = 7,
                            .owed_bytes = 8,
+                           .emptying_bytes = 11,
                            .returning_bytes = 9};
   const auto families = BuildFamilies({}, jobs);
   EXPECT_EQ(ByLabel(families, "tierd_job_held_bytes", "kind", "job0"),
             (std::map<std::string, double>{{"block", 100}, {"slot", 50}}));
   EXPECT_EQ(ByLabel(families, "tierd_job_requested_bytes", "class", "job0"),
             (std::map<std::string, double>{{"block", 10}, {"tail", 20}, {"slot", 30}}));
-  const std::map<std::string, double> expected = {{"waste", 90},   {"free", 60}, {"largest_run", 40},
-                                                  {"borrowed", 7}, {"owed", 8},  {"returning", 9}};
+  const std::map<std::string, double> expected = {{"waste", 90}, {"free", 60},     {"largest_run", 40}, {"borrowed", 7},
+                                                  {"owed", 8},   {"emptying", 11}, {"returning", 9}};
   for (const auto& [figure, value] : expected) {
     EXPECT_DOUBLE_EQ(Find(families, "tierd_job_" + figure + "_bytes")->metric.at(0).gauge.value, value) << figure;
   }
+}
+
+TEST(Families, AJobsWindowsAreShownByNode) {
+  auto jobs = Jobs(2);
+  jobs[1].node_bytes = {{0, 5}, {3, 7}};
+  const auto families = BuildFamilies({}, jobs);
+  EXPECT_EQ(ByLabel(families, "tierd_job_node_bytes", "node", "job1"),
+            (std::map<std::string, double>{{"0", 5}, {"3", 7}}));
+  EXPECT_EQ(Find(families, "tierd_job_node_bytes")->metric.size(), 2u) << "the other one's host has one node";
+}
+
+TEST(Families, AJobsRefusalsAreShownByTheReasonsThatItMet) {
+  auto jobs = Jobs(2);
+  jobs[1].counters.refusals[static_cast<size_t>(tiering::RefusalReason::kLimit)] = 3;
+  jobs[1].counters.refusals[static_cast<size_t>(tiering::RefusalReason::kDevice)] = 1;
+  jobs[1].counters.moved_bytes = 8192;
+  const auto families = BuildFamilies({}, jobs);
+  EXPECT_EQ(ByLabel(families, "tierd_job_refusals_total", "reason", "job1"),
+            (std::map<std::string, double>{{"limit", 3}, {"device", 1}}));
+  EXPECT_EQ(Find(families, "tierd_job_refusals_total")->metric.size(), 2u) << "the other job met none";
+  EXPECT_EQ(Find(families, "tierd_job_refusals_total")->type, prometheus::MetricType::Counter);
+  EXPECT_DOUBLE_EQ(Find(families, "tierd_job_compaction_moved_bytes_total")->metric.at(1).counter.value, 8192);
 }
 
 TEST(Families, FiguresLandUnderTheirNames) {

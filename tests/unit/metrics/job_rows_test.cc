@@ -69,6 +69,24 @@ TEST(JobRows, WhatAnEndedJobCountedStaysWithTheOthers) {
   EXPECT_EQ(shown[0].counters.swap_out_bytes, 30u) << "its own row had shown 100";
 }
 
+TEST(JobRows, RefusalsAreCountedAsTheOtherCountersAre) {
+  JobRows rows;
+  auto jobs = Jobs(kJobRowsMax + 1);  // The first has no row.
+  JobCounters totals;
+  for (auto& job : jobs) {
+    job.counters.refusals[3] = 2;
+    tiering::AddCounters(job.counters, &totals);
+  }
+  totals.refusals[3] += 7;  // Of jobs that have ended.
+  auto shown = rows.Of(jobs, totals);
+  EXPECT_EQ(shown.front().counters.refusals[3], 2u);
+  EXPECT_EQ(shown.back().counters.refusals[3], 9u);
+  EXPECT_EQ(shown.back().counters.refusals[4], 0u);
+  shown = rows.Of({}, totals);
+  ASSERT_EQ(shown.size(), 1u);
+  EXPECT_EQ(shown[0].counters.refusals[3], 9u) << "rows that have ended had shown the rest";
+}
+
 TEST(JobRows, OneThatGetsItsRowLaterCountsFromThere) {
   JobRows rows;
   auto jobs = Jobs(kJobRowsMax + 1);  // The first has no row.
@@ -110,8 +128,14 @@ TEST(JobRows, TotalsThatAreOlderThanTheJobsLetNoCounterFall) {
 TEST(JobRows, ThePoolOfTheOthersIsSummedAndItsLargestRunIsNot) {
   JobRows rows;
   auto jobs = Jobs(kJobRowsMax + 2);
-  for (auto& job : jobs) job.counters.pool = {.held_bytes = {10, 1}, .largest_run_bytes = job.counters.ram_bytes};
-  const auto others = rows.Of(jobs, {}).back().counters;
+  for (auto& job : jobs) {
+    job.counters.pool = {.held_bytes = {10, 1}, .largest_run_bytes = job.counters.ram_bytes};
+    job.node_bytes = {{1, 11}};
+  }
+  const auto shown = rows.Of(jobs, {});
+  EXPECT_EQ(shown.front().node_bytes, (std::map<int, uint64_t>{{1, 11}}));
+  EXPECT_EQ(shown.back().node_bytes, (std::map<int, uint64_t>{{1, 22}}));
+  const auto others = shown.back().counters;
   EXPECT_EQ(others.pool.held_bytes[0], 20u);
   EXPECT_EQ(others.pool.held_bytes[1], 2u);
   EXPECT_EQ(others.pool.largest_run_bytes, 2u);

@@ -1,6 +1,7 @@
 // The end of processes by force, and which of them are remembered.
 #include "daemon/session/process_end.h"
 
+#include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -57,8 +58,9 @@ TEST(ProcessEnd, AProcessIsKilledAndOneThatHasEndedIsNotFound) {
   EXPECT_EQ(again.error().code, Code::kNotFound);
 }
 
-TEST(ProcessEnd, ProcessesThatHaveEndedAreNotKept) {
-  LeftProcesses left;
+TEST(ProcessEnd, ProcessesThatHaveEndedAreNotFound) {
+  boost::asio::io_context io;
+  LeftProcesses left(io);
   Child first;
   Child second;
   left.Add(1, first.Open());
@@ -67,17 +69,36 @@ TEST(ProcessEnd, ProcessesThatHaveEndedAreNotKept) {
   first.Kill();
   EXPECT_EQ(left.Find(1), -1);
   left.Add(2, second.Open());
+  EXPECT_GE(left.Find(2), 0);
+}
+
+// Not only when another session ends: the last one would leave it for as long as the daemon lives.
+TEST(ProcessEnd, ThePidfdOfAProcessThatEndsIsClosed) {
+  boost::asio::io_context io;
+  LeftProcesses left(io);
+  Child first;
+  Child second;
+  left.Add(1, first.Open());
+  left.Add(2, second.Open());
+  const int pidfd = left.Find(1);
+  first.Kill();
+  ASSERT_EQ(io.run_one(), 1U);
   EXPECT_EQ(left.size(), 1U);
+  EXPECT_EQ(::fcntl(pidfd, F_GETFD), -1);
   EXPECT_GE(left.Find(2), 0);
 }
 
 TEST(ProcessEnd, ThereIsAMaximumOfProcesses) {
-  LeftProcesses left;
+  boost::asio::io_context io;
+  LeftProcesses left(io);
   Child child;
   for (uint64_t session = 1; session <= LeftProcesses::kProcessesMax + 1; ++session) left.Add(session, child.Open());
   EXPECT_EQ(left.size(), LeftProcesses::kProcessesMax);
   EXPECT_EQ(left.Find(1), -1);
   EXPECT_GE(left.Find(LeftProcesses::kProcessesMax + 1), 0);
+  // The wait for the one that was dropped ends without an effect.
+  io.poll();
+  EXPECT_EQ(left.size(), LeftProcesses::kProcessesMax);
 }
 
 TEST(ProcessEnd, TheRightIsThatOfTheKernel) {

@@ -1,4 +1,5 @@
 // Compaction: pieces move in RAM so that scattered free pages serve a request, and what may come meanwhile.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/tiering/world.h"
@@ -262,30 +263,69 @@ TEST_F(Compaction, NothingIsEvictedWherePagesAreOnlyScattered) {
   for (uint64_t i = 0; i < 8; ++i) EXPECT_EQ(with_ssd.Check(owner, 100 + i, 100 + i), Code::kOk);
 }
 
-// What compaction cannot serve is refused as ever: slots of more than half a block each.
-TEST_F(Compaction, WhatNoMoveCanServeIsRefused) {
-  for (uint64_t i = 0; i < 8; ++i) world.Put(session, 100 + i, 300 * kPageSize, 100 + i);
-  const Answer answer = world.Create(session, 1, kPiece);
-  EXPECT_EQ(answer.code, Code::kNoSpace) << answer.detail;
-  EXPECT_EQ(Figures(CompactionCause::kBlock).moves, 0U);
+// Slots of more than half a block each fit no hole of another one: they are divided.
+TEST_F(Compaction, SlotsThatFitNoHoleMoveInParts) {
+  for (uint64_t i = 0; i < 8; ++i) {
+    world.Put(session, 100 + i, 300 * kPageSize, 100 + i);
+    world.Put(session, 200 + i, 212 * kPageSize, 200 + i);
+  }
+  for (uint64_t i = 0; i < 8; ++i) EXPECT_EQ(world.Free(session, 200 + i).code, Code::kOk);
+  for (uint64_t id = 1; id <= 3; ++id) world.Put(session, id, kPiece, id);
+  EXPECT_GT(Figures(CompactionCause::kBlock).moves, 3U);
+  EXPECT_EQ(world.CheckEach(session, 1, 3), Code::kOk);
   for (uint64_t i = 0; i < 8; ++i) EXPECT_EQ(world.Check(session, 100 + i, 100 + i), Code::kOk);
 }
 
-// … but the room between them is not taken from what a job is promised: a sixty-fourth of that comes for it, of the
+// What compaction cannot serve is refused, and told why: a leased slot in each block.
+TEST_F(Compaction, WhatNoMoveCanServeIsRefusedWithTheReason) {
+  LeaveOnePageInEachBlock(8);
+  const SessionId asker = world.OpenSession(job);
+  for (uint64_t i = 0; i < 8; ++i) ASSERT_EQ(world.Acquire(session, 100 + i).code, Code::kOk);
+  const Answer answer = world.Create(asker, 1, kPiece);
+  EXPECT_NE(answer.code, Code::kOk);
+  EXPECT_THAT(answer.detail, ::testing::HasSubstr("that is enough, but it lies in 0 free blocks of 2 MiB and in gaps"));
+  EXPECT_THAT(answer.detail, ::testing::HasSubstr("beside leased tensors"));
+  EXPECT_EQ(Figures(CompactionCause::kBlock).moves, 0U);
+}
+
+// … but the room beside them is not taken from what a job is promised: a sixty-fourth of that comes for it, of the
 // part of the arena that is promised to no job.
 TEST(CompactionOfAPromise, WhatNoMovePacksIsServedByWindowsBeyondIt) {
+  constexpr uint64_t kLeased = 140;
   World world({.windows = {.window_size = kPiece, .arena_max_bytes = 160 * kPiece, .windows_max = 200},
                .transfers = {.device_count = 0}});
   const JobId job = world.OpenJob();
   const SessionId session = world.OpenSession(job);
-  world.PutEach(session, 1, 140, 300 * kPageSize);
+  const SessionId reader = world.OpenSession(job);
+  for (uint64_t id = 1; id <= kLeased; ++id) {
+    world.Put(session, id, kPageSize, id, proto::kFlagShared);
+    world.Put(session, 2000 + id, kPiece - kPageSize, id);
+  }
+  for (uint64_t id = 1; id <= kLeased; ++id) {
+    ASSERT_EQ(world.Acquire(reader, id, proto::kFlagShared).code, Code::kOk);
+    ASSERT_EQ(world.Free(session, 2000 + id).code, Code::kOk);
+  }
   EXPECT_EQ(world.Job(job).guarantee_bytes, 150 * kPiece);
   uint64_t blocks = 0;
   Answer refused = world.Create(session, 1000, kPiece);
   for (; refused.code == Code::kOk && blocks < 100; ++blocks) refused = world.Create(session, 1001 + blocks, kPiece);
   EXPECT_EQ(blocks, 12U) << refused.detail;
-  EXPECT_EQ(refused.code, Code::kNoSpace) << refused.detail;
   EXPECT_EQ(world.Job(job).held_bytes, 152 * kPiece);
+}
+
+// Slots of more than half a block leave nothing unused.
+TEST(CompactionOfAPromise, AllOfItServesWhateverTheSizes) {
+  World world({.windows = {.window_size = kPiece, .arena_max_bytes = 160 * kPiece, .windows_max = 200},
+               .transfers = {.device_count = 0}});
+  const JobId job = world.OpenJob();
+  const SessionId session = world.OpenSession(job);
+  world.PutEach(session, 1, 140, 300 * kPageSize);
+  uint64_t blocks = 0;
+  Answer refused = world.Create(session, 1000, kPiece);
+  for (; refused.code == Code::kOk && blocks < 100; ++blocks) refused = world.Create(session, 1001 + blocks, kPiece);
+  EXPECT_EQ(blocks, (150 * kPagesPerBlock - 140 * 300) / kPagesPerBlock) << refused.detail;
+  EXPECT_EQ(refused.code, Code::kNoSpace) << refused.detail;
+  EXPECT_EQ(world.Job(job).held_bytes, 150 * kPiece);
   EXPECT_EQ(world.CheckEach(session, 1, 140), Code::kOk);
 }
 

@@ -1,12 +1,15 @@
 // What the engine costs: no allocation in steady state, and few bytes a tensor. This binary counts every operator new.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <new>
 
+#include "daemon/base/block_pool.h"
 #include "daemon/tiering/engine.h"
 #include "daemon/tiering/tables/lease_table.h"
+#include "daemon/tiering/tables/window_ledger.h"
 #include "tests/support/tiering/fake_windows.h"
 #include "tests/support/tiering/null_ports.h"
 
@@ -305,9 +308,79 @@ TEST_F(Footprint, StepsThatCreateAndFreeTheSameTakeChunksRarely) {
   EXPECT_LE(large_allocation_count - before, intervals) << "a chunk goes once in an interval";
 }
 
+// Records of tensors and pieces, and the tables that find them, where these have just become larger. What the process
+// takes for a tensor is more, with its slots in RAM and on SSD: docs/benchmarks.md has that.
+TEST_F(Footprint, PiecesAndTensorsTakeAtMostTwoHundredBytesForATensorOfOnePiece) {
+  memory::testing::FakeWindowSource large(
+      {.window_size = 64 * kMiB, .arena_max_bytes = 16 * kGiB, .windows_max = 256, .without_memory = true});
+  storage::ExtentStore none;
+  engine = std::make_unique<Engine>(EngineOptions{}, EnginePorts{large, none, transfers, nullptr, sink});
+  ASSERT_TRUE(engine->OpenJob(JobId{1}, {.key = "0/a"}).has_value());
+  ASSERT_TRUE(engine->OpenSession(SessionId{2}, JobId{1}).has_value());
+  constexpr uint64_t kFew = 512;
+  Put(1, kFew, 4096);  // The tables are there.
+  const uint64_t held_few = engine->Snapshot().metadata.held;
+  uint64_t made = kFew;
+  for (const uint64_t count : {100'000, 200'000, 400'000, 800'000}) {
+    Put(1 + made, count - made, 4096);
+    made = count;
+    // Until the table has moved to its new size.
+    for (int i = 0; i < 10'000 && engine->NextDeadline(); ++i) engine->Turn(now = *engine->NextDeadline());
+    const uint64_t held = engine->Snapshot().metadata.held - held_few;
+    std::printf("%llu tensors of one piece: %.1f bytes each\n", static_cast<unsigned long long>(count),
+                static_cast<double>(held) / static_cast<double>(count - kFew));
+    EXPECT_LE(held, 200 * (count - kFew));
+  }
+}
+
+struct AllocatorCase {
+  uint64_t arena = 0;
+  uint32_t owners = 0;
+  uint32_t slots_per_block = 0;  // 0: whole blocks.
+  uint64_t bytes_max = 64;       // Of a block, for free maps and windows. Blocks with slots may take more.
+};
+
+// Free maps and slot maps of all owners, and the table of windows. 64 owners have a free map each that spans the arena,
+// with 40 bytes a block together. So two extremes take more than 64: an arena of 64 GiB, whose many windows have four
+// blocks each, and one where all blocks of all owners hold one or two slots, and nothing else.
+constexpr AllocatorCase kAllocatorCases[] = {{512 * kGiB, 1, 0},      {512 * kGiB, 1, 1},     {512 * kGiB, 1, 2},
+                                             {512 * kGiB, 1, 7},      {8192 * kGiB, 64, 0},   {512 * kGiB, 64, 0},
+                                             {512 * kGiB, 64, 7},     {512 * kGiB, 64, 64},   {64 * kGiB, 64, 0, 100},
+                                             {512 * kGiB, 64, 1, 91}, {512 * kGiB, 64, 2, 75}};
+
+TEST_F(Footprint, FreeMapsSlotMapsAndWindowsTakeFewBytesABlock) {
+  constexpr uint32_t kWindows = 8192;
+  for (const AllocatorCase& each : kAllocatorCases) {
+    const memory::testing::FakeWindowSource source({.window_size = each.arena / kWindows,
+                                                    .window_size_min = kBlockSize,
+                                                    .arena_max_bytes = each.arena,
+                                                    .windows_max = kWindows,
+                                                    .without_memory = true});
+    const auto blocks = static_cast<uint32_t>(each.arena / kBlockSize);
+    const uint64_t before = allocated_bytes;
+    const WindowLedger ledger(source);
+    std::vector<base::BlockPool> pools(each.owners);
+    const uint32_t blocks_per_window = blocks / kWindows;
+    for (uint32_t i = 0; i < kWindows; ++i)
+      pools[i % each.owners].AddRegion(i * blocks_per_window, blocks_per_window, base::RegionUse::kSlotsFirst);
+    uint64_t slots = 0;
+    uint64_t slot_blocks = 0;
+    for (base::BlockPool& pool : pools) {
+      const uint32_t pages = each.slots_per_block == 1 ? 300 : kPagesPerBlock / std::max(each.slots_per_block, 1U);
+      while (each.slots_per_block != 0 && pool.TryAllocateRun(pages)) ++slots;
+      slot_blocks += pool.slot_block_count();
+    }
+    const uint64_t taken = allocated_bytes - before;
+    std::printf("%llu GiB of %u owners, %u slots a block: %.1f bytes a block\n",
+                static_cast<unsigned long long>(each.arena / kGiB), each.owners, each.slots_per_block,
+                static_cast<double>(taken) / blocks);
+    EXPECT_LE(taken, each.bytes_max * blocks + 64 * slot_blocks + 16 * slots);
+  }
+}
+
 TEST_F(Footprint, TheParts) {
   EXPECT_EQ(sizeof(Piece), 64u);
-  EXPECT_LE(sizeof(Tensor), 120u);
+  EXPECT_EQ(sizeof(Tensor), 104u);
   EXPECT_EQ(sizeof(Lease), 48u);
 }
 

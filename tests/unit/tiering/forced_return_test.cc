@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -23,6 +26,7 @@ constexpr base::Duration kPace = milliseconds(10);
 class ForcedReturn : public ::testing::Test {
  protected:
   explicit ForcedReturn(base::Duration request_deadline = seconds(300)) : world_(Options(request_deadline)) {}
+  explicit ForcedReturn(const WorldOptions& options) : world_(options) {}
   static WorldOptions Options(base::Duration request_deadline) {
     WorldOptions options{.windows = {.window_size = kWindow, .arena_max_bytes = kArena}, .device_blocks = 256};
     options.engine.deadline_default = request_deadline;
@@ -82,6 +86,22 @@ TEST_F(ForcedReturn, EndsNoSessionOfAJobWithinItsPromise) {
   EXPECT_FALSE(world_.Answered(late, asked).has_value());
   EXPECT_TRUE(world_.sink.ended.empty());
   EXPECT_EQ(ForcedSessions(), 0u);
+}
+
+TEST_F(ForcedReturn, EndsNoSessionWhileTheHostsDebtKeepsAllFromGrowing) {
+  const SessionId hog = world_.Open({.key = "1/hog", .uid = 1});
+  Lease(hog, 1, 28 * kMiB);
+  const SessionId late = world_.Open({.key = "2/late", .uid = 2});
+  const uint64_t asked = Ask(late, 12 * kMiB);
+  Run(seconds(1), late, asked);
+  world_.windows.SetArenaMax(24 * kMiB);
+  Run(3 * kReclaimDeadline, late, asked);
+  EXPECT_FALSE(Ended(hog)) << "its memory would be the host's";
+  world_.windows.SetArenaMax(kArena);
+  Run(kNextReturnAfter - milliseconds(100), late, asked);
+  EXPECT_FALSE(Ended(hog)) << "hand-over comes first";
+  Run(milliseconds(300), late, asked);
+  EXPECT_TRUE(Ended(hog) && world_.Answered(late, asked));
 }
 
 TEST_F(ForcedReturn, EndsTheSessionWithMostBeyondItsPartAndThenChecksAgain) {
@@ -160,6 +180,178 @@ TEST_F(ForcedReturn, AJobThatIsServedEachTimeIsNotOwedAllTheTime) {
   }
   EXPECT_FALSE(Ended(hog));
 }
+
+// Borrowers whose few leases lie scattered: a window goes only whole, so each leased page keeps 2 MiB from the others.
+class ScatteredLeases : public ForcedReturn {
+ protected:
+  explicit ScatteredLeases(const WorldOptions& options = Options(seconds(300))) : ForcedReturn(options) {}
+  // Fills so many windows with small tensors, all of them on SSD as well.
+  void Fill(SessionId session, size_t windows) {
+    std::map<uint32_t, uint64_t>& first = first_[session];
+    for (uint64_t tensor = 1; tensor <= windows * kWindow / kSmall; ++tensor) {
+      const Answer created = world_.Create(session, tensor, kSmall);
+      ASSERT_EQ(created.code, Code::kOk) << created.detail;
+      first.emplace(created.spans.front().window, tensor);
+      ASSERT_EQ(world_.Release(session, World::LeaseOf(created)).code, Code::kOk);
+      ASSERT_EQ(world_.Flush(session, tensor).code, Code::kOk);
+    }
+    ASSERT_GE(first.size(), windows);
+  }
+  // One tensor in each of so many of the windows that it filled.
+  void LeaseOneInEach(SessionId session, size_t windows) {
+    std::vector<uint64_t> tensors;
+    for (const auto& [window, tensor] : first_[session]) tensors.push_back(tensor);
+    std::ranges::shuffle(tensors, random_);
+    ASSERT_GE(tensors.size(), windows);
+    for (size_t i = 0; i < windows; ++i) ASSERT_EQ(world_.Acquire(session, tensors[i]).code, Code::kOk);
+  }
+  void ExpectServed(SessionId session, uint64_t asked) const {
+    const auto answer = world_.Answered(session, asked);
+    ASSERT_TRUE(answer.has_value());
+    EXPECT_EQ(answer->code, Code::kOk) << answer->detail;
+  }
+
+  static constexpr uint64_t kSmall = kWindow / 16;
+  std::mt19937_64 random_{1};
+  std::map<SessionId, std::map<uint32_t, uint64_t>> first_;  // By window: a tensor in it.
+};
+
+TEST_F(ScatteredLeases, DoNotKeepAGuaranteeFromItsOwnerForGood) {
+  const SessionId owner = world_.Open({.key = "2/owner", .uid = 2, .guarantee_bytes = 28 * kMiB});
+  const SessionId hostile = world_.Open({.key = "1/hostile", .uid = 1});
+  Fill(hostile, 14);
+  LeaseOneInEach(hostile, 12);
+  const uint64_t asked = Ask(owner, 26 * kMiB);
+  Run(kReclaimDeadline - kPace, owner, asked);
+  EXPECT_FALSE(Ended(hostile) || world_.Answered(owner, asked));
+  Run(seconds(1), owner, asked);
+  ASSERT_TRUE(Ended(hostile));
+  EXPECT_THAT(world_.sink.ended.at(static_cast<uint64_t>(hostile)).second,
+              HasSubstr("job 1/hostile leases 1.5 MiB and is promised 2 MiB; what this session leases, 1.5 MiB, lies "
+                        "in windows of 24 MiB, the most beyond its part"));
+  ExpectServed(owner, asked);
+}
+
+TEST_F(ScatteredLeases, OfTheSessionsOfAJobTheOneThatKeepsMostWindowsEnds) {
+  const SessionId owner = world_.Open({.key = "2/owner", .uid = 2, .guarantee_bytes = 20 * kMiB});
+  const JobId job = world_.OpenJob({.key = "1/borrower", .uid = 1});
+  const SessionId sharing = world_.OpenSession(job);
+  const SessionId hostile = world_.OpenSession(job);
+  Fill(sharing, 4);
+  Fill(hostile, 9);
+  LeaseOneInEach(sharing, 2);
+  LeaseOneInEach(hostile, 9);
+  const uint64_t asked = Ask(owner, 20 * kMiB);
+  Run(kReclaimDeadline + kNextReturnAfter, owner, asked);
+  ExpectServed(owner, asked);
+  EXPECT_TRUE(Ended(hostile) && !Ended(sharing));
+}
+
+// Few units of work for each part of the count: as where sessions have millions of pieces under leases.
+class ScatteredLeasesCountedInParts : public ScatteredLeases {
+ protected:
+  ScatteredLeasesCountedInParts() : ScatteredLeases(FewUnits()) {
+    Fill(many_, 4);
+    Fill(hostile_, 9);
+    for (uint64_t tensor = 1; tensor <= kMany; ++tensor) {
+      const Answer granted = world_.Acquire(many_, tensor);
+      EXPECT_EQ(granted.code, Code::kOk) << granted.detail;
+      leases_.push_back(World::LeaseOf(granted));
+    }
+    LeaseOneInEach(hostile_, 9);
+    asked_ = Ask(owner_, 20 * kMiB);
+    Run(kReclaimDeadline + milliseconds(50), owner_, asked_);
+    EXPECT_TRUE(world_.sink.ended.empty()) << "the count is not over";
+  }
+  static WorldOptions FewUnits() {
+    WorldOptions options = Options(seconds(300));
+    options.engine.work.count = 4;
+    return options;
+  }
+  void ExpectHostileEnds() {
+    Run(2 * kNextReturnAfter, owner_, asked_);
+    ExpectServed(owner_, asked_);
+    EXPECT_TRUE(Ended(hostile_) && !Ended(many_));
+    EXPECT_EQ(ForcedSessions(), 1u);
+  }
+
+  static constexpr uint64_t kMany = 2 * kWindow / kSmall;
+  SessionId owner_ = world_.Open({.key = "2/owner", .uid = 2, .guarantee_bytes = 20 * kMiB});
+  JobId job_ = world_.OpenJob({.key = "1/borrower", .uid = 1});
+  SessionId many_ = world_.OpenSession(job_);
+  SessionId hostile_ = world_.OpenSession(job_);
+  std::vector<uint64_t> leases_;
+  uint64_t asked_ = 0;
+};
+
+TEST_F(ScatteredLeasesCountedInParts, OneWithManyLeasesInFewWindowsIsCountedToTheEnd) { ExpectHostileEnds(); }
+
+TEST_F(ScatteredLeasesCountedInParts, LeasesMayEndAndComeMeanwhile) {
+  for (size_t i = 0; i < leases_.size(); i += 2) {
+    ASSERT_EQ(world_.Release(many_, leases_[leases_.size() - 1 - i]).code, Code::kOk);
+    ASSERT_EQ(world_.Acquire(many_, kMany - i).code, Code::kOk);
+  }
+  ExpectHostileEnds();
+}
+
+TEST_F(ScatteredLeasesCountedInParts, ASessionMayEndMeanwhile) {
+  world_.EndSession(many_);
+  Run(2 * kNextReturnAfter, owner_, asked_);
+  ExpectServed(owner_, asked_);
+  EXPECT_TRUE(Ended(hostile_));
+}
+
+// Block windows of 8 MiB, which were right when the jobs were promised more: now a part of the last one is beyond their
+// promise. This is no fault of their clients.
+class LargeWindows : public ForcedReturn {
+ protected:
+  LargeWindows() : ForcedReturn(LargeOptions()) {}
+  static WorldOptions LargeOptions() {
+    WorldOptions options = Options(seconds(300));
+    options.windows = {.window_size = 8 * kMiB, .slot_window_size = kWindow, .arena_max_bytes = 64 * kMiB};
+    return options;
+  }
+};
+
+TEST_F(LargeWindows, ALastWindowThatIsLeasedInPartEndsNobody) {
+  std::vector<JobId> jobs;
+  for (uint32_t uid = 1; uid <= 2; ++uid) {
+    jobs.push_back(world_.OpenJob({.uid = uid, .guarantee_bytes = 16 * kMiB}));
+    Lease(world_.OpenSession(jobs.back()), 1, 10 * kMiB);
+    ASSERT_EQ(world_.Job(jobs.back()).held_bytes, 16 * kMiB);
+  }
+  for (const JobId job : jobs) ASSERT_TRUE(world_.engine->SetJob(job, {.guarantee_bytes = 10 * kMiB}));
+  const SessionId owner = world_.Open({.key = "3/owner", .uid = 3, .guarantee_bytes = 36 * kMiB});
+  const uint64_t asked = Ask(owner, 36 * kMiB);
+  Run(3 * kReclaimDeadline, owner, asked);
+  EXPECT_FALSE(world_.Answered(owner, asked).has_value()) << "it lacks 4 MiB";
+  EXPECT_TRUE(world_.sink.ended.empty());
+}
+
+class ScatteredLeasesFromSeeds : public ScatteredLeases, public ::testing::WithParamInterface<uint64_t> {
+ protected:
+  ScatteredLeasesFromSeeds() { random_.seed(GetParam()); }
+};
+
+// The owner is guaranteed 20 MiB of 32, two are for nobody: each borrower has 5 MiB, which are three windows.
+TEST_P(ScatteredLeasesFromSeeds, OfTwoBorrowersTheOneBeyondItsPartEnds) {
+  const SessionId owner = world_.Open({.key = "3/owner", .uid = 3, .guarantee_bytes = 20 * kMiB});
+  const SessionId hostile = world_.Open({.key = "1/hostile", .uid = 1});
+  const SessionId fair = world_.Open({.key = "2/fair", .uid = 2});
+  Fill(hostile, 9);
+  Fill(fair, 4);
+  LeaseOneInEach(hostile, 6 + random_() % 4);
+  LeaseOneInEach(fair, 1 + random_() % 3);
+  const uint64_t asked = Ask(owner, 20 * kMiB);
+  Run(kReclaimDeadline - kPace, owner, asked);
+  EXPECT_TRUE(world_.sink.ended.empty()) << "they have until the deadline";
+  Run(kNextReturnAfter, owner, asked);
+  ExpectServed(owner, asked);
+  Run(2 * kNextReturnAfter);
+  EXPECT_TRUE(Ended(hostile) && !Ended(fair));
+  EXPECT_EQ(ForcedSessions(), 1u);
+}
+INSTANTIATE_TEST_SUITE_P(Seeds, ScatteredLeasesFromSeeds, ::testing::Range<uint64_t>(1, 9));
 
 // A client whose process is stopped: it answers nothing, and its session has borrowed all of the arena, unleased.
 class StoppedClient : public ForcedReturn {

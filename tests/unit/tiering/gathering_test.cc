@@ -65,6 +65,22 @@ class Gathering : public ::testing::Test {
   uint64_t kept = 0;
 };
 
+TEST_F(Gathering, ThePartsOfATailMoveBehindOneAnother) {
+  for (uint64_t id = 1; id <= 3; ++id) world.Put(session, id, 257 * kPageSize, id);
+  const Answer before = world.Acquire(session, 3);
+  EXPECT_EQ(RunsOf(before), 2U);
+  world.Release(session, World::LeaseOf(before));
+  const Answer after = AcquireAsOne(3);
+  ASSERT_EQ(after.code, Code::kOk);
+  EXPECT_EQ(RunsOf(after), 1U);
+  EXPECT_TRUE(world.Matches(after.spans, 3, 3));
+  EXPECT_EQ(Figures().moves, 2U);
+  world.Release(session, World::LeaseOf(after));
+  EXPECT_EQ(world.Check(session, 3, 3), Code::kOk);
+  EXPECT_EQ(world.Free(session, 3).code, Code::kOk);
+  EXPECT_EQ(world.CheckEach(session, 1, 2), Code::kOk);
+}
+
 TEST_F(Gathering, ScatteredBlocksMoveIntoARunThatIsFree) {
   LeaveEverySecondBlock(32);
   world.Put(session, 500, 30 * kPiece, 500);  // The run of free blocks.

@@ -98,6 +98,23 @@ TEST_F(HandOverTest, SparseWindowsGoWithoutAnSsd) {
   CheckSparse();
 }
 
+TEST_F(HandOverTest, WindowsThatAreBeingEmptiedAreCountedUntilTheyGo) {
+  LeaveOnePageInEach(28);
+  const auto emptying = [&](JobId job) { return world.Job(job).pool.emptying_bytes; };
+  EXPECT_EQ(emptying(job_a), 0U);
+  OpenB();
+  const uint64_t asked = AskWhilePiecesMove(14);
+  EXPECT_GE(emptying(job_a), kBlock);
+  EXPECT_LE(emptying(job_a), world.Job(job_a).held_bytes);
+  EXPECT_EQ(emptying(job_b), 0U);
+  EXPECT_EQ(WaitOfB(asked), Code::kOk);
+  for (int i = 0; i < 100 && emptying(job_a) != 0; ++i) {
+    world.Advance(milliseconds(10));
+    world.Turn();
+  }
+  EXPECT_EQ(emptying(job_a), 0U) << "those that B does not need stay with A";
+}
+
 // The whole tensor of a block needs a free block of another window.
 TEST_F(HandOverTest, WholeBlocksMoveToo) {
   World large({.windows = {.window_size = 4 * kBlock, .slot_window_size = kBlock, .arena_max_bytes = 32 * kBlock},
@@ -300,13 +317,14 @@ TEST_F(HandOverWithSsd, CleanPiecesMoveTooAndAreNotReadAgain) {
   EXPECT_EQ(Traffic().read_bytes, 0U);
 }
 
-// 28 windows of 400 pages each become 18: what the free pages of those do not take is evicted.
+// 28 windows of 400 pages each become 18: what the free pages of those do not take, in several runs, is evicted, some 5
+// windows of it.
 TEST_F(HandOverWithSsd, WhatFindsNoRoomIsEvicted) {
   FillEach(28, [](uint64_t) { return uint64_t{400}; });
   for (uint64_t i = 0; i < sparse; ++i) EXPECT_EQ(world.Flush(a, 100 + i, proto::kFlagShared).code, Code::kOk);
   OpenB();
   EXPECT_EQ(WaitOfB(AskOfB(14)), Code::kOk);
-  EXPECT_GE(Returned(LeftBy::kEviction), 8U);
+  EXPECT_GE(Returned(LeftBy::kEviction), 4U);
   EXPECT_EQ(Snapshot().hand_over.evicted_bytes, world.Job(job_a).evicted_bytes);
   CheckSparse();
 }

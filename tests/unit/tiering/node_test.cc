@@ -28,6 +28,16 @@ TEST(NodeOfWindows, IsThatOfTheSession) {
   world.Put(second, 2, 2 * kWindow);
   EXPECT_EQ(BytesByNode(world), (std::map<int, uint64_t>{{0, 2 * kWindow}, {1, 2 * kWindow}}));
   EXPECT_EQ(world.engine->Snapshot().node_bytes, BytesByNode(world));
+  const JobId other = world.OpenJob();
+  const SessionId third = world.OpenSession(other);
+  world.engine->SetNode(third, 1);
+  world.Put(third, 1, kWindow);
+  const EngineSnapshot snapshot = world.engine->Snapshot();
+  ASSERT_EQ(snapshot.jobs.size(), 2u);
+  EXPECT_EQ(snapshot.jobs[0].node_bytes, (std::map<int, uint64_t>{{0, 2 * kWindow}, {1, 2 * kWindow}}));
+  ASSERT_EQ(snapshot.jobs[1].node_bytes.size(), 1u);
+  EXPECT_GE(snapshot.jobs[1].node_bytes.at(1), kWindow);
+  EXPECT_EQ(snapshot.node_bytes.at(1), 2 * kWindow + snapshot.jobs[1].node_bytes.at(1));
 }
 
 TEST(NodeOfWindows, IsAnyWhereTheSessionNamesNone) {

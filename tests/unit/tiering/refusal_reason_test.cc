@@ -38,6 +38,22 @@ TEST(RefusalReason, MoreThanTheLimitIsTheLimits) {
   EXPECT_EQ(Refused(world, RefusalReason::kLimit), 1u);
 }
 
+TEST(RefusalReason, EachJobHasItsOwnCounts) {
+  World world(WithArena(64 * kMiB));
+  const SessionId limited = world.Open({.limit_bytes = 8 * kMiB});
+  const SessionId other = world.Open();
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(world.Create(limited, 1, 12 * kMiB).code, Code::kNoMemory);
+  EXPECT_EQ(world.Acquire(other, 77).code, Code::kNotFound);
+  const EngineSnapshot snapshot = world.engine->Snapshot();
+  ASSERT_EQ(snapshot.jobs.size(), 2u);
+  RefusalCounts limits{}, requests{};
+  limits[static_cast<size_t>(RefusalReason::kLimit)] = 2;
+  requests[static_cast<size_t>(RefusalReason::kRequest)] = 1;
+  EXPECT_EQ(snapshot.jobs[0].counters.refusals, limits);
+  EXPECT_EQ(snapshot.jobs[1].counters.refusals, requests);
+  EXPECT_EQ(snapshot.totals.refusals, snapshot.refusals);
+}
+
 TEST(RefusalReason, TheSessionsOwnLeasesAreNoShortageOfOthers) {
   World world(WithArena(16 * kMiB, 8 * kMiB));
   const SessionId session = world.Open();

@@ -20,7 +20,7 @@ PiecePlace Place(base::PageRun ram, Extent extent, std::optional<uint64_t> trans
   return {.tensor = 0x77,
           .piece = 2,
           .generation = 5,
-          .ram = ram,
+          .ram = ram ? std::vector{ram} : std::vector<base::PageRun>{},
           .extent = extent,
           .runs = {extent.run},
           .transfer = transfer};
