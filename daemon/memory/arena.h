@@ -94,7 +94,7 @@ class Arena final : public WindowSource {
   WindowSizes window_sizes(WindowKind) const override {
     return {.least = options_.sizes.window_size_min, .most = options_.sizes.window_size_max};
   }
-  uint64_t smallest_wished() const override;
+  WindowWishes wishes(const WindowHolder& job) const override;
   uint32_t windows_max() const override { return options_.sizes.windows_max; }
   uint64_t arena_limit_bytes() const override { return options_.sizes.max_bytes; }
   uint64_t address_space_bytes() const override { return places_.space_bytes(); }

@@ -24,6 +24,7 @@
 #include "daemon/tiering/memory/emptying.h"
 #include "daemon/tiering/memory/growth.h"
 #include "daemon/tiering/memory/hand_over.h"
+#include "daemon/tiering/memory/merging.h"
 #include "daemon/tiering/memory/quota_parts.h"
 #include "daemon/tiering/memory/room.h"
 #include "daemon/tiering/memory/stalled.h"
@@ -207,6 +208,7 @@ void WorkOnJobs(Tables& tables) {
   if (HandOverDue(tables) && tables.turn.now() >= tables.hand_over.next_at()) {
     tables.hand_over.SetNextAt(HandOver(tables));
   }
+  MergeWindows(tables);
   ForceReturns(tables);
   EmptyDevices(tables);
 }

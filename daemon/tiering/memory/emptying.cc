@@ -53,7 +53,8 @@ bool LookAtBlock(Tables& tables, JobState& job, WindowIndex window, uint32_t num
     if (use != WindowUse::kClean && use != WindowUse::kDirty && !begun) continue;
     MovePlan plan;
     if (!PlanMove(tables, job, {run, id}, &plan)) {
-      if (!begun) LeaveToEviction(tables, job, id, window);
+      // A merge saves an index: that is no reason to take a piece out of RAM.
+      if (!begun && !tables.merge.emptying()) LeaveToEviction(tables, job, id, window);
       continue;
     }
     if (!moves) moves = StartCompaction(tables, job, {.cause = CompactionCause::kWindow, .window = window});
@@ -130,6 +131,11 @@ void LookThroughWindows(Tables& tables) {
   }
   const bool over = state.emptying() && state.looked() && !state.moving();
   if (over || state.any_moved()) state.SetNextAt(tables.turn.now());
+}
+
+void EndPass(Tables& tables) {
+  for (const WindowIndex window : tables.hand_over.windows()) StopEmptying(tables, window);
+  tables.hand_over.Clear();
 }
 
 bool EvictRest(Tables& tables) {

@@ -35,9 +35,7 @@ bool Fits(const Tables& tables, const JobState& job, uint64_t window_bytes, cons
 uint64_t WishedSize(const Tables& tables, const JobState& job, WindowKind kind, const Need& need) {
   const memory::WindowSizes sizes = tables.windows.sizes(kind);
   const uint64_t needed = kind == WindowKind::kBlock ? need.blocks * kBlockSize : need.slot_pages * kPageSize;
-  const uint64_t by_job = (HeldIn(tables, job, kind) + needed) / kWindowsHeld;
-  const uint64_t wished = std::max({by_job, tables.ports.windows.smallest_wished(), sizes.least});
-  return std::min(std::bit_floor(wished), sizes.most);
+  return std::clamp(WishesFor(tables, job, kind, needed).next, sizes.least, sizes.most);
 }
 
 enum class Overshoot : uint8_t { kNo, kAllowed };
@@ -55,7 +53,7 @@ uint64_t FittingSize(const Tables& tables, const JobState& job, WindowKind kind,
 
 bool TryStart(Tables& tables, JobState& job, WindowKind kind, const Need& need, Overshoot overshoot) {
   const uint64_t size = FittingSize(tables, job, kind, need, overshoot);
-  return size != 0 && StartWindow(tables, job, kind, size);
+  return size != 0 && StartWindow(tables, job, kind, size).has_value();
 }
 
 // One that does not overshoot, if there is.
@@ -130,12 +128,6 @@ bool StartForSlots(Tables& tables, JobState& job, const Need& need) {
   return TryStartForSlots(tables, job, need);
 }
 
-// Bytes of windows beyond what it ever needed.
-uint64_t Unneeded(const Tables& tables, const JobState& job) {
-  const uint64_t held = tables.ledger.HeldBy(job.entitlement);
-  return held - std::min(held, job.windows.peak_pages() * kPageSize);
-}
-
 void LookAgain(Tables& tables, JobState& job) {
   job.windows.SetHasAhead(true);
   tables.ahead.Add(job.id, tables.turn.now() + kAheadKept);
@@ -143,7 +135,7 @@ void LookAgain(Tables& tables, JobState& job) {
 
 // The last ones first. What the job needed once stays.
 void GiveBackUnneeded(Tables& tables, JobState& job) {
-  uint64_t unneeded = Unneeded(tables, job);
+  uint64_t unneeded = UnneededBytes(tables, job);
   if (unneeded < tables.windows.grain()) return;
   const WindowSet overdue = WindowsOfOverdueSessions(job);
   for (size_t i = job.windows.ready().size(); i != 0 && unneeded >= tables.windows.grain(); --i) {
@@ -154,6 +146,7 @@ void GiveBackUnneeded(Tables& tables, JobState& job) {
     ReturnWindow(tables, window);
     unneeded -= size;
   }
+  tables.merge.LookAgain(tables.windows.capacity());  // What is left of that lies beside pieces.
 }
 
 // What a need still lacks when no more windows are to be had.
@@ -162,10 +155,13 @@ struct Shortfall {
   uint64_t blocks = 0;  // There are so many too few, for both.
 };
 
+// At least one window, and others while the turn may start any. Those that are being made then bring the job back here
+// (TakeWindow): what it still lacks is no shortfall.
 Shortfall StartWindows(Tables& tables, JobState& job, const Need& need) {
   Shortfall left;
-  for (;;) {
+  for (bool first = true;; first = false) {
     const Lack lack = LackOf(tables, job, need);
+    if (!first && job.windows.makes_any() && !tables.work.may_start_window()) return left;
     if (lack.slots && !left.slots) {
       left.slots = !StartForSlots(tables, job, need);
     } else if (lack.blocks == 0 || !StartForBlocks(tables, job, need)) {
@@ -196,6 +192,20 @@ void StartAhead(Tables& tables, JobState& job) {
 }
 
 }  // namespace
+
+memory::WindowWishes WishesFor(const Tables& tables, const JobState& job, WindowKind kind, uint64_t needed_bytes) {
+  return tables.ports.windows.wishes({.kind_bytes = HeldIn(tables, job, kind) + needed_bytes,
+                                      .all_bytes = tables.ledger.HeldBy(job.entitlement) + needed_bytes});
+}
+
+uint64_t UnneededBytes(const Tables& tables, const JobState& job) {
+  const uint64_t held = tables.ledger.HeldBy(job.entitlement);
+  return held - std::min(held, std::max(job.windows.peak_pages(), job.used_pages()) * kPageSize);
+}
+
+bool MayHoldForMerge(const Tables& tables, const JobState& job, uint64_t window_bytes) {
+  return Fits(tables, job, window_bytes, {}) && !tables.ledger.Overshoots(job.entitlement, window_bytes);
+}
 
 bool SlotsTakeBlocks(const Tables& tables, const JobState& job) {
   return job.windows.slots_take_blocks(tables.windows.memory_gain());
@@ -259,8 +269,9 @@ void GrowByOne(Tables& tables, JobState& job, const Need& need) {
 
 void GrowAhead(Tables& tables, JobState& job) {
   job.windows.NoteUse(job.used_pages(), tables.turn.now());
-  if (job.used_pages() == 0 || job.windows.makes_any()) return;
-  StartAhead(tables, job);
+  const bool rises = tables.turn.now() < job.windows.rose_at() + kAheadKept;
+  if (job.used_pages() != 0 && rises && !job.windows.makes_any()) StartAhead(tables, job);
+  // Also for windows that it needs: a part of the last one stays unused.
   if (job.windows.makes_any() && !job.windows.has_ahead()) LookAgain(tables, job);
 }
 

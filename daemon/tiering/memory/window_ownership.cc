@@ -117,10 +117,10 @@ void TakeWindow(Tables& tables, const memory::WindowEvent& event) {
 
 }  // namespace
 
-bool StartWindow(Tables& tables, JobState& job, WindowKind kind, uint64_t size_bytes) {
+std::optional<WindowIndex> StartWindow(Tables& tables, JobState& job, WindowKind kind, uint64_t size_bytes) {
   const Result<memory::StartedWindow> window =
       tables.ports.windows.StartCreate(job.record.owner, kind, size_bytes, job.windows.node());
-  if (!window) return false;
+  if (!window) return std::nullopt;
   TIER_CHECK(window->size <= size_bytes, "a window of {} for one of {}", window->size, size_bytes);
   WindowEntry& entry = tables.windows.Edit(window->index);
   TIER_CHECK(entry.condition == WindowCondition::kNone, "window {} given out twice", tier::Value(window->index));
@@ -133,8 +133,10 @@ bool StartWindow(Tables& tables, JobState& job, WindowKind kind, uint64_t size_b
   tables.ledger.AddHeld(job.entitlement, window->size);
   NoteHost(tables);
   if (tables.ledger.anybody_owed()) tables.waits.OnRoomEverywhere();  // It may be the next one's turn.
+  tables.merge.LookAgain(tables.windows.capacity());
+  tables.work.NoteWindow();
   tables.turn.NoteProgress();
-  return true;
+  return window->index;
 }
 
 bool TakeWindows(Tables& tables) {

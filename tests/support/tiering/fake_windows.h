@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/memory/arena_sizing.h"
 #include "daemon/memory/place_allocator.h"
 #include "daemon/memory/window_source.h"
 #include "proto/mapping.h"
@@ -39,7 +40,7 @@ class FakeWindowSource final : public WindowSource {
     const uint64_t most = kind == WindowKind::kBlock ? options_.window_size : options_.slot_window_size;
     return {.least = options_.window_size_min == 0 ? most : options_.window_size_min, .most = most};
   }
-  uint64_t smallest_wished() const override { return smallest_wished_; }
+  WindowWishes wishes(const WindowHolder& job) const override;
   uint32_t windows_max() const override { return options_.windows_max; }
   uint64_t arena_limit_bytes() const override { return options_.arena_limit_bytes; }
   uint64_t address_space_bytes() const override { return places_.space_bytes(); }
@@ -75,7 +76,10 @@ class FakeWindowSource final : public WindowSource {
   // Block windows have to wait for pages that are on their way back.
   void SetHugePagesClosing(bool closing) { huge_pages_closing_ = closing; }
   void RefuseSlotWindows(bool refuse) { refuses_slot_windows_ = refuse; }
-  void SetSmallestWished(uint64_t bytes) { smallest_wished_ = bytes; }
+  void SetSmallestWished(uint64_t bytes) { smallest_wished_ = bytes; }  // Of the next windows of any job.
+  void SetMergedWished(uint64_t bytes) { merged_wished_ = bytes; }      // The same of merged ones.
+  // Instead of these: as an arena of such sizes has it.
+  void SetSizes(const ArenaSizes& sizes) { sizes_ = sizes; }
   void HalveNext(uint32_t count) { halved_ += count; }  // The next windows have half of the size asked for.
   std::byte* address(WindowIndex window) const { return windows_.at(Value(window)).address; }
   bool ready(WindowIndex window) const { return windows_.contains(Value(window)) && windows_.at(Value(window)).ready; }
@@ -127,6 +131,8 @@ class FakeWindowSource final : public WindowSource {
   bool looked_ = false;
   bool refuses_slot_windows_ = false;
   uint64_t smallest_wished_ = 0;
+  uint64_t merged_wished_ = 0;
+  std::optional<ArenaSizes> sizes_;
   uint32_t halved_ = 0;
   uint32_t failures_ = 0;
   uint64_t turn_ = 0;
