@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <vector>
 
 #include "daemon/tiering/memory/window_ownership.h"
 
@@ -138,8 +139,9 @@ void GiveBackUnneeded(Tables& tables, JobState& job) {
   uint64_t unneeded = UnneededBytes(tables, job);
   if (unneeded < tables.windows.grain()) return;
   const WindowSet overdue = WindowsOfOverdueSessions(job);
-  for (size_t i = job.windows.ready().size(); i != 0 && unneeded >= tables.windows.grain(); --i) {
-    const WindowIndex window = job.windows.ready()[i - 1];
+  const std::vector<WindowIndex>& ready = job.windows.ready();
+  for (size_t i = ready.size(); i != 0 && unneeded >= tables.windows.grain(); --i) {
+    const WindowIndex window = ready[i - 1];
     const uint64_t size = tables.windows.SizeOf(window);
     const bool may_go = size <= unneeded && !tables.windows[window].emptying && !overdue.Contains(window);
     if (!may_go || !job.pool.RegionEmpty(tables.windows.FirstBlock(window))) continue;

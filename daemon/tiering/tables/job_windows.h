@@ -10,6 +10,7 @@
 #include "daemon/base/time.h"
 #include "daemon/memory/window_source.h"
 #include "daemon/tiering/tables/tensor.h"
+#include "daemon/tiering/tables/window_set.h"
 #include "proto/units.h"
 #include "proto/window_kind.h"
 
@@ -18,7 +19,11 @@ namespace tier::tiering {
 // Its windows, from the request for one until it was settled.
 class JobWindows {
  public:
-  const std::vector<WindowIndex>& ready() const { return ready_; }  // In its pool.
+  // In its pool, in the order in which they came. The list stays as it is until the next call.
+  const std::vector<WindowIndex>& ready() const {
+    DropLeft();
+    return ready_;
+  }
   uint32_t returning() const { return returning_; }                 // Out of the pool; sessions still map them.
   uint64_t making_bytes(WindowKind kind) const { return making_bytes_[static_cast<size_t>(kind)]; }
   bool makes_any() const { return making_bytes(WindowKind::kBlock) + making_bytes(WindowKind::kSlot) != 0; }
@@ -30,13 +35,18 @@ class JobWindows {
                static_cast<int>(kind), bytes);
     making_bytes_[static_cast<size_t>(kind)] -= bytes;
   }
-  void Add(WindowIndex window) { ready_.push_back(window); }
+  void Add(WindowIndex window) {
+    if (left_.Contains(window)) DropLeft();  // It has come back under the same index.
+    ready_.push_back(window);
+  }
   void SetEmptying(bool emptying) {
     TIER_CHECK(emptying || emptying_ != 0, "no window of {} is emptying", ready_.size());
     emptying_ = emptying ? emptying_ + 1 : emptying_ - 1;
   }
   void StartReturn(WindowIndex window) {
-    TIER_CHECK(std::erase(ready_, window) == 1, "window {} is not ready", tier::Value(window));
+    TIER_CHECK(left_count_ < ready_.size() && !left_.Contains(window), "window {} is not ready", tier::Value(window));
+    left_.Add(window);
+    ++left_count_;
     ++returning_;
   }
   void EndReturn() {
@@ -45,6 +55,8 @@ class JobWindows {
   }
   void ClearReady() {
     ready_.clear();
+    left_.Clear();
+    left_count_ = 0;
     emptying_ = 0;
   }
 
@@ -70,7 +82,18 @@ class JobWindows {
   void SetSlotsTakeBlocks(bool take, uint64_t gain) { slots_take_blocks_since_ = take ? gain : 0; }
 
  private:
-  std::vector<WindowIndex> ready_;
+  // A job may return thousands of windows, one after the other: all of them leave the list in one pass.
+  void DropLeft() const {
+    if (left_count_ == 0) return;
+    const size_t erased = std::erase_if(ready_, [this](WindowIndex window) { return left_.Contains(window); });
+    TIER_CHECK(erased == left_count_, "{} of {} windows that left were ready", erased, left_count_);
+    left_.Clear();
+    left_count_ = 0;
+  }
+
+  mutable std::vector<WindowIndex> ready_;  // With those of left_.
+  mutable WindowSet left_;                  // They are returning, or gone.
+  mutable uint32_t left_count_ = 0;
   uint32_t emptying_ = 0;
   std::array<uint64_t, kWindowKinds> making_bytes_{};
   uint32_t returning_ = 0;
