@@ -151,22 +151,40 @@ void GiveBackUnneeded(Tables& tables, JobState& job) {
   tables.merge.LookAgain(tables.windows.capacity());  // What is left of that lies beside pieces.
 }
 
-// What a need still lacks when no more windows are to be had.
+// One more window for what is lacking may be had now, as far as the ledger and the size of the arena tell.
+bool MayStartMore(const Tables& tables, const JobState& job, const Need& need, const Lack& lack) {
+  const auto fits = [&](WindowKind kind) {
+    return FittingSize(tables, job, kind, need, Overshoot::kAllowed) != 0;
+  };
+  const bool for_slots = lack.slots && fits(WindowKind::kSlot);
+  if (for_slots || lack.blocks == 0) return for_slots;
+  return fits(WindowKind::kBlock) || (!tables.ports.windows.block_windows_come() && fits(WindowKind::kSlot));
+}
+
+// What a need still lacks when no more windows are to be had, or when the turn may start no more.
 struct Shortfall {
   bool slots = false;   // No slot window came: slots take whole blocks.
   uint64_t blocks = 0;  // There are so many too few, for both.
+  bool later = false;   // Some are coming, and then more can be started.
 };
 
 // At least one window, and others while the turn may start any. Those that are being made then bring the job back here
-// (TakeWindow): what it still lacks is no shortfall.
+// (TakeWindow).
 Shortfall StartWindows(Tables& tables, JobState& job, const Need& need) {
   Shortfall left;
   for (bool first = true;; first = false) {
-    const Lack lack = LackOf(tables, job, need);
-    if (!first && job.windows.makes_any() && !tables.work.may_start_window()) return left;
-    if (lack.slots && !left.slots) {
+    Lack lack = LackOf(tables, job, need);
+    lack.slots = lack.slots && !left.slots;
+    if (!lack.slots && lack.blocks == 0) return left;
+    const bool may_start = first || !job.windows.makes_any() || tables.work.may_start_window();
+    if (!may_start && MayStartMore(tables, job, need, lack)) {
+      left.blocks = lack.blocks;
+      left.later = true;
+      return left;
+    }
+    if (lack.slots) {
       left.slots = !StartForSlots(tables, job, need);
-    } else if (lack.blocks == 0 || !StartForBlocks(tables, job, need)) {
+    } else if (!StartForBlocks(tables, job, need)) {
       left.blocks = lack.blocks;
       return left;
     }
@@ -241,15 +259,21 @@ bool TryStartForSlots(Tables& tables, JobState& job, const Need& need) {
   return started;
 }
 
-bool Grow(Tables& tables, JobState& job, const Need& need) {
+Grown Grow(Tables& tables, JobState& job, const Need& need) {
   const Shortfall left = StartWindows(tables, job, need);
+  if (left.later) {
+    // What it is owed stays owed: others would have taken the memory when the job comes back here.
+    const uint64_t lacking = std::max(left.blocks * kBlockSize, tables.windows.grain());
+    if (tables.ledger.ClaimedBy(job.entitlement) != 0) tables.ledger.Claim(job.entitlement, lacking, tables.turn.now());
+    return Grown::kLater;
+  }
   if (left.blocks == 0) {
     tables.ledger.DropClaim(job.entitlement);
   } else {
     tables.ledger.Claim(job.entitlement, left.blocks * kBlockSize, tables.turn.now());
     (void)Borrow(tables, job, left.blocks * kBlockSize);
   }
-  return left.blocks == 0 && !left.slots;
+  return left.blocks == 0 && !left.slots ? Grown::kAll : Grown::kShort;
 }
 
 bool Borrow(Tables& tables, const JobState& job, uint64_t bytes) {

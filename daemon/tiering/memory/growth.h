@@ -38,11 +38,18 @@ struct Need {
   uint64_t pages() const { return blocks * kPagesPerBlock + slot_pages; }
 };
 
+// What the windows that are free or coming are for a need.
+enum class Grown : uint8_t {
+  kAll,    // All that it asks for.
+  kLater,  // The turn may start no more of them: when these have come, more can be had. What the job is owed it is owed.
+  // The job is not entitled to so many windows, or the arena has no more. It has then claimed what it is owed of them
+  // (Ledger::Claim), and hand-over brings that.
+  kShort,
+};
+
 // Starts windows until the free room, with the windows that are coming, has whole blocks for the blocks and pages for
-// the slots, or until the turn may start no more and some are coming. False: the job is not entitled to so many
-// windows, or the arena has no more. It has then claimed what it is owed of them (Ledger::Claim), and hand-over brings
-// that.
-bool Grow(Tables& tables, JobState& job, const Need& need);
+// the slots, or until the turn may start no more and some are coming.
+Grown Grow(Tables& tables, JobState& job, const Need& need);
 // The free pages are too scattered for the need: starts one more window, if the job may have one.
 void GrowByOne(Tables& tables, JobState& job, const Need& need);
 // The job could use so many bytes of windows beyond what the arena has left. True: idle jobs are asked for them, and it
