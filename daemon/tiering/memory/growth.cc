@@ -224,7 +224,15 @@ uint64_t UnneededBytes(const Tables& tables, const JobState& job) {
 }
 
 bool MayHoldForMerge(const Tables& tables, const JobState& job, uint64_t window_bytes) {
-  return Fits(tables, job, window_bytes, {}) && !tables.ledger.Overshoots(job.entitlement, window_bytes);
+  const Ledger& ledger = tables.ledger;
+  const memory::WindowSource& source = tables.ports.windows;
+  const uint64_t counted = ledger.HeldBy(job.entitlement) + ledger.KeptBy(job.entitlement);
+  const uint64_t promised = AlignUp(ledger.PromisedTo(job.entitlement), tables.windows.grain());
+  // What it borrows must be able to go back, and a merge would have been for nothing then.
+  return counted + window_bytes <= std::max(promised, ledger.FirmBytes(job.entitlement)) &&
+         ledger.GrowthOf(job.entitlement, window_bytes) == Growth::kOwn &&
+         ledger.MayGrow(job.entitlement, window_bytes) &&
+         source.arena_bytes() + window_bytes <= source.arena_max_bytes();
 }
 
 bool SlotsTakeBlocks(const Tables& tables, const JobState& job) {

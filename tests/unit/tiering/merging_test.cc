@@ -27,9 +27,9 @@ class Merging : public ::testing::Test {
             .device_blocks = 256,
             .returns_windows = true};
   }
-  void Start(uint16_t devices = 0) {
+  void Start(uint16_t devices = 0, const JobOptions& options = {}) {
     world_.emplace(Options(devices));
-    job_ = world_->OpenJob();
+    job_ = world_->OpenJob(options);
     session_ = world_->OpenSession(job_);
     world_->PutEach(session_, 1, kSmall, kPiece);
     Settle();
@@ -117,6 +117,18 @@ TEST_F(Merging, WhatOthersAreOwedComesFirst) {
   Settle();
   EXPECT_EQ(world_->CheckEach(session_, 1, kSmall + 1), Code::kOk);
   EXPECT_EQ(world_->CheckEach(other, 1, 40), Code::kOk);
+}
+
+// SSD would take all that the job has, so it may borrow: but not for a merge.
+TEST_F(Merging, NoWindowIsMadeBeyondWhatItsJobIsPromised) {
+  Start(1, {.guarantee_bytes = kSmall * kPiece});
+  const SessionId other = world_->OpenSession(world_->OpenJob({.uid = 7}));
+  world_->windows.SetMergedWished(kLargest);
+  world_->Put(other, 1, kPiece);
+  for (int turn = 0; turn < 200; ++turn) {
+    world_->Turn();
+    ASSERT_EQ(held(), kSmall * kPiece) << "turn " << turn;
+  }
 }
 
 TEST_F(Merging, TheEndOfItsJobEndsAMerge) {
