@@ -26,10 +26,17 @@ void LeaveToEviction(Tables& tables, JobState& job, PieceId id, WindowIndex wind
   }
 }
 
+// Whole blocks of a merge go into the larger window while it has any free: in another small window they would be moved
+// again.
+uint32_t FirstChoice(const Tables& tables) {
+  const bool has_target = tables.merge.emptying() && tables.merge.merge().target != MergeState::kNoTarget;
+  return has_target ? tables.windows.FirstBlock(tables.merge.merge().target) : 0;
+}
+
 // To other windows. False: it cannot move, or there is no room for it.
 bool PlanMove(const Tables& tables, JobState& job, const BlockContent::Part& part, MovePlan* plan) {
   if (tables.ports.copier == nullptr || !IsMovable(tables, tables.pieces[part.piece], part.run)) return false;
-  if (const base::PageRun to = job.pool.TryAllocateRun(part.run.pages)) {
+  if (const base::PageRun to = job.pool.TryAllocateRun(part.run.pages, FirstChoice(tables))) {
     plan->steps.push_back({.piece = part.piece, .from = part.run, .to = to});
     return true;
   }
@@ -53,8 +60,12 @@ bool LookAtBlock(Tables& tables, JobState& job, WindowIndex window, uint32_t num
     if (use != WindowUse::kClean && use != WindowUse::kDirty && !begun) continue;
     MovePlan plan;
     if (!PlanMove(tables, job, {run, id}, &plan)) {
-      // A merge saves an index: that is no reason to take a piece out of RAM.
-      if (!begun && !tables.merge.emptying()) LeaveToEviction(tables, job, id, window);
+      if (begun) continue;
+      if (tables.merge.emptying()) {  // It saves an index: that is no reason to take a piece out of RAM.
+        tables.windows.Edit(window).passed_over = true;
+      } else {
+        LeaveToEviction(tables, job, id, window);
+      }
       continue;
     }
     if (!moves) moves = StartCompaction(tables, job, {.cause = CompactionCause::kWindow, .window = window});

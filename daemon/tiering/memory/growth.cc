@@ -319,7 +319,8 @@ void GiveBackAhead(Tables& tables) {
     // Where a job is owed memory, hand-over decides what goes.
     const bool scarce =
         tables.ledger.anybody_owed() || tables.ledger.serving() || tables.waits.shortage_pages(*job) != 0;
-    if (rises || scarce || job->windows.makes_any()) {
+    const bool merges = tables.merge.merges(job->id);  // It holds more than it needs, until the small ones have gone.
+    if (rises || scarce || merges || job->windows.makes_any()) {
       LookAgain(tables, *job);
     } else {
       GiveBackUnneeded(tables, *job);

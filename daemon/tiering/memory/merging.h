@@ -9,19 +9,23 @@
 //
 // Merges are found by a walk through the window table, begun when a window was started, and one is under way at a time.
 // Hand-over comes first: what a job is owed ends a merge. While one is under way its job holds the new window beside
-// the old ones.
+// the old ones. A merge after which the job has as many windows as before is followed by a pause, longer each time
+// (tables/merge_pause.h): clients lease, or what lies in the windows fits no hole.
 //
-// Work: kMergeWalkMax entries of the table in a turn, and the windows of one job when a merge begins.
+// Work of a turn: kMergeWalkMax entries of the table, and half of the stage's units with the windows of jobs that are
+// looked through; as many windows are closed or returned as units are left, at least one.
 #pragma once
+
+#include <chrono>
 
 #include "daemon/tiering/tables/tables.h"
 
 namespace tier::tiering {
 
 inline constexpr uint32_t kMergeWalkMax = 2048;
+// Windows that were leased or busy in the last walk may not be now, and nothing tells.
+inline constexpr base::Duration kMergeWalkInterval = std::chrono::seconds(10);
 inline constexpr uint64_t kMergedMin = 4;  // Windows that one takes the place of; each has 1/4 of its size at most.
-// After a merge by which few of the windows went that were chosen: what lies in them is leased or busy now.
-inline constexpr base::Duration kMergeRetryInterval = std::chrono::milliseconds(10);
 
 // Goes on with the merge that is under way, or looks for another one. Once a turn.
 void MergeWindows(Tables& tables);

@@ -112,6 +112,7 @@ void TakeWindow(Tables& tables, const memory::WindowEvent& event) {
   job->pool.AddRegion(tables.windows.FirstBlock(window), tables.windows.BlockCount(window), RegionUseOf(event.window));
   job->windows.Add(window);
   tables.windows.Rerank(window);
+  if (!job->windows.makes_any()) tables.merge.LookAgain(tables.windows.capacity());  // It passed such a job by.
   if (MayGoOn(tables, *job)) tables.waits.OnRoom(*job);
 }
 

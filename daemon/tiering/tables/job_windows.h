@@ -9,6 +9,7 @@
 #include "daemon/base/check.h"
 #include "daemon/base/time.h"
 #include "daemon/memory/window_source.h"
+#include "daemon/tiering/tables/merge_pause.h"
 #include "daemon/tiering/tables/tensor.h"
 #include "daemon/tiering/tables/window_set.h"
 #include "proto/units.h"
@@ -72,6 +73,10 @@ class JobWindows {
   bool has_ahead() const { return has_ahead_; }
   void SetHasAhead(bool has) { has_ahead_ = has; }
 
+  // When those of a kind may be merged again.
+  const MergePause& merge_pause(WindowKind kind) const { return merge_pauses_[static_cast<size_t>(kind)]; }
+  MergePause& EditMergePause(WindowKind kind) { return merge_pauses_[static_cast<size_t>(kind)]; }
+
   // Where its next windows should come from: the node of the session that last needed room.
   int node() const { return node_; }
   void SetNode(int node) { node_ = node; }
@@ -101,6 +106,7 @@ class JobWindows {
   uint64_t peak_pages_ = 0;
   base::TimePoint rose_at_;
   bool has_ahead_ = false;
+  std::array<MergePause, kWindowKinds> merge_pauses_;
   int node_ = memory::kAnyNode;
 };
 

@@ -2,10 +2,14 @@
 // (memory/merging.h). Engine thread only.
 //
 // A merge goes through these phases: none → the larger window is being made → the small ones are being emptied, as a
-// pass of HandOverState → none.
+// pass of HandOverState, and returned → none.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 #include "daemon/base/check.h"
 #include "daemon/base/time.h"
@@ -18,38 +22,56 @@ namespace tier::tiering {
 
 enum class MergePhase : uint8_t { kNone, kMaking, kEmptying };
 
+struct Merge {
+  JobId job{};            // Whose windows they are.
+  WindowKind kind{};      // Of the windows.
+  WindowIndex target{};   // The larger window, or MergeState::kNoTarget.
+  uint64_t unneeded = 0;  // Bytes that the job held too much before it got the larger window.
+};
+
 class MergeState {
  public:
   static constexpr WindowIndex kNoTarget{UINT32_MAX};  // What the job has free already takes all in.
 
   // Something has changed that may make a merge useful: each of so many windows is looked at once more.
-  void LookAgain(uint32_t windows) { left_ = windows; }
+  void LookAgain(uint32_t windows) {
+    if (left_ == 0) ++walk_;
+    left_ = windows;
+    retry_at_.reset();
+  }
   bool any_left() const { return left_ != 0; }
-  // The window that is looked at next. REQUIRES: any_left().
-  WindowIndex Next(uint32_t windows) {
+  WindowIndex window() const { return WindowIndex{at_}; }  // That is looked at next. REQUIRES: any_left().
+  void Advance(uint32_t windows) {
     TIER_CHECK(left_ != 0 && windows != 0, "{} of {} windows", left_, windows);
     --left_;
     at_ = (at_ + 1) % windows;
-    if (at_ == 0) tried_ = 0;
-    return WindowIndex{at_};
+    if (at_ == 0) ++walk_;
   }
-  // True once in each walk through the table: the windows of a kind of one job are looked through once, not for each of
-  // them. (Of two jobs whose indices are the same modulo 32 one waits for the next walk.)
-  bool TakeJob(JobIndex job, WindowKind kind) {
-    const uint64_t bit = uint64_t{1} << ((2 * Value(job) + static_cast<uint32_t>(kind)) % 64);
-    const bool is_new = (tried_ & bit) == 0;
-    tried_ |= bit;
-    return is_new;
+  // The windows of a kind of one job are looked through once in a walk, not for each of them. A walk ends where it has
+  // no window left, and where the table ends: what was tried before the last LookAgain is tried again behind that end.
+  bool tried(JobIndex job, WindowKind kind) const {
+    const size_t at = PlaceOf(job, kind);
+    return at < tried_in_.size() && tried_in_[at] == walk_;
   }
+  void NoteTried(JobIndex job, WindowKind kind) {
+    const size_t at = PlaceOf(job, kind);
+    if (at >= tried_in_.size()) tried_in_.resize(at + 1);
+    tried_in_[at] = walk_;
+  }
+  // Windows that this walk passed by may be merged from then on: there is to be another walk.
+  void NotePaused(base::TimePoint until) { retry_at_ = retry_at_ ? std::min(*retry_at_, until) : until; }
+  bool retry_due(base::TimePoint now) const { return retry_at_ && *retry_at_ <= now; }
 
   MergePhase phase() const { return phase_; }
-  JobId job() const { return job_; }              // Whose windows they are. REQUIRES: phase() != kNone.
-  WindowIndex target() const { return target_; }  // The larger window, or kNoTarget. REQUIRES: phase() != kNone.
-  void Start(JobId job, WindowIndex target) {
+  bool merges(JobId job) const { return phase_ != MergePhase::kNone && merge_.job == job; }
+  const Merge& merge() const { return merge_; }  // REQUIRES: phase() != kNone.
+  void Start(const Merge& merge) {
     TIER_CHECK(phase_ == MergePhase::kNone, "phase {}", static_cast<int>(phase_));
     phase_ = MergePhase::kMaking;
-    job_ = job;
-    target_ = target;
+    merge_ = merge;
+    seen_ = 0;
+    returned_ = 0;
+    returned_bytes_ = 0;
   }
   void StartEmptying() {
     TIER_CHECK(phase_ == MergePhase::kMaking, "phase {}", static_cast<int>(phase_));
@@ -59,18 +81,36 @@ class MergeState {
   // The windows that are being emptied are those of a merge: nothing is evicted for it.
   bool emptying() const { return phase_ == MergePhase::kEmptying; }
 
-  // No merge begins before that time: the last one has gained nothing.
-  base::TimePoint next_at() const { return next_at_; }
-  void SetNextAt(base::TimePoint at) { next_at_ = at; }
+  // Of the windows of the pass, in their order: those before it went back, or stay.
+  size_t seen() const { return seen_; }
+  void NoteSeen() { ++seen_; }
+  void NoteReturned(uint64_t bytes) {
+    ++returned_;
+    returned_bytes_ += bytes;
+  }
+  uint32_t returned() const { return returned_; }
+  uint64_t returned_bytes() const { return returned_bytes_; }
+
+  // When a turn is to look again although nothing has happened.
+  std::optional<base::TimePoint> NextDeadline() const {
+    return phase_ == MergePhase::kNone ? retry_at_ : std::nullopt;
+  }
 
  private:
+  static size_t PlaceOf(JobIndex job, WindowKind kind) {
+    return kWindowKinds * size_t{Value(job)} + static_cast<size_t>(kind);
+  }
+
   uint32_t left_ = 0;
   uint32_t at_ = 0;
+  uint64_t walk_ = 1;
+  std::vector<uint64_t> tried_in_;  // By index of job and kind: the last walk that looked through its windows.
+  std::optional<base::TimePoint> retry_at_;
   MergePhase phase_ = MergePhase::kNone;
-  JobId job_{};
-  WindowIndex target_{};
-  base::TimePoint next_at_;
-  uint64_t tried_ = 0;  // In this walk: a bit for the index of each job.
+  Merge merge_;
+  size_t seen_ = 0;
+  uint32_t returned_ = 0;  // Windows that were emptied and went back.
+  uint64_t returned_bytes_ = 0;
 };
 
 }  // namespace tier::tiering

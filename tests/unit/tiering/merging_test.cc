@@ -1,5 +1,6 @@
 // While indices run short, small windows of a job become larger ones: what lies in them is moved there and nothing is
 // lost or evicted, what is leased stays, and memory that others are owed comes first.
+#include <chrono>
 #include <optional>
 #include <vector>
 
@@ -27,9 +28,10 @@ class Merging : public ::testing::Test {
             .device_blocks = 256,
             .returns_windows = true};
   }
-  void Start(uint16_t devices = 0, const JobOptions& options = {}) {
-    world_.emplace(Options(devices));
-    job_ = world_->OpenJob(options);
+  void Start(uint16_t devices = 0, const JobOptions& job = {}) { Start(Options(devices), job); }
+  void Start(const WorldOptions& options, const JobOptions& job = {}) {
+    world_.emplace(options);
+    job_ = world_->OpenJob(job);
     session_ = world_->OpenSession(job_);
     world_->PutEach(session_, 1, kSmall, kPiece);
     Settle();
@@ -45,6 +47,13 @@ class Merging : public ::testing::Test {
     for (int i = 0; i < 8; ++i) {
       world_->Turns(40);
       world_->Advance(kAheadKept);
+    }
+  }
+  // So many times: some turns, and the time that a merge which came to nothing was followed by once.
+  void TurnsOften(int times) {
+    for (int i = 0; i < times; ++i) {
+      world_->Turns(10);
+      world_->Advance(std::chrono::milliseconds(20));
     }
   }
   uint64_t held() const { return world_->Job(job_).held_bytes; }
@@ -129,6 +138,108 @@ TEST_F(Merging, NoWindowIsMadeBeyondWhatItsJobIsPromised) {
     world_->Turn();
     ASSERT_EQ(held(), kSmall * kPiece) << "turn " << turn;
   }
+}
+
+// What a job needed once it keeps: but it may hold less than that, when others were owed it. Then each merge was for
+// nothing, and followed by the next one.
+TEST_F(Merging, AJobThatOnceHeldMoreIsMergedAsOthersAre) {
+  Start(0, {.guarantee_bytes = 20 * kMiB});
+  for (uint64_t id = 13; id <= kSmall; ++id) ASSERT_EQ(world_->Free(session_, id).code, Code::kOk);
+  const SessionId peer = world_->Open({.uid = 7, .guarantee_bytes = 220 * kMiB});
+  ASSERT_EQ(world_->Create(peer, 1, 220 * kMiB).code, Code::kOk);
+  ASSERT_EQ(held(), 36 * kMiB) << "12 windows in use, and 6 of 20 others";
+  world_->EndSession(peer);
+  Settle();
+  ASSERT_EQ(held(), 36 * kMiB);
+  const uint64_t made = world_->windows.made_count();
+  world_->windows.SetMergedWished(8 * kMiB);
+  TurnsOften(200);
+  EXPECT_LE(world_->windows.made_count() - made, 5U) << "four of 8 MiB take the place of 16";
+  EXPECT_LE(world_->windows.window_count(), 7U);
+  EXPECT_GE(held(), 36 * kMiB);
+  EXPECT_EQ(world_->CheckEach(session_, 1, 12), Code::kOk);
+}
+
+// Whenever the larger window has come, a client leases all that was to move there.
+TEST_F(Merging, MergesThatComeToNothingBecomeRare) {
+  Start();
+  const uint64_t made = world_->windows.made_count();
+  world_->windows.SetDelay(3);
+  world_->windows.SetMergedWished(kLargest);
+  std::vector<proto::RequestItem> tensors;
+  for (uint64_t id = 1; id <= kSmall; ++id) tensors.push_back({id, 0, 0, 0});
+  for (int i = 0; i < 100; ++i) {
+    world_->Turns(2);
+    const Answer leased = world_->Ask(session_, proto::Op::kAcquire, tensors);
+    ASSERT_EQ(leased.code, Code::kOk) << leased.detail;
+    world_->Turns(8);
+    std::vector<proto::RequestItem> leases;
+    for (uint32_t item = 0; item < kSmall; ++item) leases.push_back({0, 0, 0, World::LeaseOf(leased, item)});
+    ASSERT_EQ(world_->Ask(session_, proto::Op::kRelease, leases).code, Code::kOk);
+    world_->Advance(std::chrono::milliseconds(20));
+  }
+  EXPECT_LE(world_->windows.made_count() - made, 3U) << "at once, after 1 s, after 2 s";
+  ASSERT_TRUE(world_->engine->NextDeadline().has_value()) << "nothing else tells when to look again";
+  EXPECT_LE(*world_->engine->NextDeadline(), world_->now + kMergeWalkInterval);
+}
+
+TEST_F(Merging, JobsOfAllIndicesHaveTheirTurn) {
+  Start();
+  for (int i = 0; i < 31; ++i) world_->OpenJob();
+  const JobId other = world_->OpenJob();
+  const SessionId session = world_->OpenSession(other);
+  world_->PutEach(session, 1, kSmall, kPiece);
+  Settle();
+  world_->windows.SetMergedWished(kLargest);
+  Settle();
+  EXPECT_LE(world_->Job(job_).window_count, 3U);
+  EXPECT_LE(world_->Job(other).window_count, 3U);
+  EXPECT_EQ(world_->CheckEach(session, 1, kSmall), Code::kOk);
+}
+
+// Each window that goes is asked of all sessions of its job.
+TEST_F(Merging, ATurnReturnsAsManyWindowsAsItHasWorkFor) {
+  WorldOptions options = Options(0);
+  options.engine.work.move = 64;
+  Start(options);
+  for (int i = 0; i < 39; ++i) world_->OpenSession(job_);
+  world_->windows.SetMergedWished(kLargest);
+  uint64_t before = world_->Job(job_).window_count;
+  for (int turn = 0; turn < 3000; ++turn) {
+    world_->Turn();
+    const uint64_t now = world_->Job(job_).window_count;
+    ASSERT_GE(now + 2, before) << "turn " << turn;
+    before = now;
+  }
+  EXPECT_LE(before, 12U);
+  EXPECT_EQ(held(), kSmall * kPiece);
+  EXPECT_EQ(world_->CheckEach(session_, 1, kSmall), Code::kOk);
+}
+
+// The windows of a client that is stopped would be taken without its answer, and reported.
+TEST_F(Merging, AClientThatDoesNotAnswerIsAskedForNothing) {
+  Start(0, {.guarantee_bytes = 20 * kMiB});
+  for (uint64_t id = 29; id <= kSmall; ++id) ASSERT_EQ(world_->Free(session_, id).code, Code::kOk);
+  world_->options.returns_windows = false;
+  const SessionId peer = world_->Open({.uid = 7, .guarantee_bytes = 200 * kMiB});
+  world_->Send(peer, proto::Op::kCreate, {{1, 0, 0, 200 * kMiB}});
+  for (int i = 0; i < 100 && world_->sink.taken.empty(); ++i) {
+    world_->Turns(5);
+    world_->Advance(std::chrono::seconds(1));
+  }
+  const auto taken = world_->sink.taken.size();
+  ASSERT_NE(taken, 0U);
+  world_->EndSession(peer);
+  world_->Turns(20);
+  const auto asked = world_->sink.returns.size();
+  const auto forced = world_->sink.forced.size();
+  const uint64_t made = world_->windows.made_count();
+  world_->windows.SetMergedWished(kLargest);
+  TurnsOften(200);
+  EXPECT_EQ(world_->sink.taken.size(), taken);
+  EXPECT_EQ(world_->sink.returns.size(), asked);
+  EXPECT_EQ(world_->sink.forced.size(), forced);
+  EXPECT_EQ(world_->windows.made_count(), made);
 }
 
 TEST_F(Merging, TheEndOfItsJobEndsAMerge) {
