@@ -51,6 +51,7 @@ bool LookAtBlock(Tables& tables, JobState& job, WindowIndex window, uint32_t num
   // The largest first: small ones find a hole among what these leave.
   std::ranges::stable_sort(runs, std::ranges::greater{}, &base::PageRun::pages);
   std::optional<CompactionIndex> moves;
+  const CompactionCause cause = tables.merge.emptying() ? CompactionCause::kMerge : CompactionCause::kWindow;
   for (const base::PageRun run : runs) {
     const PieceId id = tables.PieceAt(run);
     if (id == kNoPiece) continue;  // A copy that was cancelled still reads it.
@@ -61,14 +62,16 @@ bool LookAtBlock(Tables& tables, JobState& job, WindowIndex window, uint32_t num
     MovePlan plan;
     if (!PlanMove(tables, job, {run, id}, &plan)) {
       if (begun) continue;
-      if (tables.merge.emptying()) {  // It saves an index: that is no reason to take a piece out of RAM.
+      // A merge saves an index: no reason to take a piece out of RAM. The window stays, with its other pieces.
+      if (tables.merge.emptying()) {
         tables.windows.Edit(window).passed_over = true;
-      } else {
-        LeaveToEviction(tables, job, id, window);
+        StopEmptying(tables, window);
+        return true;
       }
+      LeaveToEviction(tables, job, id, window);
       continue;
     }
-    if (!moves) moves = StartCompaction(tables, job, {.cause = CompactionCause::kWindow, .window = window});
+    if (!moves) moves = StartCompaction(tables, job, {.cause = cause, .window = window});
     for (const RamMoveStep& step : plan.steps) StartRamMove(tables, step, *moves);
     WindowEntry& entry = tables.windows.Edit(window);
     entry.left_by = std::max(entry.left_by, LeftBy::kMoves);

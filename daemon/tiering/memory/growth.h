@@ -41,7 +41,8 @@ struct Need {
 // What the windows that are free or coming are for a need.
 enum class Grown : uint8_t {
   kAll,    // All that it asks for.
-  kLater,  // The turn may start no more of them: when these have come, more can be had. What the job is owed it is owed.
+  // The turn may start no more of them: when these have come, more can be had. What the job is owed stays owed.
+  kLater,
   // The job is not entitled to so many windows, or the arena has no more. It has then claimed what it is owed of them
   // (Ledger::Claim), and hand-over brings that.
   kShort,
@@ -74,8 +75,8 @@ bool MayHoldMore(const Tables& tables, const JobState& job, uint64_t window_byte
                  uint64_t fresh_pages);
 // The sizes of its windows of a kind, when it needs so many bytes more in them.
 memory::WindowWishes WishesFor(const Tables& tables, const JobState& job, WindowKind kind, uint64_t needed_bytes);
-// Whether the job may hold one more window of so many bytes now, within what it is promised or what no other job is, and
-// there is room for it.
+// Whether the job may hold one more window of so many bytes now, within what it is promised or what no other job is,
+// and there is room for it.
 bool MayHoldForMerge(const Tables& tables, const JobState& job, uint64_t window_bytes);
 // In windows beyond what it ever needed.
 uint64_t UnneededBytes(const Tables& tables, const JobState& job);

@@ -270,6 +270,7 @@ void EndMerge(Tables& tables, size_t chosen) {
     const bool is_used = has_target && !job->pool.RegionEmpty(tables.windows.FirstBlock(merge.target));
     if (is_used) pause.KeepTarget(merge.target, tables.turn.now());
     const bool fewer = state.returned() > (has_target ? 1U : 0U);
+    state.CountEnd(fewer);
     pause.SetTargetFirst(!fewer && merge.target == MergeState::kNoTarget);
     if (!fewer) {
       pause.Extend(tables.turn.now());
@@ -284,8 +285,8 @@ void EndMerge(Tables& tables, size_t chosen) {
   tables.turn.NoteProgress();
 }
 
-// The job has the larger window: as many bytes go as came with it, and what the job held too much before. What it needed
-// once it keeps, so its peak does not matter: it may have lost some of that since.
+// The job has the larger window: as many bytes go as came with it, and what the job held too much before. Its peak does
+// not matter: it may have lost some of what it needed once.
 void EmptyIntoTarget(Tables& tables, const JobState& job) {
   const Merge& merge = tables.merge.merge();
   const memory::WindowShape& target = tables.windows[merge.target].shape;
@@ -294,8 +295,8 @@ void EmptyIntoTarget(Tables& tables, const JobState& job) {
   EmptyWindows(tables, WindowsToEmpty(tables, job, wanted, merge.unneeded + target.size));
 }
 
-// Returns windows that were emptied, as far as the turn's work reaches: each is asked of all sessions of the job. False:
-// others are left for the next turn.
+// Returns windows that were emptied, as far as the turn's work reaches: each is asked of all sessions of the job.
+// False: others are left for the next turn.
 bool ReturnEmptied(Tables& tables, const JobState& job) {
   MergeState& state = tables.merge;
   const std::vector<WindowIndex>& windows = tables.hand_over.windows();

@@ -27,7 +27,7 @@ class MergePause {
     length_ = length_ == base::Duration::zero() ? kMergePauseFirst : std::min(2 * length_, kMergePauseLongest);
     until_ = now + length_;
   }
-  void Begin(base::TimePoint now) { until_ = now + kMergePauseFirst; }  // The next one is as long as it would have been.
+  void Begin(base::TimePoint now) { until_ = now + kMergePauseFirst; }  // The next one is as long as without it.
   void Reset() { length_ = base::Duration::zero(); }                    // The next one is the first.
 
   // The last merge was into room that the job had, and in vain: the next one is into a larger window, if there may be.

@@ -14,6 +14,7 @@
 #include "daemon/base/check.h"
 #include "daemon/base/time.h"
 #include "daemon/tiering/api/request.h"
+#include "daemon/tiering/api/snapshot.h"
 #include "daemon/tiering/tables/tensor.h"
 #include "proto/units.h"
 #include "proto/window_kind.h"
@@ -85,11 +86,15 @@ class MergeState {
   size_t seen() const { return seen_; }
   void NoteSeen() { ++seen_; }
   void NoteReturned(uint64_t bytes) {
+    ++figures_.windows;
     ++returned_;
     returned_bytes_ += bytes;
   }
   uint32_t returned() const { return returned_; }
   uint64_t returned_bytes() const { return returned_bytes_; }
+
+  void CountEnd(bool fewer) { ++(fewer ? figures_.effective : figures_.in_vain); }
+  const MergeFigures& figures() const { return figures_; }
 
   // When a turn is to look again although nothing has happened.
   std::optional<base::TimePoint> NextDeadline() const {
@@ -111,6 +116,7 @@ class MergeState {
   size_t seen_ = 0;
   uint32_t returned_ = 0;  // Windows that were emptied and went back.
   uint64_t returned_bytes_ = 0;
+  MergeFigures figures_;
 };
 
 }  // namespace tier::tiering

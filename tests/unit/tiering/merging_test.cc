@@ -56,6 +56,7 @@ class Merging : public ::testing::Test {
       world_->Advance(std::chrono::milliseconds(20));
     }
   }
+  MergeFigures Merges() const { return world_->engine->Snapshot().merges; }
   uint64_t held() const { return world_->Job(job_).held_bytes; }
 
   std::optional<World> world_;
@@ -181,6 +182,42 @@ TEST_F(Merging, MergesThatComeToNothingBecomeRare) {
   EXPECT_LE(world_->windows.made_count() - made, 3U) << "at once, after 1 s, after 2 s";
   ASSERT_TRUE(world_->engine->NextDeadline().has_value()) << "nothing else tells when to look again";
   EXPECT_LE(*world_->engine->NextDeadline(), world_->now + kMergeWalkInterval);
+}
+
+// Each block has two tensors of 250 pages and a hole of 12: there are pages enough for the tensors of a window, and no
+// hole for any of them.
+TEST_F(Merging, WhatFindsNoHoleStaysAndIsNotTriedAgainAtOnce) {
+  constexpr uint64_t kTensors = 96;
+  Start();
+  world_->EndSession(session_);
+  job_ = world_->OpenJob();
+  session_ = world_->OpenSession(job_);
+  world_->PutEach(session_, 1, kTensors, 250 * kPageSize);
+  Settle();
+  ASSERT_EQ(held(), kTensors / 2 * kPiece);
+  world_->windows.SetMergedWished(kPiece);  // No larger window helps.
+  TurnsOften(200);
+  EXPECT_GE(Merges().in_vain, 1U);
+  EXPECT_LE(Merges().in_vain, 3U) << "at once, after 1 s, after 2 s";
+  EXPECT_EQ(world_->Job(job_).moved_bytes, 0U);
+  world_->windows.SetMergedWished(kLargest);
+  Settle();
+  Settle();
+  EXPECT_LE(world_->windows.window_count(), 16U) << "a larger one has room";
+  EXPECT_GE(Merges().windows, 32U);
+  EXPECT_EQ(world_->CheckEach(session_, 1, kTensors), Code::kOk);
+}
+
+TEST_F(Merging, MovesAreCountedApartFromThoseForOtherJobs) {
+  Start();
+  RunShort();
+  Settle();
+  const EngineSnapshot snapshot = world_->engine->Snapshot();
+  EXPECT_GE(snapshot.compaction[static_cast<size_t>(CompactionCause::kMerge)].moves, 32U);
+  EXPECT_EQ(snapshot.compaction[static_cast<size_t>(CompactionCause::kWindow)].moves, 0U);
+  EXPECT_EQ(snapshot.hand_over.windows, HandOverFigures{}.windows);
+  EXPECT_GE(Merges().effective, 2U);
+  EXPECT_GE(Merges().windows, 32U);
 }
 
 TEST_F(Merging, JobsOfAllIndicesHaveTheirTurn) {
