@@ -316,9 +316,9 @@ void GiveBackAhead(Tables& tables) {
     if (job == nullptr) continue;
     job->windows.SetHasAhead(false);
     const bool rises = tables.turn.now() < job->windows.rose_at() + kAheadKept;
-    // Where a job is owed memory, hand-over decides what goes.
-    const bool scarce =
-        tables.ledger.anybody_owed() || tables.ledger.serving() || tables.waits.shortage_pages(*job) != 0;
+    // Where a job is owed memory, hand-over decides what goes. Where it lacks an index, any window helps.
+    const bool owed = tables.ledger.anybody_owed() || tables.ledger.serving();
+    const bool scarce = (owed && !tables.windows.index_lacked()) || tables.waits.shortage_pages(*job) != 0;
     const bool merges = tables.merge.merges(job->id);  // It holds more than it needs, until the small ones have gone.
     if (rises || scarce || merges || job->windows.makes_any()) {
       LookAgain(tables, *job);

@@ -70,11 +70,13 @@ void ForEachToMerge(const Tables& tables, const JobState& job, const Wanted& wan
   });
 }
 
-// Hand-over has nothing to do, and no window on its way.
+// Hand-over has nothing to do, and no window on its way. A job that lacks an index waits for no memory: a merge of others
+// brings it one.
 bool HandOverRests(const Tables& tables) {
   const Ledger& ledger = tables.ledger;
-  return !tables.hand_over.emptying() && !ledger.anybody_owed() && !ledger.serving() && ledger.host_debt() == 0 &&
-         ledger.unbacked_bytes() == 0 && !ledger.wishes();
+  if (tables.hand_over.emptying() || ledger.host_debt() != 0 || ledger.unbacked_bytes() != 0) return false;
+  const bool anybody_waits = ledger.anybody_owed() || ledger.serving() || ledger.wishes();
+  return !anybody_waits || (tables.windows.index_lacked() && ledger.BytesToAskBack() == 0);
 }
 
 // A new block window has such pages: what lies in others cannot move there.
@@ -203,7 +205,7 @@ bool StartIntoTarget(Tables& tables, JobState& job, const Wanted& wanted) {
   const uint64_t least = kMergedMin * tables.windows.sizes(wanted.kind).least;
   for (uint64_t size = wanted.target_bytes; size >= least; size /= 2) {
     if (!Fill(bytes, size) || !MayHoldForMerge(tables, job, size)) continue;
-    const std::optional<WindowIndex> target = StartWindow(tables, job, wanted.kind, size);
+    const std::optional<WindowIndex> target = StartWindow(tables, job, wanted.kind, size, WindowPurpose::kMerge);
     if (!target) return false;
     tables.merge.Start({.job = job.id, .kind = wanted.kind, .target = *target, .unneeded = unneeded});
     return true;

@@ -8,7 +8,7 @@
 // that, and nothing that is leased moves.
 //
 // Merges are found by a walk through the window table, begun when a window was started, and one is under way at a time.
-// Hand-over comes first: what a job is owed ends a merge. While one is under way its job holds the new window beside
+// Hand-over comes first: what a job is owed ends a merge, unless the job lacks an index and no memory. While one is under way its job holds the new window beside
 // the old ones. A merge after which the job has as many windows as before is followed by a pause, longer each time
 // (tables/merge_pause.h): clients lease, or what lies in the windows fits no hole.
 //

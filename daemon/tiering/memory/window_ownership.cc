@@ -21,6 +21,18 @@ void OnMemory(Tables& tables) {
   tables.waits.OnRoomEverywhere();
 }
 
+// False: the last index is kept for a merge. Where none is left the source says so, and tells when one comes free.
+bool MayTakeIndex(Tables& tables, WindowPurpose purpose) {
+  const memory::WindowSource& source = tables.ports.windows;
+  const uint32_t left = source.free_indices();
+  if (left > kIndicesForMerges) return true;
+  const bool kept = left != 0 && purpose == WindowPurpose::kGrowth && source.wants_merges();
+  if (left != 0 && !kept) return true;
+  if (!tables.windows.index_lacked()) tables.merge.LookAgain(tables.windows.capacity());
+  tables.windows.SetIndexLacked(true);
+  return !kept;
+}
+
 // Its memory is still that of the devices: TakeRemoved retires it.
 void Close(Tables& tables, WindowIndex window) {
   WindowEntry& entry = tables.windows.Edit(window);
@@ -118,7 +130,9 @@ void TakeWindow(Tables& tables, const memory::WindowEvent& event) {
 
 }  // namespace
 
-std::optional<WindowIndex> StartWindow(Tables& tables, JobState& job, WindowKind kind, uint64_t size_bytes) {
+std::optional<WindowIndex> StartWindow(Tables& tables, JobState& job, WindowKind kind, uint64_t size_bytes,
+                                       WindowPurpose purpose) {
+  if (!MayTakeIndex(tables, purpose)) return std::nullopt;
   const Result<memory::StartedWindow> window =
       tables.ports.windows.StartCreate(job.record.owner, kind, size_bytes, job.windows.node());
   if (!window) return std::nullopt;
@@ -149,7 +163,9 @@ bool TakeWindows(Tables& tables) {
   tables.ports.windows.Poll(&tables.scratch.events);
   for (const memory::WindowEvent& event : tables.scratch.events) TakeWindow(tables, event);
   // A window that is being closed has its index till the end: its memory alone was of no use to those that wait.
-  const bool freed = tables.ports.windows.TakeRoomFreed();
+  const bool index_freed = tables.windows.index_lacked() && tables.ports.windows.free_indices() > kIndicesForMerges;
+  if (index_freed) tables.windows.SetIndexLacked(false);
+  const bool freed = tables.ports.windows.TakeRoomFreed() || index_freed;
   if (freed) OnMemory(tables);
   return removed || freed || !tables.scratch.events.empty();
 }

@@ -2,6 +2,7 @@
 // Single-threaded and deterministic: time is counted in calls of Poll.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -42,6 +43,10 @@ class FakeWindowSource final : public WindowSource {
   }
   WindowWishes wishes(const WindowHolder& job) const override;
   uint32_t windows_max() const override { return options_.windows_max; }
+  uint32_t free_indices() const override {
+    const auto used = static_cast<uint32_t>(windows_.size()) + indices_closing_;
+    return options_.windows_max - std::min(options_.windows_max, used);
+  }
   uint64_t arena_limit_bytes() const override { return options_.arena_limit_bytes; }
   uint64_t address_space_bytes() const override { return places_.space_bytes(); }
   uint64_t arena_max_bytes() const override { return options_.arena_max_bytes; }
@@ -102,7 +107,7 @@ class FakeWindowSource final : public WindowSource {
     uint64_t due_turn = 0;
     bool ready = false;
   };
-  bool HasIndex() const { return windows_.size() + indices_closing_ < options_.windows_max; }
+  bool HasIndex() const { return free_indices() != 0; }
   void GiveMemory(Window* window);
   // Addresses of all places, where no byte may be touched.
   class Addresses {

@@ -199,7 +199,8 @@ TEST_F(Merging, WhatFindsNoHoleStaysAndIsNotTriedAgainAtOnce) {
   TurnsOften(200);
   EXPECT_GE(Merges().in_vain, 1U);
   EXPECT_LE(Merges().in_vain, 3U) << "at once, after 1 s, after 2 s";
-  EXPECT_EQ(world_->Job(job_).moved_bytes, 0U);
+  const auto moves = world_->engine->Snapshot().compaction[static_cast<size_t>(CompactionCause::kMerge)];
+  EXPECT_EQ(moves.moves, 0U);
   world_->windows.SetMergedWished(kLargest);
   Settle();
   Settle();
@@ -277,6 +278,36 @@ TEST_F(Merging, AClientThatDoesNotAnswerIsAskedForNothing) {
   EXPECT_EQ(world_->sink.returns.size(), asked);
   EXPECT_EQ(world_->sink.forced.size(), forced);
   EXPECT_EQ(world_->windows.made_count(), made);
+}
+
+// It is owed memory that is free: hand-over has nothing to take, and what it lacks is an index.
+TEST_F(Merging, AJobThatLacksAnIndexHasOneOfThoseThatOthersNeedNoMore) {
+  WorldOptions options = Options(0);
+  options.windows.windows_max = 40;
+  Start(options);
+  world_->PutEach(session_, kSmall + 1, 39, kPiece);
+  Settle();
+  ASSERT_EQ(world_->windows.window_count(), 39U);
+  const SessionId other = world_->OpenSession(world_->OpenJob({.uid = 7}));
+  world_->windows.SetMergedWished(kLargest);
+  EXPECT_EQ(world_->Create(other, 1, 3 * kPiece).code, Code::kOk) << "the last index is that of the larger window";
+  EXPECT_EQ(world_->CheckEach(session_, 1, 39), Code::kOk);
+}
+
+TEST_F(Merging, ALargeWindowWithRoomBringsIndicesToo) {
+  WorldOptions options = Options(0);
+  options.windows.windows_max = kSmall + 2;
+  Start(options);
+  world_->windows.SetSmallestWished(16 * kMiB);
+  world_->Put(session_, kSmall + 1, kPiece, kSmall + 1);
+  world_->windows.SetSmallestWished(0);
+  Settle();
+  ASSERT_EQ(held(), kSmall * kPiece + 16 * kMiB);
+  const SessionId other = world_->OpenSession(world_->OpenJob({.uid = 7}));
+  world_->windows.SetMergedWished(kPiece);  // No larger window helps.
+  EXPECT_EQ(world_->Create(other, 1, 3 * kPiece).code, Code::kOk);
+  EXPECT_LE(held(), (kSmall + 1) * kPiece + 2 * kMiB);
+  EXPECT_EQ(world_->CheckEach(session_, 1, kSmall + 1), Code::kOk);
 }
 
 TEST_F(Merging, TheEndOfItsJobEndsAMerge) {
