@@ -96,8 +96,8 @@ void AddCompaction(FamilyBuilder& out, const EngineSnapshot& engine) {
   out.Counter("tierd_hand_over_evicted_bytes_total", "Bytes that were evicted to empty windows for other jobs.")
       .Add(engine.hand_over.evicted_bytes);
   out.Counter("tierd_window_merges_total",
-              "Merges of small windows of a job while window indices run short, by their outcome: effective (the job had "
-              "fewer windows after it), in_vain (as many as before; a pause follows, longer each time).");
+              "Merges of small windows of a job while window indices run short, by their outcome: effective (the job "
+              "had fewer windows after it), in_vain (as many as before; a pause follows, longer each time).");
   out.Add(engine.merges.effective, {{"outcome", "effective"}});
   out.Add(engine.merges.in_vain, {{"outcome", "in_vain"}});
   out.Counter("tierd_merged_windows_total", "Windows that were emptied by merges and returned.")

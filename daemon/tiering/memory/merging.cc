@@ -24,13 +24,13 @@ struct Wanted {
   uint64_t target_bytes = 0;
   bool used_only = false;  // The use of the job rises: its empty windows are made ahead of need.
   WindowIndex kept{};      // Others were merged into it not long ago.
-  WindowSet unasked{};     // Clients that do not answer map them.
+  WindowSet not_asked{};     // Clients that do not answer map them.
 
   bool Takes(WindowIndex window, const WindowEntry& entry) const {
     // What lies in one that was passed over found no hole the last time.
     return entry.shape.kind == kind && entry.shape.page_size == page_size &&
            entry.shape.size <= target_bytes / kMergedMin && !entry.passed_over && window != kept &&
-           !unasked.Contains(window);
+           !not_asked.Contains(window);
   }
 };
 
@@ -49,7 +49,7 @@ Wanted WantedOf(const Tables& tables, const JobState& job, const memory::WindowS
           .target_bytes = target_bytes,
           .used_only = tables.turn.now() < job.windows.rose_at() + kAheadKept,
           .kept = job.windows.merge_pause(shape.kind).kept_target(tables.turn.now()),
-          .unasked = WindowsNotAskedFor(job)};
+          .not_asked = WindowsNotAskedFor(job)};
 }
 
 // Windows of a job that are looked at in one go: two such searches take a quarter of what a turn may do.
@@ -70,8 +70,8 @@ void ForEachToMerge(const Tables& tables, const JobState& job, const Wanted& wan
   });
 }
 
-// Hand-over has nothing to do, and no window on its way. A job that lacks an index waits for no memory: a merge of others
-// brings it one.
+// Hand-over has nothing to do, and no window on its way. A job that lacks an index waits for no memory: a merge of
+// others brings it one.
 bool HandOverRests(const Tables& tables) {
   const Ledger& ledger = tables.ledger;
   if (tables.hand_over.emptying() || ledger.host_debt() != 0 || ledger.unbacked_bytes() != 0) return false;
@@ -302,7 +302,7 @@ void EmptyIntoTarget(Tables& tables, const JobState& job) {
 bool ReturnEmptied(Tables& tables, const JobState& job) {
   MergeState& state = tables.merge;
   const std::vector<WindowIndex>& windows = tables.hand_over.windows();
-  const WindowSet unasked = WindowsNotAskedFor(job);  // As of now: a client may have been stopped meanwhile.
+  const WindowSet not_asked = WindowsNotAskedFor(job);  // As of now: a client may have been stopped meanwhile.
   const uint32_t before = state.returned();
   tables.work.Charge(static_cast<uint32_t>(job.sessions.size()));
   for (; state.seen() < windows.size(); state.NoteSeen()) {
@@ -310,7 +310,7 @@ bool ReturnEmptied(Tables& tables, const JobState& job) {
     const WindowEntry& entry = tables.windows[window];
     if (state.returned() != before && tables.work.left() < 1 + job.sessions.size()) return false;
     tables.work.Charge(1);
-    if (!entry.emptying || unasked.Contains(window)) continue;
+    if (!entry.emptying || not_asked.Contains(window)) continue;
     TIER_CHECK(entry.job == job.index, "window {} of another job is merged", tier::Value(window));
     if (!job.pool.RegionEmpty(tables.windows.FirstBlock(window))) continue;
     state.NoteReturned(entry.shape.size);

@@ -8,9 +8,10 @@
 // that, and nothing that is leased moves.
 //
 // Merges are found by a walk through the window table, begun when a window was started, and one is under way at a time.
-// Hand-over comes first: what a job is owed ends a merge, unless the job lacks an index and no memory. While one is under way its job holds the new window beside
-// the old ones. A merge after which the job has as many windows as before is followed by a pause, longer each time
-// (tables/merge_pause.h): clients lease, or what lies in the windows fits no hole.
+// Hand-over comes first: what a job is owed ends a merge, unless the job lacks an index and no memory. While one is
+// under way its job holds the new window beside the old ones. A merge after which the job has as many windows as before
+// is followed by a pause, longer each time (tables/merge_pause.h): clients lease, or what lies in the windows fits no
+// hole.
 //
 // Work of a turn: kMergeWalkMax entries of the table, and half of the stage's units with the windows of jobs that are
 // looked through; as many windows are closed or returned as units are left, at least one.
