@@ -81,8 +81,8 @@ void AddCompaction(FamilyBuilder& out, const EngineSnapshot& engine) {
   };
   out.Counter("tierd_compaction_moves_total",
               "Pieces that were moved in RAM so that scattered free pages become a run: because a request lacked a "
-              "whole block, or pages of a slot side by side, a window was emptied for another job, or a client with "
-              "few mappings left wants blocks side by side (run).");
+              "whole block, or pages of a slot side by side, a window was emptied for another job, a client with few "
+              "mappings left wants blocks side by side (run), or small windows became a larger one (merge).");
   add(&tiering::CompactionFigures::moves);
   out.Counter("tierd_compaction_moved_bytes_total", "Bytes of these.");
   add(&tiering::CompactionFigures::bytes);
@@ -95,6 +95,13 @@ void AddCompaction(FamilyBuilder& out, const EngineSnapshot& engine) {
   AddEach<tiering::LeftBy, tiering::kLeftByKinds>(out, "how", tiering::LeftByName, engine.hand_over.windows);
   out.Counter("tierd_hand_over_evicted_bytes_total", "Bytes that were evicted to empty windows for other jobs.")
       .Add(engine.hand_over.evicted_bytes);
+  out.Counter("tierd_window_merges_total",
+              "Merges of small windows of a job while window indices run short, by their outcome: effective (the job "
+              "had fewer windows after it), in_vain (as many as before; a pause follows, longer each time).");
+  out.Add(engine.merges.effective, {{"outcome", "effective"}});
+  out.Add(engine.merges.in_vain, {{"outcome", "in_vain"}});
+  out.Counter("tierd_merged_windows_total", "Windows that were emptied by merges and returned.")
+      .Add(engine.merges.windows);
   out.Counter("tierd_lent_bytes_total",
               "Windows of idle jobs (jobs.idle_after) that went to others, beyond what these are promised.")
       .Add(engine.hand_over.lent_bytes);

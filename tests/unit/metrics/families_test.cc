@@ -109,6 +109,22 @@ TEST(Families, WindowsThatGoToOtherJobsAreCountedByHowTheyBecameEmpty) {
   EXPECT_DOUBLE_EQ(Find(families, "tierd_lent_bytes_total")->metric.at(0).counter.value, 4096);
 }
 
+TEST(Families, MergesAreCountedByTheirOutcome) {
+  session::DaemonDescription daemon;
+  daemon.engine.merges = {.effective = 5, .in_vain = 2, .windows = 80};
+  daemon.engine.compaction[static_cast<size_t>(tiering::CompactionCause::kMerge)] = {.moves = 9};
+  const auto families = BuildFamilies(daemon, {});
+  std::map<std::string, double> merges;
+  for (const auto& metric : Find(families, "tierd_window_merges_total")->metric) {
+    merges[LabelOf(metric, "outcome")] = metric.counter.value;
+  }
+  EXPECT_EQ(merges, (std::map<std::string, double>{{"effective", 5}, {"in_vain", 2}}));
+  EXPECT_DOUBLE_EQ(Find(families, "tierd_merged_windows_total")->metric.at(0).counter.value, 80);
+  for (const auto& metric : Find(families, "tierd_compaction_moves_total")->metric) {
+    EXPECT_DOUBLE_EQ(metric.counter.value, LabelOf(metric, "cause") == "merge" ? 9 : 0);
+  }
+}
+
 TEST(Families, NoSeriesAppearsTwice) {
   auto jobs = Jobs(3);
   for (size_t i = 0; i < jobs.size(); ++i) {
