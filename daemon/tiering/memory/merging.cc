@@ -90,7 +90,7 @@ uint64_t TargetBytes(const Tables& tables, const JobState& job, WindowKind kind)
 }
 
 bool MayMerge(const Tables& tables, const JobState& job) {
-  return !job.record.closing && !job.windows.makes_any() && job.windows.emptying() == 0 &&
+  return !job.record.closing && !job.windows.makes_any() && job.windows.emptying_bytes() == 0 &&
          tables.waits.shortage_pages(job) == 0;
 }
 
