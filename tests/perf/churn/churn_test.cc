@@ -162,7 +162,7 @@ TEST(EngineRun, InRamAloneNothingIsRefusedAndNothingLeaves) {
 
 // Its free pages lie scattered, and moves bring them together while writes fail for want of an SSD device.
 TEST(EngineRun, ARequestWaitsForMovesWhereNoWriteCanMakeRoom) {
-  const TraceOptions trace{.seed = 1, .events = 1'000, .peak_bytes = 16 * kGiB, .jobs = 5, .odd_sizes = true};
+  const TraceOptions trace{.seed = 1, .events = 20'000, .peak_bytes = 16 * kGiB, .jobs = 5, .odd_sizes = true};
   const EngineOutcome outcome = RunEngine(trace, {.arena_bytes = 20 * kGiB, .devices = {}});
   EXPECT_EQ(outcome.refused, 0U) << outcome.refusal;
   EXPECT_GT(outcome.moved_bytes, 0U);
