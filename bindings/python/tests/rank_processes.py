@@ -1,7 +1,7 @@
 """The ranks of a test: as many processes as it wants run its scenarios once, each over a tierd of its own process.
 
-A test file runs itself: ``outcomes_of(__file__, world, folder)`` starts it once, and ``run_all`` makes a process of each
-rank. They are forks: torch and the file are imported once, before there is a thread or a tensor.
+A test file runs itself: ``outcomes_of(__file__, world, folder)`` starts it once, and ``run_all`` makes a process of
+each rank. They are forks: torch and the file are imported once, before there is a thread of torch or a tensor.
 """
 
 from __future__ import annotations
