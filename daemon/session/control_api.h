@@ -176,12 +176,11 @@ struct PoolDescription {
 struct Event {
   uint64_t sequence = 0;  // Rises with each event of the daemon, whether this watcher may see it or not.
   int64_t unix_time_ms = 0;
-  std::string kind;     // job_opened job_closed job_changed job_purged device_purged quota_changed session_attached
-                        // session_ended pressure io_error corrupt torn drain draining undrained ssd_drained
-                        // ssd_undrained degraded recovered forced_return prefault host_memory config_changed
-                        // socket_opened socket_closed …;
-                        // events_lost: some up to this number are missing here
-  std::string job;      // Name, or empty.
+  std::string kind;  // job_opened job_closed job_changed job_purged device_purged quota_changed session_attached
+                     // session_ended session_revoked pressure io_error corrupt torn drain draining undrained degraded
+                     // recovered forced_return prefault host_memory config_changed socket_opened socket_closed …;
+                     // events_lost: some up to this number are missing here
+  std::string job;   // Name, or empty.
   std::string message;  // One sentence.
 };
 

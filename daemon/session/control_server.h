@@ -169,7 +169,6 @@ class ControlServer final : public ControlApi {
   void EmitDegraded(const tiering::EngineSnapshot& snapshot);
   Result<JobDescription> ChangeJob(const Caller& caller, const std::string& name, const tiering::TermsChange& change);
   Result<StallReport> StallsOf(const Caller& caller, const std::string& name);
-  void EmitSsdDrained(const tiering::EngineSnapshot& snapshot);
   static JobDescription Describe(const Job& job, const tiering::JobCounters& counters);
 
   const DaemonFacts facts_;
@@ -189,7 +188,6 @@ class ControlServer final : public ControlApi {
   uint64_t waiting_seen_ = 0;
   std::vector<tiering::DeviceView> devices_seen_;
   std::array<bool, kDegradedCauses> degraded_seen_{};
-  bool ssd_drained_seen_ = false;
 };
 
 }  // namespace tier::session

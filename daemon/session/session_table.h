@@ -152,7 +152,7 @@ class SessionTable final : public tiering::ReplySink {
   // True: the session was still attaching, and does so no more.
   bool RefuseAttach(tiering::SessionId session, Error error);
   void EndLater(tiering::SessionId session, Code code, std::string reason);
-  void Reclaim(Entry* entry, const std::string& reason);
+  void Reclaim(Entry* entry, Code code, const std::string& reason);
   bool ApplyEndings();
 
   const bool one_user_;

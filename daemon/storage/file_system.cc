@@ -80,7 +80,9 @@ Status CheckDevicePath(const std::string& path, bool any_file_system) {
 Result<FileSystemSpace> SpaceOf(const std::string& path) {
   struct statvfs about{};
   if (::statvfs(path.c_str(), &about) != 0) return FailErrno(errno, "asking for the free space of " + path);
-  return FileSystemSpace{.total = about.f_blocks * about.f_frsize, .available = about.f_bavail * about.f_frsize};
+  return FileSystemSpace{.total = about.f_blocks * about.f_frsize,
+                         .available = about.f_bavail * about.f_frsize,
+                         .read_only = (about.f_flag & ST_RDONLY) != 0};
 }
 
 }  // namespace tier::storage

@@ -114,7 +114,7 @@ Status IndexDevices::DropUnnamed(const IndexFile& index, std::span<const Manifes
   if (!jobs) return std::unexpected(jobs.error());
   for (const std::string& job : *jobs) {
     const auto numbers = NumbersNamedBy(index, job);
-    if (!numbers && index.gave_up()) return std::unexpected(numbers.error());
+    if (!numbers && !index.failure().empty()) return std::unexpected(numbers.error());
     if (!numbers) return {};
     std::erase_if(unnamed, [&](uint16_t number) { return numbers->test(number); });
   }

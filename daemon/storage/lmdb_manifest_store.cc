@@ -124,7 +124,7 @@ Status LmdbManifestStore::CheckNamed() {
   named_ = MayHaveManifests(*index_);
   const ManifestDevice* const unbound = named_ ? devices_.NamedAndUnbound(*index_, options_.devices) : nullptr;
   // After a fault the index answers nothing more. Opened again it does: the other tables may be whole.
-  if (index_->gave_up()) {
+  if (!index_->failure().empty()) {
     if (Status opened = OpenIndex(); !opened) return opened;
   }
   if (unbound == nullptr) return {};
@@ -190,7 +190,7 @@ Status LmdbManifestStore::LeaveQuarantines() {
     const MutexLock lock(mutex_);
     quarantine_failure_ = why;
   }
-  return index_->gave_up() ? OpenIndex() : Status{};
+  return index_->failure().empty() ? Status{} : OpenIndex();
 }
 
 void LmdbManifestStore::StartQuarantine(uint16_t device, std::vector<base::PageRun> places) {
@@ -292,13 +292,17 @@ void LmdbManifestStore::Run() {
       WriteSuperblocks();
     }
     std::move(done.begin(), done.end(), std::back_inserter(results_));
-    if (options_.signal != nullptr) options_.signal->Signal();
+    if (options_.signal != nullptr && !results_.empty()) options_.signal->Signal();
+    if (std::chrono::steady_clock::now() >= check_at_) {
+      const MutexUnlock unlocked(mutex_);
+      CheckIndex();
+    }
   }
 }
 
 void LmdbManifestStore::WaitForWork() {
   while (waiting_.empty() && quarantines_.empty() && discarded_.empty() && !stopping_) {
-    if (!wake_.WaitUntil(mutex_, superblock_retry_at_)) return;
+    if (!wake_.WaitUntil(mutex_, std::min(superblock_retry_at_, check_at_))) return;
   }
 }
 
@@ -309,7 +313,8 @@ Status LmdbManifestStore::FlushDevices() {
     if (flushed) return {};
     flush_failure_ = flushed.error().message;
   }
-  return Fail(Code::kIoError, fmt::format("a device lost a flush ({}): manifests are refused until tierd is restarted",
+  return Fail(Code::kIoError, fmt::format("a device lost a flush ({}): nothing can be persisted until tierd is "
+                                          "restarted",
                                           flush_failure_));
 }
 
@@ -335,6 +340,22 @@ void LmdbManifestStore::WriteSuperblocks() {
 std::string LmdbManifestStore::superblock_failure() const {
   const MutexLock lock(mutex_);
   return superblock_failure_;
+}
+
+// What shows without a request: else it would not be known before a job persists, or is to be resumed.
+void LmdbManifestStore::CheckIndex() {
+  std::string unwritable = index_->CheckWritable();
+  const MutexLock lock(mutex_);
+  unwritable_ = std::move(unwritable);
+  check_at_ = std::chrono::steady_clock::now() + options_.index_check;
+}
+
+std::string LmdbManifestStore::failure() const {
+  if (const std::string lost = index_->failure(); !lost.empty())
+    return "nothing can be persisted or resumed until tierd is restarted: " + lost;
+  const MutexLock lock(mutex_);
+  if (!unready_.empty() || unwritable_.empty()) return unready_;
+  return "nothing can be persisted: " + unwritable_;
 }
 
 // The commits together; then, each by itself, the purges; then the loads, which see all of these.
@@ -427,8 +448,13 @@ IndexWrite LmdbManifestStore::CommitTogether(std::span<const Request> batch, uin
   const bool names_extents =
       std::any_of(batch.begin(), batch.end(), [](const Request& r) { return r.kind == Request::Kind::kPut; });
   if (names_extents) {
-    if (Status flushed = FlushDevices(); !flushed) return {.status = std::move(flushed)};
-    if (Status named = NameDevices(); !named) return {.status = std::move(named)};
+    Status ready = FlushDevices();
+    if (ready) ready = NameDevices();
+    {
+      const MutexLock lock(mutex_);
+      unready_ = ready ? std::string() : ready.error().message;
+    }
+    if (!ready) return {.status = std::move(ready)};
   }
   *commit = commit_ + 1;
   std::vector<IndexChange> changes = {Bound<uint64_t>(kKeyCommit, std::span(commit, 1))};

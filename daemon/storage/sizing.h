@@ -19,6 +19,7 @@ inline constexpr uint64_t kLeaveFreeDivisor = 10;     // … and this part of th
 struct FileSystemSpace {  // Bytes.
   uint64_t total = 0;
   uint64_t available = 0;  // To this user.
+  bool read_only = false;  // As the kernel leaves one after an error.
 };
 
 // The file to make if no size is configured.

@@ -48,9 +48,15 @@ JOB = 'instance="n", tierd_job="train", uid="1000"'
 CAUSES: dict[str, Cause] = {
     "TierdDown": Cause({'up{job="tierd", instance="n"}': Level(1, 0)}, {"job": "tierd"}),
     "TierdDraining": Cause({'tierd_draining{instance="n"}': Level(0, 1)}),
+    "TierdConfigReloadFailed": Cause({'tierd_config_reload_failed{instance="n"}': Level(0, 1)}),
     "TierdUnpinned": Cause({'tierd_degraded{instance="n", cause="memory"}': Level(0, 1)}, {"cause": "memory"}),
     "TierdThreadsMode": Cause({'tierd_io_mode{instance="n", mode="threads"}': Level(0, 1)}, {"mode": "threads"}),
     "TierdNoSsdTier": Cause({'tierd_degraded{instance="n", cause="ssd_tier"}': Level(0, 1)}, {"cause": "ssd_tier"}),
+    "TierdSsdReduced": Cause({'tierd_degraded{instance="n", cause="ssd_size"}': Level(0, 1)}, {"cause": "ssd_size"}),
+    "TierdSsdDrained": Cause(
+        {'tierd_degraded{instance="n", cause="ssd_drained"}': Level(0, 1)}, {"cause": "ssd_drained"}
+    ),
+    "TierdIndexFailed": Cause({'tierd_degraded{instance="n", cause="index"}': Level(0, 1)}, {"cause": "index"}),
     "TierdDeviceMissing": Cause({'tierd_missing_devices{instance="n"}': Level(0, 1)}),
     "TierdTornTensors": Cause({'tierd_torn_tensors{instance="n"}': Level(0, 3)}),
     "TierdDeviceErrors": Cause({f"tierd_device_errors_total{{{DEVICE}}}": Rate(0, 1)}, OF_DEVICE, settle=15),
@@ -66,6 +72,9 @@ CAUSES: dict[str, Cause] = {
         OF_DEVICE,
     ),
     "TierdArenaSaturated": Cause({'tierd_waiting_requests{instance="n"}': Level(0, 2)}),
+    "TierdForcedReturns": Cause(
+        {'tierd_forced_returns_total{instance="n", kind="session"}': Rate(0, 1)}, {"kind": "session"}, settle=15
+    ),
     "TierdSlowAcquires": Cause(
         {
             'tierd_acquire_wait_seconds_bucket{instance="n", le="1"}': Rate(10, 10),

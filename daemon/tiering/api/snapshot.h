@@ -260,6 +260,7 @@ struct EngineSnapshot {
   std::vector<JobView> jobs;
   std::vector<DeviceView> devices;
   std::vector<MissingDeviceView> missing;
+  std::string index_failure;  // Why nothing can be persisted any more, or resumed either; empty: both can.
 };
 
 }  // namespace tier::tiering

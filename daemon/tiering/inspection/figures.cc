@@ -196,6 +196,7 @@ EngineSnapshot TakeSnapshot(const Tables& tables) {
                                 .drain_note = tables.drain.drains(device) ? DrainNote(tables, device) : ""});
   }
   if (tables.ports.manifests == nullptr) return snapshot;
+  snapshot.index_failure = tables.ports.manifests->failure();
   for (const storage::MissingDevice& device : tables.ports.manifests->missing_devices()) {
     snapshot.missing.push_back({.uuid = device.uuid,
                                 .path = device.path,

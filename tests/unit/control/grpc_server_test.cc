@@ -93,6 +93,7 @@ TEST_F(GrpcServerTest, AnswersStatus) {
   api_.description.ssd_mode = "reduced";
   api_.description.ssd_mode_reason = "the disk is full";
   api_.description.devices.resize(2);
+  api_.description.engine.index_failure = "nothing can be persisted";
   grpc::ClientContext context;
   SetDeadline(&context);
   v1::GetStatusResponse response;
@@ -103,6 +104,9 @@ TEST_F(GrpcServerTest, AnswersStatus) {
   EXPECT_EQ(status.devices_size(), 2);
   EXPECT_EQ(status.ssd_mode(), v1::SSD_MODE_REDUCED);
   EXPECT_EQ(status.ssd_mode_reason(), "the disk is full");
+  EXPECT_EQ(status.index_failure(), "nothing can be persisted");
+  ASSERT_EQ(status.degraded_by_size(), 2) << "this, and the mode";
+  EXPECT_EQ(status.degraded_by(1), "nothing can be persisted");
 }
 
 TEST_F(GrpcServerTest, TellsTheDaemonWhoCalls) {

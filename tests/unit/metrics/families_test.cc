@@ -328,13 +328,17 @@ TEST(Families, MissingDevicesAreCountedWithTheJobsThatAreLost) {
 TEST(Families, DrainingAndDegradedAreFiguresOfAFixedSet) {
   session::DaemonDescription daemon;
   using Values = std::map<std::string, double>;
-  EXPECT_EQ(ByLabel(BuildFamilies(daemon, {}), "tierd_degraded", "cause"),
-            (Values{{"ssd_tier", 0}, {"memory", 0}, {"torn_tensors", 0}, {"device", 0}, {"missing_device", 0}}));
+  Values expected = {{"ssd_tier", 0}, {"ssd_size", 0},     {"ssd_drained", 0}, {"index", 0},
+                     {"memory", 0},   {"torn_tensors", 0}, {"device", 0},      {"missing_device", 0}};
+  EXPECT_EQ(ByLabel(BuildFamilies(daemon, {}), "tierd_degraded", "cause"), expected);
   EXPECT_DOUBLE_EQ(Find(BuildFamilies(daemon, {}), "tierd_draining")->metric.at(0).gauge.value, 0);
   daemon.draining = true;
   daemon.engine.torn_count = 2;
-  EXPECT_EQ(ByLabel(BuildFamilies(daemon, {}), "tierd_degraded", "cause"),
-            (Values{{"ssd_tier", 0}, {"memory", 0}, {"torn_tensors", 1}, {"device", 0}, {"missing_device", 0}}));
+  daemon.engine.index_failure = "the index was cut short";
+  daemon.ssd_mode = "reduced";
+  daemon.devices.emplace_back().now.draining = true;
+  for (const char* const cause : {"torn_tensors", "index", "ssd_size", "ssd_drained"}) expected[cause] = 1;
+  EXPECT_EQ(ByLabel(BuildFamilies(daemon, {}), "tierd_degraded", "cause"), expected);
   EXPECT_DOUBLE_EQ(Find(BuildFamilies(daemon, {}), "tierd_draining")->metric.at(0).gauge.value, 1);
 }
 
