@@ -268,7 +268,8 @@ Status DeviceOpening::MakeAll() {
   // A data directory that is not mounted, for one: what is blank may be what the index that is not there needs.
   for (const Place& place : places_) {
     if (!place.file) continue;
-    if (Status ours = known_.CheckBound(place.device->path, place.file->superblock()); !ours) return ours;
+    const ManifestDevice device = ManifestDeviceOf(place.device->path, place.file->superblock());
+    if (Status ours = known_.CheckBound(device); !ours) return ours;
   }
   for (Place& place : places_) {
     if (!place.to_make) continue;

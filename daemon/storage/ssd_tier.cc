@@ -190,13 +190,7 @@ Status SsdTier::State::StartThreads(const SsdTierOptions& options, std::vector<I
 Status SsdTier::State::OpenManifests(const SsdTierOptions& tier) {
   ManifestStoreOptions options{
       .path = IndexPath(tier.data_dir), .space = tier.space, .devices = {}, .absent_paths = absent, .signal = &signal};
-  for (const DeviceFile& file : files) {
-    ManifestDevice& device = options.devices.emplace_back();
-    device.path = file.path();
-    device.uuid = UuidOf(file.superblock());
-    std::copy_n(file.superblock().index_uuid, device.index_uuid.size(), device.index_uuid.begin());
-    device.index_commit = file.superblock().index_commit;
-  }
+  for (const DeviceFile& file : files) options.devices.push_back(ManifestDeviceOf(file.path(), file.superblock()));
   options.flush_devices = [this] { return OnEveryDevice([](DeviceFile& file) { return file.Flush(); }); };
   options.on_commit = [this](const Uuid& index, uint64_t commit) {
     if (!bound) bound = true;
