@@ -200,7 +200,7 @@ bool KnownDevices::IsLost(const std::string& path, const Error& why) {
     default: return false;
   }
   const auto label = DeviceFile::ReadSuperblock(path);
-  if (label) return IsOfAnother(path, *label);
+  if (label) return why.code == Code::kCorrupt || IsOfAnother(path, *label);  // Whole, and CORRUPT: it was cut short.
   const Code found = label.error().code;
   return found == Code::kInvalid || found == Code::kCorrupt || (found == Code::kNotFound && IsNeeded(path));
 }

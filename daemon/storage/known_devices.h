@@ -45,7 +45,7 @@ class KnownDevices {
   ~KnownDevices();
 
   // `why`: the refusal of the device. True: the path had a device of this index, and the refusal says that it is not
-  // there any more. A device that is in use, of a later format, forbidden to this user or cut short is there.
+  // there any more, or was cut short. A device that is in use, of a later format or forbidden to this user is there.
   bool IsLost(const std::string& path, const Error& why);
   // What jobs persisted lies on the device that was at the path: no other one is made in its place.
   bool IsNeeded(const std::string& path);
