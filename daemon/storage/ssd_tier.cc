@@ -5,6 +5,7 @@
 #include <functional>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "daemon/base/check.h"
 #include "daemon/base/format_bytes.h"
@@ -118,7 +119,9 @@ Status SsdTier::State::TakeDevices(const SsdTierOptions& options) {
 
 void SsdTier::State::SettleDevices(const SsdTierOptions& options) {
   TIER_CHECK(transfers == nullptr && descriptions.empty(), "{} devices are in use", descriptions.size());
-  if (std::string reason = SettleSizes(files, options); !reason.empty()) shortage = std::move(reason);
+  auto kept = SettleSizes(files, options);
+  std::erase(kept, std::string());
+  if (!kept.empty()) shortage = fmt::format("{}", fmt::join(kept, "; "));
   for (const DeviceFile& file : files) {
     descriptions.push_back(Describe(file));
     extents.AddDevice(file.block_count());
