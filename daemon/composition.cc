@@ -17,6 +17,7 @@
 #include "daemon/base/format_bytes.h"
 #include "daemon/host_limits.h"
 #include "daemon/process_limits.h"
+#include "daemon/ssd_devices.h"
 #include "daemon/ssd_words.h"
 #include "daemon/version.h"
 
@@ -183,6 +184,10 @@ ConfigHooks Daemon::MakeConfigHooks() {
           [this](const config::Config& next) {
             const Status may = CheckRightToEnd(next, session::MayEndOthers());
             return may ? engine_->Check(next) : may;
+          },
+      .check_restart =
+          [this](const config::Config& read) {
+            return read.ssd.devices == config_.ssd.devices ? Status() : CheckDistinctDevices(read);
           },
       .move_metrics = [this](const config::Config& next) { return metrics_->Move(ChooseMetricsAddress(next, paths_)); },
       .at_restart = [this](const config::Config& read) -> std::vector<std::string> {

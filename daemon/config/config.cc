@@ -336,6 +336,10 @@ std::optional<Contradiction> ContradictionIn(const Config& config) {
   const std::vector<std::string>& devices = config.ssd.devices;
   if (devices.size() > 1 && std::ranges::find(devices, "none") != devices.end())
     return Contradiction{{"ssd.devices"}, "\"none\" stands alone"};
+  for (auto device = devices.begin(); device != devices.end(); ++device) {
+    if (std::find(devices.begin(), device, *device) == device) continue;
+    return Contradiction{{"ssd.devices"}, fmt::format("{} is named twice: name it once", *device)};
+  }
   return std::nullopt;
 }
 

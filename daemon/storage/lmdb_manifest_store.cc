@@ -14,18 +14,6 @@
 namespace tier::storage {
 namespace {
 
-constexpr std::string_view kKeyCommit = "commit";
-
-// A fixed-size value of the binding. False: absent, or of another size.
-template <typename T>
-Result<bool> Get(const IndexFile& index, std::string_view key, T* value) {
-  const auto bytes = index.Get(IndexTable::kBinding, key);
-  if (!bytes && bytes.error().code != Code::kNotFound) return std::unexpected(bytes.error());
-  if (!bytes || bytes->size() != sizeof(T)) return false;
-  std::memcpy(value, bytes->data(), sizeof(T));
-  return true;
-}
-
 template <typename T>
 IndexChange Bound(std::string_view key, std::span<const T> value) {
   return {.table = IndexTable::kBinding, .key = key, .value = std::as_bytes(value)};
@@ -76,31 +64,15 @@ LmdbManifestStore::~LmdbManifestStore() {
   thread_.join();
 }
 
-Status LmdbManifestStore::CheckDevices(bool fresh) const {
-  for (const ManifestDevice& device : options_.devices) {
-    const bool bound = device.index_uuid != Uuid{};
-    if (bound && (fresh || device.index_uuid != uuid_))
-      return std::unexpected(OtherIndexRefusal(device, options_.path));
-    if (bound && device.index_commit > commit_) {
-      return Fail(Code::kCorrupt, fmt::format("{} is an old copy: its last commit is {}, device {} has seen {}",
-                                              options_.path, commit_, device.path, device.index_commit));
-    }
-  }
-  return {};
-}
-
 Status LmdbManifestStore::Bind() {
-  const Result<bool> known = Get(*index_, kKeyIndexUuid, &uuid_);
+  const Result<IndexIdentity> known = ReadIdentity(*index_);
   if (!known) return std::unexpected(known.error());
-  if (*known) {
-    const Result<bool> numbered = Get(*index_, kKeyCommit, &commit_);
-    if (!numbered) return std::unexpected(numbered.error());
-    if (!*numbered) return Fail(Code::kCorrupt, "the index " + options_.path + " lacks its commit number");
-  } else {
-    uuid_ = DrawUuid();
+  commit_ = known->commit;
+  is_new_ = known->uuid == Uuid{};
+  uuid_ = is_new_ ? DrawUuid() : known->uuid;
+  for (const ManifestDevice& device : options_.devices) {
+    if (Status bound = CheckBinding(device, *known, options_.path); !bound) return bound;
   }
-  is_new_ = !*known;
-  if (Status status = CheckDevices(is_new_); !status) return status;
   auto devices = IndexDevices::Read(*index_);
   if (!devices) return std::unexpected(std::move(devices.error()));
   devices_ = std::move(*devices);
@@ -128,11 +100,7 @@ Status LmdbManifestStore::CheckNamed() {
     if (Status opened = OpenIndex(); !opened) return opened;
   }
   if (unbound == nullptr) return {};
-  return Fail(Code::kCorrupt,
-              fmt::format("{} is an old copy: it names tensors on device {}, whose superblock says that "
-                          "nothing is persisted there any more: put the latest copy in its place, or "
-                          "format the device",
-                          options_.path, unbound->path));
+  return std::unexpected(OldCopyRefusal(*unbound, options_.path));
 }
 
 Status LmdbManifestStore::NameIndex(bool named) {

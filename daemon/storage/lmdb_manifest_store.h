@@ -98,7 +98,6 @@ class LmdbManifestStore final : public ManifestStore {
   explicit LmdbManifestStore(ManifestStoreOptions options);
   Status OpenIndex();
   Status Bind();
-  Status CheckDevices(bool fresh) const;
   Status CheckNamed();
   Status TakeQuarantines();
   Status EraseStaleQuarantines(const std::vector<std::string>& stale);

@@ -160,6 +160,14 @@ TEST(Config, MistakesAreToldWithLineAndRemedy) {
   for (const MistakeCase& c : cases) EXPECT_THAT(Mistake(c.text), HasSubstr(c.message)) << c.text;
 }
 
+TEST(Config, ADeviceIsNamedOnce) {
+  EXPECT_EQ(Mistake("[ssd]\ndevices = [\"/dev/x\", \"/dev/y\", \"/dev/x\"]\n"),
+            "tierd.toml:2: option ssd.devices: /dev/x is named twice: name it once");
+  Config config = DefaultConfig();
+  ASSERT_TRUE(ApplyOverride("ssd.devices=[\"/dev/x\", \"/dev/x\"]", &config));
+  EXPECT_FALSE(CheckConfig(config));
+}
+
 TEST(Config, MissingQuotesAreTold) {
   const MistakeCase cases[] = {
       {"[jobs]\nmax_ssd_per_uid = 1GiB\n", "; write sizes in quotes: max_ssd_per_uid = \"1GiB\""},
