@@ -27,16 +27,6 @@ Status StoredControl::Close(const Caller& caller, const std::string& name, bool 
   });
 }
 
-Result<bool> StoredControl::Keeps(uint32_t uid, const std::string& name) {
-  return parts_.calls.Ask<bool>([this, uid, name]() -> Result<bool> {
-    if (parts_.jobs.unopened().Find(uid, name) != nullptr) return true;
-    const std::string key = Job{.uid = uid, .name = name}.EngineKey();
-    const auto first = parts_.jobs.engine().StoredManifests(key, 1);
-    TIER_CHECK(first.size() <= 1, "{} manifests where one was asked for", first.size());
-    return !first.empty() && first.front().key == key;
-  });
-}
-
 // One that could not be opened is no job of the registry.
 bool StoredControl::DropReservation(const Caller& caller, const std::string& name) {
   if (!JobRegistry::MaySeeOf(caller, caller.uid)) return false;
@@ -100,12 +90,13 @@ std::vector<StoredManifestDescription> StoredControl::For(const Caller& caller, 
   return visible;
 }
 
-// "uid/name" names one; a name alone may be that of several.
+// "uid/name" names one, of an administrator none that another user has called so; a name alone may be that of several.
 std::vector<StoredManifestDescription> StoredControl::Named(const Caller& caller, const std::string& name) {
+  const auto qualified = ParseQualifiedName(name);
   std::vector<StoredManifestDescription> named;
   for (StoredManifestDescription& stored : For(caller, SIZE_MAX)) {
-    if (fmt::format("{}/{}", stored.uid, stored.name) == name) return {std::move(stored)};
-    if (stored.name == name) named.push_back(std::move(stored));
+    if (qualified && std::pair(stored.uid, stored.name) == *qualified) return {std::move(stored)};
+    if (stored.name == name && !(caller.admin && qualified)) named.push_back(std::move(stored));
   }
   return named;
 }

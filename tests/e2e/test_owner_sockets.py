@@ -135,6 +135,23 @@ def test_owners_are_shown_by_name_and_have_quotas(node: launcher.Running) -> Non
     assert open_socket(node, "pod-b")["uid"] == FIRST_UID + 1
 
 
+def test_a_job_that_is_called_like_that_of_another_is_never_meant(node: launcher.Running) -> None:
+    open_socket(node, "pod-a")
+    names = ("1300/train", "root/train", "pod-a/train")
+    called_so = [process(node.socket, name, uid=OTHER) for name in names]
+    assert [said(one) for one in called_so] == [f"ok of {name}" for name in names]
+    for name in names:
+        for words in (["job", "set", "--guarantee", "1MiB"], ["job", "remove"], ["job", "remove", "--purge"],
+                      ["job", "show"], ["job", "stalls"], ["tensor", "list"], ["drain"]):  # fmt: skip
+            refused = admin(node, *words, name)
+            assert refused.returncode == 3 and name in refused.stderr, (words, refused)
+        own = ask(node.directory / "control.sock", "job", "set", name, "--limit", "8MiB", uid=OTHER)
+        assert own.returncode == 0, own.stderr
+        assert admin(node, "job", "remove", f"{OTHER}/{name}").returncode == 0
+    for one in called_so:
+        end(one)
+
+
 def test_no_user_of_the_host_reaches_a_socket_that_it_was_not_given(node: launcher.Running) -> None:
     socket = open_socket(node, "pod-a")
     stranger = process(f"{socket['directory']}/tierd.sock", "stolen", uid=OTHER)
