@@ -1,9 +1,9 @@
 // JobNames: "pod-a/train" of an owner, and "alice/train" of a user of the system, as administrators write them beside
 // "uid/train".
 //
-// The idea: names of jobs may contain '/', and any user may call a job "alice/train". So of an administrator such a name
-// means the job of the owner or user alone, as "uid/train" does: else another user's job would get what was meant for
-// alice's. "1001/alice/train" is the one that uid 1001 has called so.
+// The idea: names of jobs may contain '/', and any user may call a job "alice/train". So of an administrator such a
+// name means the job of the owner or user alone, as "uid/train" does: else another user's job would get what was meant
+// for alice's. "1001/alice/train" is the one that uid 1001 has called so.
 //
 // Any thread but the engine's: it may wait for the user database, and does so only for a name with a '/' whose first
 // part is neither a number nor an owner.

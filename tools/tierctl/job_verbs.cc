@@ -310,8 +310,8 @@ std::optional<uint32_t> UserNumber(const std::string& name) {
   return entry == nullptr ? std::nullopt : std::optional<uint32_t>(entry->pw_uid);
 }
 
-// As the daemon finds it for the other verbs: the job of the owner that "UID/NAME" or "OWNER/NAME" names goes before one
-// whose name looks like that, which an administrator never means.
+// As the daemon finds it for the other verbs: the job of the owner that "UID/NAME" or "OWNER/NAME" names goes before
+// one whose name looks like that, which an administrator never means.
 Result<const v1::Job*> FindJob(const v1::ListJobsResponse& jobs, const std::string& name, bool admin,
                                const NumberOf& number_of) {
   const bool by_owner_alone = admin && NamesAnOwner(name, number_of);

@@ -19,10 +19,10 @@ using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::SizeIs;
 using testing::kAdmin;
 using testing::kAlice;
 using testing::SessionWorld;
+using ::testing::SizeIs;
 
 const Caller kMallory = testing::kBob;
 
@@ -99,7 +99,8 @@ TEST_F(JobNamesTest, WithoutTheUserDatabaseNoJobIsTakenForThatOfAUser) {
 TEST_F(JobNamesTest, AnErrorHasTheNameThatWasWritten) {
   const JobNames names(&owners_, &users_);
   const auto absent = [](const std::string& name) -> Status {
-    return Fail(Code::kNotFound, fmt::format("no job '{0}' (job remove --purge {0}), no '2{0}', '{0}s' or '{0}'", name));
+    return Fail(Code::kNotFound,
+                fmt::format("no job '{0}' (job remove --purge {0}), no '2{0}', '{0}s' or '{0}'", name));
   };
   EXPECT_EQ(names.Find(kAdmin, "alice/train", absent).error().message,
             "no job 'alice/train' (job remove --purge alice/train), no '21000/train', '1000/trains' or 'alice/train'");

@@ -34,7 +34,8 @@ TEST(FindJob, ByTheNameOfItsOwnerOrUser) {
   const auto alice = [](const std::string& name) { return name == "alice" ? std::optional(1001u) : std::nullopt; };
   EXPECT_EQ(FindJob(jobs, "pod-a/train", true, alice).value(), &jobs.jobs(0));
   EXPECT_EQ(FindJob(jobs, "alice/train", true, alice).value(), &jobs.jobs(1));
-  EXPECT_EQ(FindJob(jobs, "pod-b/train", true, alice).value(), &jobs.jobs(3)) << "not that of another, which is called so";
+  EXPECT_EQ(FindJob(jobs, "pod-b/train", true, alice).value(), &jobs.jobs(3))
+      << "not that of another, which is called so";
   EXPECT_EQ(FindJob(jobs, "bob/train", true, alice).error().code, Code::kNotFound);
   EXPECT_EQ(FindJob(jobs, "/train", true, alice).error().code, Code::kNotFound);
 }
@@ -55,7 +56,8 @@ TEST(FindJob, AnAdministratorNeverMeansAJobThatIsCalledLikeThatOfAnOwner) {
   v1::StoredManifest* const stored = jobs.add_stored_manifests();
   stored->set_uid(1001);
   stored->set_name("train");
-  EXPECT_THAT(FindJob(jobs, "alice/train", true, alice).error().message, HasSubstr("job 'train' of uid 1001 is persisted"));
+  EXPECT_THAT(FindJob(jobs, "alice/train", true, alice).error().message,
+              HasSubstr("job 'train' of uid 1001 is persisted"));
   v1::UnopenedReservation* const reserved = jobs.add_unopened_reservations();
   reserved->set_uid(1001);
   reserved->set_name("train");
