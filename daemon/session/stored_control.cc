@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "daemon/base/check.h"
+#include "daemon/session/owner_words.h"
 
 namespace tier::session {
 
@@ -133,7 +134,11 @@ std::vector<UnopenedReservationDescription> StoredControl::ListUnopened(const Ca
     return visible;
   });
   if (!unopened) return {};
-  for (UnopenedReservationDescription& each : *unopened) each.owner = OwnerOf(each.uid);
+  const auto reader = caller.admin ? std::nullopt : std::optional(caller.uid);
+  for (UnopenedReservationDescription& each : *unopened) {
+    each.owner = OwnerOf(each.uid);
+    each.why = NameOwners(std::move(each.why), parts_.owners, reader);
+  }
   return *std::move(unopened);
 }
 

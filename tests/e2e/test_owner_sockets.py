@@ -112,7 +112,11 @@ def test_owners_are_shown_by_name_and_have_quotas(node: launcher.Running) -> Non
     assert said(first).startswith("ok")
     second = process(f"{socket['directory']}/tierd.sock", "two")
     answer = said(second)
-    assert answer.startswith("Denied") and f"the quota of user {FIRST_UID}, set at run time" in answer, answer
+    assert answer.startswith("Denied") and "the quota of owner pod-a, set at run time" in answer, answer
+    for words in (["job", "open", "two", "--uid", str(FIRST_UID)], ["job", "set", "pod-a/one", "--guarantee", "9MiB"]):
+        refused = admin(node, *words)
+        assert refused.returncode == 5 and "the quota of owner pod-a" in refused.stderr, refused
+        assert str(FIRST_UID) not in refused.stderr, refused
     assert "pod-a" in admin(node, "job", "list").stdout
     assert "pod-a" in admin(node, "job", "show", "one").stdout
     for words in (["job", "show"], ["job", "stalls"], ["tensor", "list"], ["drain"]):
