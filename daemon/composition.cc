@@ -129,6 +129,7 @@ Status Daemon::OpenDataSocket() {
   options.learn_user = [this](uint32_t uid, std::function<void()> then) {
     return quotas_->LearnUser(uid, std::move(then));
   };
+  options.owners = &engine_->owners();
   options.on_session_count = [this](size_t sessions) { OnSessionCount(sessions); };
   options.on_warning = [](const std::string& text) { spdlog::warn("{}", text); };
   listener_ = std::make_unique<session::Listener>(options, session::ListenerParts{.io = io_,

@@ -288,7 +288,8 @@ Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& p
   page_ = std::make_unique<session::EnginePageOwner>(std::move(*page));
   const session::SessionTableOptions table = {.sessions_max = static_cast<uint32_t>(config.jobs.max_sessions),
                                               .one_user = config.daemon.is_private,
-                                              .request_timeout_ms = RequestTimeoutMs(config.engine)};
+                                              .request_timeout_ms = RequestTimeoutMs(config.engine),
+                                              .owners = owners_.get()};
   sessions_ = std::make_unique<session::SessionTable>(table, poller_, *arena_);
   tiering::EngineOptions options = EngineOptionsOf(config);
   options.hash_seed = tokens_.Random();

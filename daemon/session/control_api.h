@@ -217,6 +217,8 @@ class ControlApi {
   virtual Status CloseJob(const Caller& caller, const std::string& name, bool purge) = 0;
   virtual Result<JobDescription> SetJob(const Caller& caller, const std::string& name,
                                         const tiering::TermsChange& change) = 0;
+  // A refusal with owners by name: all of them for administrators, an owner's own for itself.
+  virtual std::string NameOwners(const Caller& caller, std::string refusal) const = 0;
   virtual uint64_t epoch() const = 0;                                      // Of this start of the daemon.
   virtual std::vector<JobDescription> ListJobs(const Caller& caller) = 0;  // Those it may see, by id.
   // Those of the caller's uid, for an admin of all uids, by qualified name, at most `max`: those behind the name

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +24,7 @@
 #include "daemon/session/engine_calls.h"
 #include "daemon/session/job_names.h"
 #include "daemon/session/owner_control.h"
+#include "daemon/session/owner_words.h"
 #include "daemon/session/pool_description.h"
 #include "daemon/session/quota_control.h"
 #include "daemon/session/reservation_file.h"
@@ -98,6 +100,10 @@ class ControlServer final : public ControlApi {
   Result<JobDescription> SetJob(const Caller& caller, const std::string& name,
                                 const tiering::TermsChange& change) override;
   std::vector<JobDescription> ListJobs(const Caller& caller) override;
+  std::string NameOwners(const Caller& caller, std::string refusal) const override {
+    return session::NameOwners(std::move(refusal), parts_.owners,
+                               caller.admin ? std::nullopt : std::optional(caller.uid));
+  }
   uint64_t epoch() const override { return facts_.epoch; }
   std::vector<StoredManifestDescription> ListStoredManifests(const Caller& caller, const std::string& after,
                                                              size_t max) override;

@@ -7,11 +7,13 @@
 
 #include "daemon/base/check.h"
 #include "daemon/base/counted.h"
+#include "daemon/session/owner_words.h"
 
 namespace tier::session {
 
 SessionTable::SessionTable(const SessionTableOptions& options, Poller& poller, const memory::WindowSource& windows)
     : one_user_(options.one_user),
+      owners_(options.owners),
       request_timeout_ms_(options.request_timeout_ms),
       quota_(options.sessions_max, OfOneUser(options.sessions_max)),
       poller_(poller),
@@ -270,7 +272,14 @@ void SessionTable::OnReply(tiering::SessionId session, const tiering::Reply& rep
   }
   Entry* entry = Find(session);
   if (entry == nullptr) return;  // Answered and ended in one turn.
-  entry->port.Send(reply, scratch_);
+  if (reply.code != Code::kOk && IsOwnerUid(entry->uid)) {
+    const std::string words = NameOwners(std::string(reply.detail), owners_, entry->uid);
+    tiering::Reply named = reply;
+    named.detail = words;
+    entry->port.Send(named, scratch_);
+  } else {
+    entry->port.Send(reply, scratch_);
+  }
   watch_.OnAnswered(entry, !reply.spans.empty(), now_);
   if (!std::exchange(entry->answered, true)) answered_.push_back(entry);
 }

@@ -274,14 +274,6 @@ TEST(Config, MetricsListenOnAWholeAddressOrNone) {
   }
 }
 
-TEST(Config, MissingFileIsNamed) {
-  const auto config = LoadConfig("/nonexistent/tierd.toml");
-  ASSERT_FALSE(config);
-  EXPECT_EQ(config.error().code, Code::kNotFound);
-  EXPECT_THAT(config.error().message, HasSubstr("/nonexistent/tierd.toml"));
-  EXPECT_FALSE(LoadConfig("/")) << "a directory is no file";
-}
-
 TEST(Override, TakesTomlAndPlainText) {
   Config config = DefaultConfig();
   EXPECT_TRUE(ApplyOverride("arena.maximum=1GiB", &config));
