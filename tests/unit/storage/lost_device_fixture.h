@@ -80,7 +80,7 @@ class LostDeviceTest : public testing::SsdTierFixture {
       case Loss::kSwapped: MakeAnothers(lost_); break;
       case Loss::kCutShort:
         std::filesystem::copy_file(kept_, lost_);
-        std::filesystem::resize_file(lost_, kSize / 2);
+        std::filesystem::resize_file(lost_, kSize / 4 * 3);
         break;
     }
     if (std::filesystem::exists(lost_)) std::filesystem::copy_file(lost_, found_);
