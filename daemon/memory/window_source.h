@@ -82,7 +82,7 @@ class WindowSource {
   // The sizes that windows of such a job should have now, as there are only so many indices.
   virtual WindowWishes wishes(const WindowHolder& job) const = 0;
   bool wants_merges() const { return wishes({UINT64_MAX, UINT64_MAX}).merged != 0; }  // Of any job.
-  virtual uint32_t windows_max() const = 0;        // Indices are below this.
+  virtual uint32_t windows_max() const = 0;                                           // Indices are below this.
   virtual uint32_t free_indices() const = 0;       // So many windows can be had before one is retired.
   virtual uint64_t arena_limit_bytes() const = 0;  // What all windows together may ever reach; constant.
   // Places are below this; constant for the daemon's life.

@@ -140,7 +140,7 @@ struct HandOverFigures {  // Counters.
   uint64_t lent_bytes = 0;     // Of windows of idle jobs.
 };
 
-struct MergeFigures {  // Counters.
+struct MergeFigures {      // Counters.
   uint64_t effective = 0;  // Merges after which their job had fewer windows, …
   uint64_t in_vain = 0;    // … and those after which it had as many as before.
   uint64_t windows = 0;    // That were emptied and returned.

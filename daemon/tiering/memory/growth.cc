@@ -153,9 +153,7 @@ void GiveBackUnneeded(Tables& tables, JobState& job) {
 
 // One more window for what is lacking may be had now, as far as the ledger and the size of the arena tell.
 bool MayStartMore(const Tables& tables, const JobState& job, const Need& need, const Lack& lack) {
-  const auto fits = [&](WindowKind kind) {
-    return FittingSize(tables, job, kind, need, Overshoot::kAllowed) != 0;
-  };
+  const auto fits = [&](WindowKind kind) { return FittingSize(tables, job, kind, need, Overshoot::kAllowed) != 0; };
   const bool for_slots = lack.slots && fits(WindowKind::kSlot);
   if (for_slots || lack.blocks == 0) return for_slots;
   return fits(WindowKind::kBlock) || (!tables.ports.windows.block_windows_come() && fits(WindowKind::kSlot));

@@ -40,7 +40,7 @@ struct Need {
 
 // What the windows that are free or coming are for a need.
 enum class Grown : uint8_t {
-  kAll,    // All that it asks for.
+  kAll,  // All that it asks for.
   // The turn may start no more of them: when these have come, more can be had. What the job is owed stays owed.
   kLater,
   // The job is not entitled to so many windows, or the arena has no more. It has then claimed what it is owed of them

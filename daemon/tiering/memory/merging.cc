@@ -24,7 +24,7 @@ struct Wanted {
   uint64_t target_bytes = 0;
   bool used_only = false;  // The use of the job rises: its empty windows are made ahead of need.
   WindowIndex kept{};      // Others were merged into it not long ago.
-  WindowSet not_asked{};     // Clients that do not answer map them.
+  WindowSet not_asked{};   // Clients that do not answer map them.
 
   bool Takes(WindowIndex window, const WindowEntry& entry) const {
     // What lies in one that was passed over found no hole the last time.

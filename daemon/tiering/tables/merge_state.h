@@ -97,9 +97,7 @@ class MergeState {
   const MergeFigures& figures() const { return figures_; }
 
   // When a turn is to look again although nothing has happened.
-  std::optional<base::TimePoint> NextDeadline() const {
-    return phase_ == MergePhase::kNone ? retry_at_ : std::nullopt;
-  }
+  std::optional<base::TimePoint> NextDeadline() const { return phase_ == MergePhase::kNone ? retry_at_ : std::nullopt; }
 
  private:
   static size_t PlaceOf(JobIndex job, WindowKind kind) {

@@ -112,7 +112,7 @@ class WorkBudget {
   bool fresh_ = true;       // The stage has spent nothing.
   uint32_t divisions_ = 0;  // Calls of Divide under way, nested.
   bool prepaid_ = false;    // Prepaid work is under way.
-  uint32_t windows_ = 0;  // Started in this turn.
+  uint32_t windows_ = 0;    // Started in this turn.
   uint64_t spent_ = 0;
   uint64_t most_spent_ = 0;
 };

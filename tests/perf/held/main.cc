@@ -176,7 +176,7 @@ struct Comer {
 
 bool MeasureComers(uint64_t arena_gib, uint64_t tensor_bytes) {
   constexpr uint64_t kLargeJob = 64 * kGiB;
-  const std::vector<Comer> comers = {{kLargeJob, kHeldMax}, {kLargeJob, kHeldMax},          {kLargeJob, kHeldMax},
+  const std::vector<Comer> comers = {{kLargeJob, kHeldMax}, {kLargeJob, kHeldMax},         {kLargeJob, kHeldMax},
                                      {kLargeJob, kHeldMax}, {600 * kMiB, kHeldMaxOfSmall}, {kLargeJob, kHeldMax}};
   Node node({.arena_bytes = arena_gib * kGiB, .moves = true});
   fmt::print("  arena {:>8}, tensors of {:>9}: held / requested", base::FormatBytes(arena_gib * kGiB),
