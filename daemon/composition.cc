@@ -17,6 +17,7 @@
 #include "daemon/base/format_bytes.h"
 #include "daemon/host_limits.h"
 #include "daemon/process_limits.h"
+#include "daemon/ssd_devices.h"
 #include "daemon/ssd_words.h"
 #include "daemon/version.h"
 
@@ -128,6 +129,7 @@ Status Daemon::OpenDataSocket() {
   options.learn_user = [this](uint32_t uid, std::function<void()> then) {
     return quotas_->LearnUser(uid, std::move(then));
   };
+  options.owners = &engine_->owners();
   options.on_session_count = [this](size_t sessions) { OnSessionCount(sessions); };
   options.on_warning = [](const std::string& text) { spdlog::warn("{}", text); };
   listener_ = std::make_unique<session::Listener>(options, session::ListenerParts{.io = io_,
@@ -183,6 +185,10 @@ ConfigHooks Daemon::MakeConfigHooks() {
           [this](const config::Config& next) {
             const Status may = CheckRightToEnd(next, session::MayEndOthers());
             return may ? engine_->Check(next) : may;
+          },
+      .check_restart =
+          [this](const config::Config& read) {
+            return read.ssd.devices == config_.ssd.devices ? Status() : CheckDistinctDevices(read);
           },
       .move_metrics = [this](const config::Config& next) { return metrics_->Move(ChooseMetricsAddress(next, paths_)); },
       .at_restart = [this](const config::Config& read) -> std::vector<std::string> {

@@ -14,6 +14,7 @@
 #include "daemon/host_limits.h"
 #include "daemon/session/line_file.h"
 #include "daemon/session/quota_file.h"
+#include "daemon/ssd_devices.h"
 #include "proto/start_thread.h"
 
 namespace tier {
@@ -82,25 +83,6 @@ Status MakeDataDirectory(const std::string& directory) {
   // No other user may read tensors.
   if (made) std::filesystem::permissions(directory, std::filesystem::perms::owner_all, error);
   return {};
-}
-
-std::vector<storage::SsdDeviceOptions> DevicesOf(const config::Config& config, const DaemonPaths& paths) {
-  std::vector<storage::SsdDeviceOptions> devices;
-  if (config.ssd.devices == std::vector<std::string>{"none"}) return devices;
-  for (const std::string& path : config.ssd.devices) {
-    devices.push_back({.path = path, .size = config.ssd.file_size, .private_file = false});
-  }
-  if (!devices.empty()) return devices;
-  const bool unnamed = !paths.persistent;
-  // A size that was set is refused where it does not fit; a daemon that was told none serves with what there is. One
-  // that keeps tensors across restarts does without its file only for lack of room: other failures may hide a file that
-  // holds tensors.
-  const storage::Need by_default = unnamed ? storage::Need::kIfPossible : storage::Need::kIfRoom;
-  devices.push_back({.path = unnamed ? paths.data_directory : paths.data_directory + "/tier.ssd",
-                     .size = config.ssd.file_size,
-                     .private_file = unnamed,
-                     .need = config.ssd.file_size == 0 ? by_default : storage::Need::kRequired});
-  return devices;
 }
 
 bool IsOptional(const storage::SsdDeviceOptions& device) { return device.need == storage::Need::kIfPossible; }
@@ -208,7 +190,7 @@ Status EngineSide::OpenMemory(const config::Config& config) {
 
 Status EngineSide::OpenStorage(const config::Config& config, const DaemonPaths& paths, const Incarnation& incarnation) {
   storage::SsdTierOptions options;
-  options.devices = DevicesOf(config, paths);
+  options.devices = SsdDevicesOf(config, paths);
   if (auto made = MakeDataDirectory(paths.data_directory); !made) {
     if (paths.persistent || !std::ranges::all_of(options.devices, IsOptional)) return made;
     if (!options.devices.empty()) options.no_device_reason = made.error().message;
@@ -306,7 +288,8 @@ Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& p
   page_ = std::make_unique<session::EnginePageOwner>(std::move(*page));
   const session::SessionTableOptions table = {.sessions_max = static_cast<uint32_t>(config.jobs.max_sessions),
                                               .one_user = config.daemon.is_private,
-                                              .request_timeout_ms = RequestTimeoutMs(config.engine)};
+                                              .request_timeout_ms = RequestTimeoutMs(config.engine),
+                                              .owners = owners_.get()};
   sessions_ = std::make_unique<session::SessionTable>(table, poller_, *arena_);
   tiering::EngineOptions options = EngineOptionsOf(config);
   options.hash_seed = tokens_.Random();

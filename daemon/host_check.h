@@ -15,12 +15,12 @@ namespace tier {
 
 // Said after a check that found nothing.
 inline constexpr char kNotChecked[] =
-    "not checked, but at the start: rights on files and devices, room for files that are made, free memory and huge "
-    "pages, and whether sockets, devices and the metrics address are free";
+    "not checked, but at the start: rights on files and devices, whether sockets, devices and the metrics address are "
+    "free, parts of the index that only its writer reads and the room for it, free memory and huge pages";
 
 // The first path that cannot serve, with the option that names it and the reason. Or sentences on what is no mistake: a
-// device that tierd can start without, as the index of its last run tells, and a file that ssd.file_size makes grow, or
-// cannot. The index is read where a device is not there, beside a daemon that has it open.
+// device that tierd can start without, as the index of its last run tells, a file that ssd.file_size makes grow, or
+// cannot, and what this user may not read. Devices and index are read beside a daemon that has them open.
 Result<std::vector<std::string>> CheckHostPaths(const config::Config& config, const DaemonPaths& paths);
 // Of each quota for a user or group that neither the system nor the daemon's table of owners knows, a sentence, as a
 // start and a reload log it. It is no mistake: the user may come later. Waits for the user database.

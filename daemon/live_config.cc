@@ -119,6 +119,7 @@ void LiveConfig::Reload() {
 
 Result<LiveConfig::Reading> LiveConfig::Check(const config::Config& before, Result<config::Config> read) const {
   if (!read) return std::unexpected(std::move(read.error()));
+  if (Status may = hooks_.check_restart(*read); !may) return std::unexpected(std::move(may.error()));
   Reading reading{.file = *std::move(read), .next = {}, .waiting = {}};
   reading.waiting = config::WaitingForRestart(before, reading.file);
   const auto check = [&] { return hooks_.check(config::WithRunTimeOptions(before, reading.file)); };

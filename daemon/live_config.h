@@ -34,6 +34,8 @@ struct ConfigSource {
 struct ConfigHooks {
   // Why this process cannot do what it says, though it is well-formed: it lacks a right, or the memory. Any thread.
   std::function<Status(const config::Config& next)> check;
+  // Why a restart with this file would be refused, so far as that is told without waiting for a disk. Any thread.
+  std::function<Status(const config::Config& read)> check_restart;
   // Takes the address of metrics.listen, and is the last that may refuse. Main thread.
   std::function<Status(const config::Config& next)> move_metrics;
   // What a restart with this file would do that its reader may not expect: sentences. It waits for no disk. Main

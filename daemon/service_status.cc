@@ -20,8 +20,7 @@ struct Note {
 };
 // Every user of the machine may read the line, and the parser quotes the file.
 constexpr char kReloadRefused[] = "the new configuration was refused, the log says why; all settings stay as they are";
-constexpr std::array<Note, 6> kNotes = {{{"draining", "undrained"},
-                                         {"ssd_drained", "ssd_undrained"},
+constexpr std::array<Note, 5> kNotes = {{{"draining", "undrained"},
                                          {"degraded", "recovered"},
                                          {"prefault", ""},
                                          {"host_memory", ""},

@@ -5,11 +5,8 @@
 #include <algorithm>
 #include <bit>
 #include <cctype>
-#include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
@@ -41,6 +38,7 @@
 
 #include "daemon/base/check.h"
 #include "daemon/base/format_bytes.h"
+#include "daemon/config/config_file.h"
 #include "daemon/config/missing_quotes.h"
 #include "daemon/config/options.h"
 #include "daemon/config/quantity.h"
@@ -336,6 +334,10 @@ std::optional<Contradiction> ContradictionIn(const Config& config) {
   const std::vector<std::string>& devices = config.ssd.devices;
   if (devices.size() > 1 && std::ranges::find(devices, "none") != devices.end())
     return Contradiction{{"ssd.devices"}, "\"none\" stands alone"};
+  for (auto device = devices.begin(); device != devices.end(); ++device) {
+    if (std::find(devices.begin(), device, *device) == device) continue;
+    return Contradiction{{"ssd.devices"}, fmt::format("{} is named twice: name it once", *device)};
+  }
   return std::nullopt;
 }
 
@@ -403,18 +405,9 @@ Result<Config> ParseConfig(std::string_view text, const std::string& source) {
 }
 
 Result<Config> LoadConfig(const std::string& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  std::error_code ignored;
-  if (!file || std::filesystem::is_directory(path, ignored)) {
-    const int error = errno;
-    return Fail(
-        error == EACCES ? Code::kDenied : Code::kNotFound,
-        fmt::format("cannot read the configuration {}: {}", path, error != 0 ? std::strerror(error) : "not a file"));
-  }
-  return ParseConfig(text.str(), path);
+  const auto text = ReadConfigFile(path);
+  if (!text) return std::unexpected(text.error());
+  return ParseConfig(*text, path);
 }
 
 Status ApplyOverride(const std::string& assignment, Config* config) {

@@ -17,7 +17,7 @@ Config DefaultConfig();
 // Defaults, overlaid with what `text` (TOML) says. `source` names it in errors: "tierd.toml:7: unknown option …".
 // INVALID for syntax, unknown options (with the nearest that exists), kinds, units, ranges, contradictions.
 Result<Config> ParseConfig(std::string_view text, const std::string& source);
-// NOT_FOUND or DENIED naming the path, else as ParseConfig.
+// Fails as ReadConfigFile or ParseConfig do.
 Result<Config> LoadConfig(const std::string& path);
 // One option from the command line, "arena.maximum=64GiB".
 Status ApplyOverride(const std::string& assignment, Config* config);

@@ -13,13 +13,14 @@
 #include "daemon/control/watch_reactor.h"
 
 namespace tier::control {
-namespace {
 
-grpc::Status StatusOf(const tier::Status& status, grpc::ServerContextBase* context) {
-  return status ? grpc::Status::OK : ToStatus(status.error(), context);
+grpc::Status ControlService::Refusal(const Error& error, grpc::ServerContextBase* context) const {
+  return ToStatus({error.code, api_.NameOwners(CallerOf(*context), error.message)}, context);
 }
 
-}  // namespace
+grpc::Status ControlService::AnswerOf(const Status& status, grpc::ServerContextBase* context) const {
+  return status ? grpc::Status::OK : Refusal(status.error(), context);
+}
 
 session::Caller ControlService::CallerOf(const grpc::ServerContextBase& context) const {
   session::Caller caller{.uid = uid_, .admin = admin_, .token = {}};
@@ -34,7 +35,7 @@ session::Caller ControlService::CallerOf(const grpc::ServerContextBase& context)
 grpc::Status ControlService::GetStatus(grpc::ServerContext* context, const v1::GetStatusRequest*,
                                        v1::GetStatusResponse* response) {
   const auto description = api_.Describe();
-  if (!description) return ToStatus(description.error(), context);
+  if (!description) return Refusal(description.error(), context);
   ToMessage(*description, response->mutable_status());
   return grpc::Status::OK;
 }
@@ -44,31 +45,31 @@ grpc::Status ControlService::OpenJob(grpc::ServerContext* context, const v1::Ope
   session::OpenJobRequest open = FromMessage(*request);
   session::Caller caller = CallerOf(*context);
   if (open.token.empty()) open.token = caller.token;
-  if (const auto valid = session::ValidateOpenJob(open); !valid) return ToStatus(valid.error(), context);
+  if (const auto valid = session::ValidateOpenJob(open); !valid) return Refusal(valid.error(), context);
   const auto job = api_.OpenJob(caller, open);
-  if (!job) return ToStatus(job.error(), context);
+  if (!job) return Refusal(job.error(), context);
   ToMessage(*job, Tokens::kWith, response->mutable_job());
   return grpc::Status::OK;
 }
 
 grpc::Status ControlService::CloseJob(grpc::ServerContext* context, const v1::CloseJobRequest* request,
                                       v1::CloseJobResponse*) {
-  return StatusOf(api_.CloseJob(CallerOf(*context), request->name(), request->purge()), context);
+  return AnswerOf(api_.CloseJob(CallerOf(*context), request->name(), request->purge()), context);
 }
 
 grpc::Status ControlService::SetJob(grpc::ServerContext* context, const v1::SetJobRequest* request,
                                     v1::SetJobResponse* response) {
   const auto change = TermsChangeOf(*request);
-  if (!change) return ToStatus(change.error(), context);
+  if (!change) return Refusal(change.error(), context);
   const auto job = api_.SetJob(CallerOf(*context), request->name(), *change);
-  if (!job) return ToStatus(job.error(), context);
+  if (!job) return Refusal(job.error(), context);
   ToMessage(*job, Tokens::kWithout, response->mutable_job());
   return grpc::Status::OK;
 }
 
 grpc::Status ControlService::ListJobs(grpc::ServerContext* context, const v1::ListJobsRequest* request,
                                       v1::ListJobsResponse* response) {
-  return StatusOf(FillJobs(CallerOf(*context), *request, response), context);
+  return AnswerOf(FillJobs(CallerOf(*context), *request, response), context);
 }
 
 tier::Status ControlService::FillJobs(const session::Caller& caller, const v1::ListJobsRequest& request,
@@ -123,19 +124,19 @@ tier::Status ControlService::FillJobs(const session::Caller& caller, const v1::L
 grpc::Status ControlService::ListTensors(grpc::ServerContext* context, const v1::ListTensorsRequest* request,
                                          v1::ListTensorsResponse* response) {
   const auto size = PageSizeOf(request->page_size(), kTensorsListedDefault, kTensorsListedMax);
-  if (!size) return ToStatus(size.error(), context);
+  if (!size) return Refusal(size.error(), context);
   PagePlace place{.list = PagePlace::List::kTensors, .number = 0, .name = request->job()};
   if (!request->page_token().empty()) {
     const auto given = FromPageToken(api_.epoch(), request->page_token());
-    if (!given) return ToStatus(given.error(), context);
+    if (!given) return Refusal(given.error(), context);
     if (given->list != place.list || given->name != place.name || given->number > UINT32_MAX) {
-      return ToStatus({Code::kInvalid, "page_token is of another list than that of the tensors of " + place.name},
-                      context);
+      return Refusal({Code::kInvalid, "page_token is of another list than that of the tensors of " + place.name},
+                     context);
     }
     place.number = given->number;
   }
   const auto page = api_.ListTensors(CallerOf(*context), request->job(), static_cast<uint32_t>(place.number), *size);
-  if (!page) return ToStatus(page.error(), context);
+  if (!page) return Refusal(page.error(), context);
   for (const auto& tensor : page->tensors) ToMessage(tensor, response->add_tensors());
   place.number = page->next;
   if (page->next != 0) response->set_next_page_token(ToPageToken(api_.epoch(), place));
@@ -145,7 +146,7 @@ grpc::Status ControlService::ListTensors(grpc::ServerContext* context, const v1:
 grpc::Status ControlService::ListDevices(grpc::ServerContext* context, const v1::ListDevicesRequest*,
                                          v1::ListDevicesResponse* response) {
   const auto description = api_.Describe();
-  if (!description) return ToStatus(description.error(), context);
+  if (!description) return Refusal(description.error(), context);
   for (const auto& device : description->devices) ToMessage(device, response->add_devices());
   for (const auto& device : description->engine.missing) ToMessage(device, response->add_missing());
   return grpc::Status::OK;
@@ -154,7 +155,7 @@ grpc::Status ControlService::ListDevices(grpc::ServerContext* context, const v1:
 grpc::Status ControlService::GetPoolMap(grpc::ServerContext* context, const v1::GetPoolMapRequest*,
                                         v1::GetPoolMapResponse* response) {
   const auto pool = api_.DescribePool(CallerOf(*context));
-  if (!pool) return ToStatus(pool.error(), context);
+  if (!pool) return Refusal(pool.error(), context);
   ToMessage(*pool, response);
   return grpc::Status::OK;
 }
@@ -162,7 +163,7 @@ grpc::Status ControlService::GetPoolMap(grpc::ServerContext* context, const v1::
 grpc::Status ControlService::ListQuotas(grpc::ServerContext* context, const v1::ListQuotasRequest*,
                                         v1::ListQuotasResponse* response) {
   const auto report = api_.ListQuotas(CallerOf(*context));
-  if (!report) return ToStatus(report.error(), context);
+  if (!report) return Refusal(report.error(), context);
   ToMessage(*report, response);
   return grpc::Status::OK;
 }
@@ -170,23 +171,23 @@ grpc::Status ControlService::ListQuotas(grpc::ServerContext* context, const v1::
 grpc::Status ControlService::SetQuota(grpc::ServerContext* context, const v1::SetQuotaRequest* request,
                                       v1::SetQuotaResponse*) {
   const auto target = QuotaTargetOf(request->level(), request->name());
-  if (!target) return ToStatus(target.error(), context);
+  if (!target) return Refusal(target.error(), context);
   const auto fields = FromMessage(*request);
-  if (!fields) return ToStatus(fields.error(), context);
-  return StatusOf(api_.SetQuota(CallerOf(*context), *target, *fields), context);
+  if (!fields) return Refusal(fields.error(), context);
+  return AnswerOf(api_.SetQuota(CallerOf(*context), *target, *fields), context);
 }
 
 grpc::Status ControlService::ClearQuota(grpc::ServerContext* context, const v1::ClearQuotaRequest* request,
                                         v1::ClearQuotaResponse*) {
   const auto target = QuotaTargetOf(request->level(), request->name());
-  if (!target) return ToStatus(target.error(), context);
-  return StatusOf(api_.ClearQuota(CallerOf(*context), *target), context);
+  if (!target) return Refusal(target.error(), context);
+  return AnswerOf(api_.ClearQuota(CallerOf(*context), *target), context);
 }
 
 grpc::Status ControlService::ListOptions(grpc::ServerContext* context, const v1::ListOptionsRequest*,
                                          v1::ListOptionsResponse* response) {
   const auto report = api_.ListOptions(CallerOf(*context));
-  if (!report) return ToStatus(report.error(), context);
+  if (!report) return Refusal(report.error(), context);
   ToMessage(*report, response);
   return grpc::Status::OK;
 }
@@ -194,7 +195,7 @@ grpc::Status ControlService::ListOptions(grpc::ServerContext* context, const v1:
 grpc::Status ControlService::SetOption(grpc::ServerContext* context, const v1::SetOptionRequest* request,
                                        v1::SetOptionResponse* response) {
   const auto option = api_.SetOption(CallerOf(*context), request->name(), request->value());
-  if (!option) return ToStatus(option.error(), context);
+  if (!option) return Refusal(option.error(), context);
   ToMessage(*option, response->mutable_option());
   return grpc::Status::OK;
 }
@@ -202,7 +203,7 @@ grpc::Status ControlService::SetOption(grpc::ServerContext* context, const v1::S
 grpc::Status ControlService::ListStalls(grpc::ServerContext* context, const v1::ListStallsRequest* request,
                                         v1::ListStallsResponse* response) {
   const auto report = api_.ListStalls(CallerOf(*context), request->job());
-  if (!report) return ToStatus(report.error(), context);
+  if (!report) return Refusal(report.error(), context);
   ToMessage(*report, response);
   return grpc::Status::OK;
 }
@@ -210,20 +211,20 @@ grpc::Status ControlService::ListStalls(grpc::ServerContext* context, const v1::
 grpc::Status ControlService::OpenSocket(grpc::ServerContext* context, const v1::OpenSocketRequest* request,
                                         v1::OpenSocketResponse* response) {
   const auto socket = api_.OpenSocket(CallerOf(*context), request->owner());
-  if (!socket) return ToStatus(socket.error(), context);
+  if (!socket) return Refusal(socket.error(), context);
   ToMessage(*socket, response->mutable_socket());
   return grpc::Status::OK;
 }
 
 grpc::Status ControlService::CloseSocket(grpc::ServerContext* context, const v1::CloseSocketRequest* request,
                                          v1::CloseSocketResponse*) {
-  return StatusOf(api_.CloseSocket(CallerOf(*context), request->owner(), request->purge()), context);
+  return AnswerOf(api_.CloseSocket(CallerOf(*context), request->owner(), request->purge()), context);
 }
 
 grpc::Status ControlService::ListSockets(grpc::ServerContext* context, const v1::ListSocketsRequest*,
                                          v1::ListSocketsResponse* response) {
   const auto sockets = api_.ListSockets(CallerOf(*context));
-  if (!sockets) return ToStatus(sockets.error(), context);
+  if (!sockets) return Refusal(sockets.error(), context);
   for (const session::OwnerSocket& socket : *sockets) ToMessage(socket, response->add_sockets());
   return grpc::Status::OK;
 }
@@ -231,45 +232,45 @@ grpc::Status ControlService::ListSockets(grpc::ServerContext* context, const v1:
 grpc::Status ControlService::Drain(grpc::ServerContext* context, const v1::DrainRequest* request,
                                    v1::DrainResponse* response) {
   const auto timeout = DrainTimeoutOf(*request);
-  if (!timeout) return ToStatus(timeout.error(), context);
+  if (!timeout) return Refusal(timeout.error(), context);
   if (drains_.fetch_add(1) >= kDrainsMax) {
     drains_.fetch_sub(1);
-    return ToStatus(Error{Code::kNoMemory, "uid " + std::to_string(uid_) + " drains " + std::to_string(kDrainsMax) +
-                                               " times already, the limit: wait for one of these"},
-                    context);
+    return Refusal(Error{Code::kNoMemory, "uid " + std::to_string(uid_) + " drains " + std::to_string(kDrainsMax) +
+                                              " times already, the limit: wait for one of these"},
+                   context);
   }
   const auto drained = api_.Drain(CallerOf(*context), request->job(), *timeout);
   drains_.fetch_sub(1);
-  if (!drained) return ToStatus(drained.error(), context);
+  if (!drained) return Refusal(drained.error(), context);
   response->set_stays_in_ram(drained->stays_in_ram);
   return grpc::Status::OK;
 }
 
 grpc::Status ControlService::Undrain(grpc::ServerContext* context, const v1::UndrainRequest*, v1::UndrainResponse*) {
-  return StatusOf(api_.Undrain(CallerOf(*context)), context);
+  return AnswerOf(api_.Undrain(CallerOf(*context)), context);
 }
 
 grpc::Status ControlService::DrainDevice(grpc::ServerContext* context, const v1::DrainDeviceRequest* request,
                                          v1::DrainDeviceResponse*) {
   if (request->device() > UINT16_MAX) {
-    return ToStatus(Error{Code::kNotFound, "no device " + std::to_string(request->device())}, context);
+    return Refusal(Error{Code::kNotFound, "no device " + std::to_string(request->device())}, context);
   }
-  return StatusOf(api_.DrainDevice(CallerOf(*context), static_cast<uint16_t>(request->device()), !request->undo()),
+  return AnswerOf(api_.DrainDevice(CallerOf(*context), static_cast<uint16_t>(request->device()), !request->undo()),
                   context);
 }
 
 grpc::Status ControlService::RetryDevice(grpc::ServerContext* context, const v1::RetryDeviceRequest* request,
                                          v1::RetryDeviceResponse*) {
   if (request->device() > UINT16_MAX) {
-    return ToStatus(Error{Code::kNotFound, "no device " + std::to_string(request->device())}, context);
+    return Refusal(Error{Code::kNotFound, "no device " + std::to_string(request->device())}, context);
   }
-  return StatusOf(api_.RetryDevice(CallerOf(*context), static_cast<uint16_t>(request->device())), context);
+  return AnswerOf(api_.RetryDevice(CallerOf(*context), static_cast<uint16_t>(request->device())), context);
 }
 
 grpc::Status ControlService::PurgeDevice(grpc::ServerContext* context, const v1::PurgeDeviceRequest* request,
                                          v1::PurgeDeviceResponse* response) {
   auto jobs = api_.PurgeDevice(CallerOf(*context), request->uuid());
-  if (!jobs) return ToStatus(jobs.error(), context);
+  if (!jobs) return Refusal(jobs.error(), context);
   for (std::string& job : *jobs) response->add_jobs(std::move(job));
   return grpc::Status::OK;
 }

@@ -75,6 +75,9 @@ class ControlService final : public v1::ControlService::WithCallbackMethod_Watch
   // Fills what the page has room for with jobs, and then with manifests. Fails as FromPageToken does.
   Status FillJobs(const session::Caller& caller, const v1::ListJobsRequest& request, v1::ListJobsResponse* response);
   session::Caller CallerOf(const grpc::ServerContextBase& context) const;
+  // With owners by name.
+  grpc::Status Refusal(const Error& error, grpc::ServerContextBase* context) const;
+  grpc::Status AnswerOf(const Status& status, grpc::ServerContextBase* context) const;  // OK where there is no error.
 
   session::ControlApi& api_;
   const uint32_t uid_;

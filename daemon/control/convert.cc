@@ -278,6 +278,7 @@ void ToMessage(const session::DaemonDescription& daemon, v1::NodeStatus* message
   message->set_daemon_own_bytes(daemon.shortage.daemon_own_bytes);
   for (const session::DeviceDescription& device : daemon.devices) ToMessage(device, message->add_devices());
   for (const tiering::MissingDeviceView& device : engine.missing) ToMessage(device, message->add_missing_devices());
+  message->set_index_failure(engine.index_failure);
 }
 
 void ToMessage(const tiering::MissingDeviceView& device, v1::MissingDevice* message) {

@@ -20,7 +20,8 @@ WatchReactor* WatchReactor::Start(session::ControlApi& api, const session::Calle
   auto subscription = reactor->Subscribe(api, caller, request);
   if (!subscription) {
     const MutexLock lock(reactor->mutex_);
-    reactor->End(ToStatus(subscription.error(), context));
+    const Error& error = subscription.error();
+    reactor->End(ToStatus({error.code, api.NameOwners(caller, error.message)}, context));
     return reactor;
   }
   reactor->subscription_ = std::move(*subscription);

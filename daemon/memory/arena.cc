@@ -69,8 +69,8 @@ bool Arena::block_windows_take_slots() const {
   return HugeCredit(WindowKind::kBlock) < options_.sizes.window_size_min && !block_windows_come();
 }
 
-uint64_t Arena::smallest_wished() const {
-  return SmallestWindow(options_.sizes, window_count_, owned_bytes_ + stock_bytes_);
+WindowWishes Arena::wishes(const WindowHolder& job) const {
+  return WindowsWished(options_.sizes, {window_count_, owned_bytes_ + stock_bytes_}, job);
 }
 
 Result<StartedWindow> Arena::StartCreate(OwnerId owner, WindowKind kind, uint64_t size_bytes, int node) {

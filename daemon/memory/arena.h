@@ -94,9 +94,10 @@ class Arena final : public WindowSource {
   WindowSizes window_sizes(WindowKind) const override {
     return {.least = options_.sizes.window_size_min, .most = options_.sizes.window_size_max};
   }
-  uint64_t smallest_wished() const override;
+  WindowWishes wishes(const WindowHolder& job) const override;
   uint32_t windows_max() const override { return options_.sizes.windows_max; }
   uint64_t arena_limit_bytes() const override { return options_.sizes.max_bytes; }
+  uint32_t free_indices() const override { return static_cast<uint32_t>(unused_.free_count() + stock_.size()); }
   uint64_t address_space_bytes() const override { return places_.space_bytes(); }
   uint64_t arena_max_bytes() const override { return max_now_bytes_; }
   uint64_t arena_bytes() const override { return owned_bytes_; }

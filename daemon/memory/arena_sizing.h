@@ -3,16 +3,27 @@
 //
 // Windows have a size of a power of two from 2 MiB to the largest, which is max / 2048: so 2,048 to 4,095 of the
 // largest are a full arena. A small window wastes little and costs as much as a large one: a descriptor, and an entry
-// in io_uring's buffer table. A job asks for windows by what it holds (growth.h); the arena says from which size on
-// they should be (SmallestWindow), so that the indices which are left are enough for all of the memory that is left.
+// in io_uring's buffer table. So a window is a part of what its job holds, and there are at most kWindowsOfNode.
+//
+// The indices beyond one for each of the largest windows are spare. As they are used up, small windows are merged
+// first, then the windows that jobs of 1 GiB and more start become larger, and at last those of smaller jobs do
+// (WindowsWished). So there is an index for all of the memory that is left, and small jobs come last in waste.
 #pragma once
 
 #include <cstdint>
 
 #include "daemon/memory/host_memory.h"
+#include "daemon/memory/window_source.h"
 #include "proto/result.h"
 
 namespace tier::memory {
+
+// Windows of a node, with those that are being closed. Only an arena that needs as many of 1 GiB has more.
+inline constexpr uint32_t kWindowsOfNode = 8000;
+// A window takes at most one part in so many of what its job holds of its kind, while there are spare indices.
+inline constexpr uint64_t kWindowsHeld = 256;
+// Jobs that hold less keep small windows to the last.
+inline constexpr uint64_t kSmallJob = kGiB;
 
 struct ArenaRequest {               // Bytes; 0: derive.
   uint64_t max_bytes = 0;           // Default: a quarter of the memory this process may have.
@@ -25,7 +36,7 @@ struct ArenaSizes {
   uint64_t max_bytes = 0;  // A multiple of window_size_max.
   uint64_t window_size_min = 0;
   uint64_t window_size_max = 0;
-  uint32_t windows_aimed = 0;  // So many windows at most make a full arena, where jobs go by SmallestWindow.
+  uint32_t windows_aimed = 0;  // So many windows at most make a full arena, where jobs go by WindowsWished.
   // Indices to have: some more, so that a window can be made while those before it are still being closed, and smaller
   // ones where a job may not have more.
   uint32_t windows_max = 0;
@@ -41,9 +52,12 @@ uint64_t DerivedReserve(uint64_t memory_bytes);
 // INVALID, with one sentence and figures, when the sizes cannot be.
 Result<ArenaSizes> ArenaSizing(const ArenaRequest& request, const HostReading& host);
 
-// The size from which on windows should be started now, in an arena that has so many windows of so many bytes. The
-// smallest one while the half of the indices that small windows may use up is there; then it doubles, until only the
-// largest ones are started. A power of two.
-uint64_t SmallestWindow(const ArenaSizes& sizes, uint32_t windows, uint64_t bytes);
+struct WindowsInUse {  // Owned or stock.
+  uint32_t count = 0;
+  uint64_t bytes = 0;
+};
+
+// The sizes of windows of a job in an arena that has these windows now.
+WindowWishes WindowsWished(const ArenaSizes& sizes, const WindowsInUse& used, const WindowHolder& job);
 
 }  // namespace tier::memory

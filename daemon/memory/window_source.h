@@ -37,6 +37,18 @@ struct WindowSizes {  // Bytes: powers of two, multiples of kBlockSize.
   uint64_t most = 0;
 };
 
+// Of what a job holds the sizes of its windows are a part.
+struct WindowHolder {
+  uint64_t kind_bytes = 0;  // In windows of the kind in question, with what it needs now.
+  uint64_t all_bytes = 0;   // In windows of all kinds, with that.
+};
+
+struct WindowWishes {  // Bytes: powers of two.
+  uint64_t next = 0;   // Of the next window. Where a job may not have so much, it starts a smaller one.
+  // Windows of a quarter of this or less should be merged into one of this size. 0: none need be.
+  uint64_t merged = 0;
+};
+
 struct StartedWindow {
   WindowIndex index{};
   uint64_t size = 0;  // Bytes.
@@ -67,10 +79,11 @@ class WindowSource {
   // Bytes of windows of this kind: constant for the daemon's life. The smallest slot window is not larger than the
   // smallest block window, and the largest one not than the largest.
   virtual WindowSizes window_sizes(WindowKind kind) const = 0;
-  // From so many bytes on windows should be started now, as there are only so many indices. A wish: where a job may not
-  // have so much, it starts a smaller one.
-  virtual uint64_t smallest_wished() const = 0;
-  virtual uint32_t windows_max() const = 0;        // Indices are below this.
+  // The sizes that windows of such a job should have now, as there are only so many indices.
+  virtual WindowWishes wishes(const WindowHolder& job) const = 0;
+  bool wants_merges() const { return wishes({UINT64_MAX, UINT64_MAX}).merged != 0; }  // Of any job.
+  virtual uint32_t windows_max() const = 0;                                           // Indices are below this.
+  virtual uint32_t free_indices() const = 0;       // So many windows can be had before one is retired.
   virtual uint64_t arena_limit_bytes() const = 0;  // What all windows together may ever reach; constant.
   // Places are below this; constant for the daemon's life.
   virtual uint64_t address_space_bytes() const = 0;

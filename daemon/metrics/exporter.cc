@@ -1,14 +1,20 @@
 #include "daemon/metrics/exporter.h"
 
+#include <algorithm>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <prometheus/metric_family.h>
 #include <prometheus/text_serializer.h>
 
 #include "daemon/metrics/families.h"
 #include "daemon/metrics/job_rows.h"
 #include "daemon/metrics/process_figures.h"
+#include "daemon/session/degraded.h"
 #include "proto/mutex.h"
 
 namespace tier::metrics {
@@ -17,7 +23,7 @@ namespace {
 constexpr char kPlain[] = "text/plain; charset=utf-8";
 constexpr char kIndex[] =
     "<!doctype html><title>tierd</title><ul><li><a href=\"/metrics\">metrics</a> for Prometheus"
-    "<li><a href=\"/healthz\">healthz</a>: 200 while the engine answers</ul>\n";
+    "<li><a href=\"/healthz\">healthz</a>: 200 while the engine answers; ok, or what is degraded</ul>\n";
 
 // One page after the other is made: which jobs have series of their own is kept from scrape to scrape.
 class Scraper {
@@ -44,6 +50,17 @@ class Scraper {
 // To Prometheus the daemon is down then: a page without figures would be one of a daemon that is well.
 HttpPage Unavailable(const Error& why) { return {.status = 503, .type = kPlain, .body = why.message + "\n"}; }
 
+// Also degraded it answers 200: who restarts a daemon for its answer would end the jobs that it serves. Names only, for
+// everybody may read them; `tierctl status` has the sentences.
+std::string HealthOf(const session::DaemonDescription& daemon) {
+  std::vector<std::string_view> causes;
+  for (const session::Degradation& each : session::DegradedBy(daemon)) {
+    const std::string_view name = session::DegradedCauseName(each.cause);
+    if (std::ranges::find(causes, name) == causes.end()) causes.push_back(name);
+  }
+  return causes.empty() ? "ok\n" : fmt::format("degraded: {}\n", fmt::join(causes, ", "));
+}
+
 HttpPage PageOf(session::ControlApi& api, Scraper& scraper, std::string_view path) {
   if (path == "/metrics") {
     auto page = scraper.Page();
@@ -54,7 +71,7 @@ HttpPage PageOf(session::ControlApi& api, Scraper& scraper, std::string_view pat
   if (path != "/healthz") return {.status = 404, .type = kPlain, .body = "there are /metrics and /healthz\n"};
   const auto daemon = api.Describe();
   if (!daemon) return Unavailable(daemon.error());
-  return {.type = kPlain, .body = "ok\n"};
+  return {.type = kPlain, .body = HealthOf(*daemon)};
 }
 
 std::unexpected<Error> CannotServe(const std::string& listen, const Error& why) {

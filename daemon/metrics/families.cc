@@ -81,8 +81,8 @@ void AddCompaction(FamilyBuilder& out, const EngineSnapshot& engine) {
   };
   out.Counter("tierd_compaction_moves_total",
               "Pieces that were moved in RAM so that scattered free pages become a run: because a request lacked a "
-              "whole block, or pages of a slot side by side, a window was emptied for another job, or a client with "
-              "few mappings left wants blocks side by side (run).");
+              "whole block, or pages of a slot side by side, a window was emptied for another job, a client with few "
+              "mappings left wants blocks side by side (run), or small windows became a larger one (merge).");
   add(&tiering::CompactionFigures::moves);
   out.Counter("tierd_compaction_moved_bytes_total", "Bytes of these.");
   add(&tiering::CompactionFigures::bytes);
@@ -95,6 +95,13 @@ void AddCompaction(FamilyBuilder& out, const EngineSnapshot& engine) {
   AddEach<tiering::LeftBy, tiering::kLeftByKinds>(out, "how", tiering::LeftByName, engine.hand_over.windows);
   out.Counter("tierd_hand_over_evicted_bytes_total", "Bytes that were evicted to empty windows for other jobs.")
       .Add(engine.hand_over.evicted_bytes);
+  out.Counter("tierd_window_merges_total",
+              "Merges of small windows of a job while window indices run short, by their outcome: effective (the job "
+              "had fewer windows after it), in_vain (as many as before; a pause follows, longer each time).");
+  out.Add(engine.merges.effective, {{"outcome", "effective"}});
+  out.Add(engine.merges.in_vain, {{"outcome", "in_vain"}});
+  out.Counter("tierd_merged_windows_total", "Windows that were emptied by merges and returned.")
+      .Add(engine.merges.windows);
   out.Counter("tierd_lent_bytes_total",
               "Windows of idle jobs (jobs.idle_after) that went to others, beyond what these are promised.")
       .Add(engine.hand_over.lent_bytes);
@@ -305,8 +312,9 @@ void AddDaemon(FamilyBuilder& out, const DaemonDescription& daemon) {
   out.Gauge(
       "tierd_degraded",
       "1 for each cause by which tierd does less than it was set up for, 0 for the others: ssd_tier (there is "
-      "none), memory (it may not be locked), torn_tensors, device (one fails, or failed), missing_device (one was not "
-      "there at the start).");
+      "none), ssd_size (less than configured), ssd_drained (no device takes new tensors), index (nothing can be "
+      "persisted any more), memory (it may not be locked), torn_tensors, device (one fails, or failed), missing_device "
+      "(one was not there at the start).");
   const auto causes = session::DegradedBy(daemon);
   for (size_t i = 0; i < session::kDegradedCauses; ++i) {
     const auto cause = static_cast<session::DegradedCause>(i);

@@ -176,12 +176,11 @@ struct PoolDescription {
 struct Event {
   uint64_t sequence = 0;  // Rises with each event of the daemon, whether this watcher may see it or not.
   int64_t unix_time_ms = 0;
-  std::string kind;     // job_opened job_closed job_changed job_purged device_purged quota_changed session_attached
-                        // session_ended pressure io_error corrupt torn drain draining undrained ssd_drained
-                        // ssd_undrained degraded recovered forced_return prefault host_memory config_changed
-                        // socket_opened socket_closed …;
-                        // events_lost: some up to this number are missing here
-  std::string job;      // Name, or empty.
+  std::string kind;  // job_opened job_closed job_changed job_purged device_purged quota_changed session_attached
+                     // session_ended session_revoked pressure io_error corrupt torn drain draining undrained degraded
+                     // recovered forced_return prefault host_memory config_changed socket_opened socket_closed …;
+                     // events_lost: some up to this number are missing here
+  std::string job;   // Name, or empty.
   std::string message;  // One sentence.
 };
 
@@ -218,6 +217,8 @@ class ControlApi {
   virtual Status CloseJob(const Caller& caller, const std::string& name, bool purge) = 0;
   virtual Result<JobDescription> SetJob(const Caller& caller, const std::string& name,
                                         const tiering::TermsChange& change) = 0;
+  // A refusal with owners by name: all of them for administrators, an owner's own for itself.
+  virtual std::string NameOwners(const Caller& caller, std::string refusal) const = 0;
   virtual uint64_t epoch() const = 0;                                      // Of this start of the daemon.
   virtual std::vector<JobDescription> ListJobs(const Caller& caller) = 0;  // Those it may see, by id.
   // Those of the caller's uid, for an admin of all uids, by qualified name, at most `max`: those behind the name

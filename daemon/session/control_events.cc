@@ -69,15 +69,6 @@ void ControlServer::EmitDegraded(const tiering::EngineSnapshot& snapshot) {
                : parts_.events.Emit("degraded", nullptr, text);
 }
 
-void ControlServer::EmitSsdDrained(const tiering::EngineSnapshot& snapshot) {
-  const bool drained = NoDeviceTakesTensors(snapshot.devices);
-  if (std::exchange(ssd_drained_seen_, drained) == drained) return;
-  drained ? parts_.events.Emit("ssd_drained", nullptr,
-                               "no SSD device takes new tensors: they stay in RAM, and are refused where it has no "
-                               "room, until a device is used again (tierctl device drain N --undo)")
-          : parts_.events.Emit("ssd_undrained", nullptr, "an SSD device takes new tensors again");
-}
-
 void ControlServer::EmitChanges() {
   if (parts_.events.watchers() == 0) return;
   TIER_CHECK(devices_seen_.size() == facts_.devices.size(), "{} of {}", devices_seen_.size(), facts_.devices.size());
@@ -94,7 +85,6 @@ void ControlServer::EmitChanges() {
     EmitDevice(i, snapshot.devices[i]);
   }
   EmitDegraded(snapshot);
-  EmitSsdDrained(snapshot);
   if (snapshot.waiting_count > 0 && waiting_seen_ == 0) {
     parts_.events.Emit("pressure", nullptr,
                        fmt::format("{} for memory, SSD or leases",

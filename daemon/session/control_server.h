@@ -11,6 +11,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +24,7 @@
 #include "daemon/session/engine_calls.h"
 #include "daemon/session/job_names.h"
 #include "daemon/session/owner_control.h"
+#include "daemon/session/owner_words.h"
 #include "daemon/session/pool_description.h"
 #include "daemon/session/quota_control.h"
 #include "daemon/session/reservation_file.h"
@@ -98,6 +100,10 @@ class ControlServer final : public ControlApi {
   Result<JobDescription> SetJob(const Caller& caller, const std::string& name,
                                 const tiering::TermsChange& change) override;
   std::vector<JobDescription> ListJobs(const Caller& caller) override;
+  std::string NameOwners(const Caller& caller, std::string refusal) const override {
+    return session::NameOwners(std::move(refusal), parts_.owners,
+                               caller.admin ? std::nullopt : std::optional(caller.uid));
+  }
   uint64_t epoch() const override { return facts_.epoch; }
   std::vector<StoredManifestDescription> ListStoredManifests(const Caller& caller, const std::string& after,
                                                              size_t max) override;
@@ -169,7 +175,6 @@ class ControlServer final : public ControlApi {
   void EmitDegraded(const tiering::EngineSnapshot& snapshot);
   Result<JobDescription> ChangeJob(const Caller& caller, const std::string& name, const tiering::TermsChange& change);
   Result<StallReport> StallsOf(const Caller& caller, const std::string& name);
-  void EmitSsdDrained(const tiering::EngineSnapshot& snapshot);
   static JobDescription Describe(const Job& job, const tiering::JobCounters& counters);
 
   const DaemonFacts facts_;
@@ -189,7 +194,6 @@ class ControlServer final : public ControlApi {
   uint64_t waiting_seen_ = 0;
   std::vector<tiering::DeviceView> devices_seen_;
   std::array<bool, kDegradedCauses> degraded_seen_{};
-  bool ssd_drained_seen_ = false;
 };
 
 }  // namespace tier::session

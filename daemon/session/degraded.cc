@@ -25,6 +25,29 @@ void AddDevice(const Condition::Device& device, std::vector<Degradation>* causes
   if (now.space.quarantined > 0) add(fmt::format("quarantined: {}", base::FormatBytes(now.space.quarantined)));
 }
 
+// Where none is drained no command led to it: the causes of the devices themselves say what did.
+bool NoDeviceTakesTensors(std::span<const Condition::Device> devices) {
+  return std::ranges::any_of(devices, [](const Condition::Device& device) { return device.now->draining; }) &&
+         std::ranges::all_of(devices, [](const Condition::Device& device) {
+           return device.now->draining || storage::IsAway(device.now->state);
+         });
+}
+
+void AddSsd(const Condition& condition, std::vector<Degradation>* causes) {
+  const auto add = [&](DegradedCause cause, std::string text) { causes->push_back({cause, std::move(text)}); };
+  const std::string_view reason = condition.ssd_mode_reason;
+  if (condition.ssd_mode == "none" && !reason.empty())
+    add(DegradedCause::kSsdTier, fmt::format("no SSD tier, tensors stay in RAM: {}", reason));
+  if (condition.ssd_mode == "reduced")
+    add(DegradedCause::kSsdSize, fmt::format("less SSD space than configured: {}", reason));
+  if (NoDeviceTakesTensors(condition.devices)) {
+    add(DegradedCause::kSsdDrained,
+        "no SSD device takes new tensors: they stay in RAM, and are refused where it has no room, until a device is "
+        "used again (tierctl device drain N --undo)");
+  }
+  if (!condition.index_failure.empty()) add(DegradedCause::kIndex, std::string(condition.index_failure));
+}
+
 void AddMissing(const tiering::MissingDeviceView& device, std::vector<Degradation>* causes) {
   const storage::MissingDevice named{.uuid = device.uuid, .path = device.path, .reason = device.reason};
   const std::string lost = device.uuid.empty()
@@ -41,6 +64,7 @@ Condition ConditionOf(const DaemonDescription& modes, const tiering::EngineSnaps
           .ssd_mode_reason = modes.ssd_mode_reason,
           .memory_mode = modes.memory_mode,
           .memory_mode_reason = modes.memory_mode_reason,
+          .index_failure = engine.index_failure,
           .torn_count = engine.torn_count,
           .missing = engine.missing,
           .devices = {}};
@@ -48,10 +72,7 @@ Condition ConditionOf(const DaemonDescription& modes, const tiering::EngineSnaps
 
 std::vector<Degradation> DegradedBy(const Condition& condition) {
   std::vector<Degradation> causes;
-  if (condition.ssd_mode == "none" && !condition.ssd_mode_reason.empty()) {
-    causes.push_back(
-        {DegradedCause::kSsdTier, fmt::format("no SSD tier, tensors stay in RAM: {}", condition.ssd_mode_reason)});
-  }
+  AddSsd(condition, &causes);
   // Without an SSD tier no memory is to be locked.
   if (condition.memory_mode == "unpinned" && condition.ssd_mode != "none") {
     causes.push_back({DegradedCause::kMemory, fmt::format("memory is not pinned: {}", condition.memory_mode_reason)});
@@ -69,13 +90,6 @@ std::vector<Degradation> DegradedBy(const DaemonDescription& daemon) {
   for (const DeviceDescription& device : daemon.devices)
     condition.devices.push_back({.index = device.index, .now = &device.now});
   return DegradedBy(condition);
-}
-
-bool NoDeviceTakesTensors(std::span<const tiering::DeviceView> devices) {
-  return std::ranges::any_of(devices, &tiering::DeviceView::draining) &&
-         std::ranges::all_of(devices, [](const tiering::DeviceView& device) {
-           return device.draining || storage::IsAway(device.state);
-         });
 }
 
 }  // namespace tier::session

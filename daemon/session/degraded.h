@@ -16,15 +16,18 @@ namespace tier::session {
 
 enum class DegradedCause : uint8_t {
   kSsdTier,        // There is none, though it was not configured away.
+  kSsdSize,        // A file is smaller than configured, or than the default one.
+  kSsdDrained,     // Some device is drained, and no other takes new tensors: each is drained too, or does not answer.
+  kIndex,          // Nothing can be persisted any more, or resumed either.
   kMemory,         // It may not be locked.
   kTornTensors,    // Some answer TORN.
   kDevice,         // One is not online, or has failed transfers, pieces or places.
   kMissingDevice,  // The start did without one that is configured, or that jobs persisted on.
 };
-inline constexpr size_t kDegradedCauses = 5;
+inline constexpr size_t kDegradedCauses = 8;
 constexpr const char* DegradedCauseName(DegradedCause cause) {
-  constexpr std::array<const char*, kDegradedCauses> kNames = {"ssd_tier", "memory", "torn_tensors", "device",
-                                                               "missing_device"};
+  constexpr std::array<const char*, kDegradedCauses> kNames = {
+      "ssd_tier", "ssd_size", "ssd_drained", "index", "memory", "torn_tensors", "device", "missing_device"};
   return kNames[static_cast<size_t>(cause)];
 }
 
@@ -43,6 +46,7 @@ struct Condition {
   std::string_view ssd_mode_reason;
   std::string_view memory_mode;
   std::string_view memory_mode_reason;
+  std::string_view index_failure;
   uint64_t torn_count = 0;
   std::span<const tiering::MissingDeviceView> missing;
   std::vector<Device> devices;
@@ -50,12 +54,9 @@ struct Condition {
 // Of a daemon with these modes and this engine. The caller adds the devices.
 Condition ConditionOf(const DaemonDescription& modes, const tiering::EngineSnapshot& engine);
 
-// Empty: it is not degraded. A daemon that is being drained is not: it does what it was told.
+// Empty: it is not degraded. A node that is being drained is not: no job comes that could miss something. One whose
+// devices are all drained is, for jobs come, and are refused what they were to have.
 std::vector<Degradation> DegradedBy(const Condition& condition);
 std::vector<Degradation> DegradedBy(const DaemonDescription& daemon);
-
-// Some device is drained, and no other takes new tensors: each is drained too, or does not answer. No degradation: it
-// was told to.
-bool NoDeviceTakesTensors(std::span<const tiering::DeviceView> devices);
 
 }  // namespace tier::session

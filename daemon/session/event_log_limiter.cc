@@ -15,7 +15,7 @@ std::optional<EventLogLimiter::Line> EventLogLimiter::Pass(const Event& event, b
   if (std::ranges::find(kFaults, event.kind) != kFaults.end()) return Line{.fault = true, .text = std::move(text)};
   auto passed = event.kind == "pressure" ? pressure_limit_.Pass(text, now) : limit_.Pass(text, now);
   if (!passed) return std::nullopt;
-  return Line{.text = std::move(*passed)};
+  return Line{.fault = event.kind == "session_revoked", .text = std::move(*passed)};
 }
 
 }  // namespace tier::session

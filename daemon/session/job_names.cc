@@ -31,10 +31,20 @@ Result<std::optional<std::string>> JobNames::WithNumber(const std::string& name)
   return numbered;
 }
 
-Result<bool> JobNames::IsKept(const std::string& numbered) const {
-  const auto owned = ParseQualifiedName(numbered);
-  TIER_CHECK(owned, "{} has no number", numbered);
-  return keeps_ ? keeps_(owned->first, owned->second) : Result<bool>(false);
+// Not where it is a part of a longer name or number.
+std::string JobNames::AsWritten(std::string message, const std::string& numbered, const std::string& name) {
+  TIER_CHECK(!numbered.empty(), "no number for {}", name);
+  const auto ends_there = [&message](size_t at) {
+    return at >= message.size() || message[at] == '\'' || message[at] == ' ' || message[at] == ',' ||
+           message[at] == ';' || message[at] == ')';
+  };
+  for (size_t at = message.find(numbered); at != std::string::npos; at = message.find(numbered, at + 1)) {
+    const bool begins_there = at == 0 || message[at - 1] == '\'' || message[at - 1] == ' ';
+    if (!begins_there || !ends_there(at + numbered.size())) continue;
+    message.replace(at, numbered.size(), name);
+    at += name.size() - 1;
+  }
+  return message;
 }
 
 }  // namespace tier::session

@@ -16,6 +16,10 @@ using proto::OpenMode;
 // Says which run it belongs to.
 bool NamesRun(const OpenJobRequest& request) { return !request.token.empty() || !request.launch.empty(); }
 
+std::string NoJobAmong(const std::string& name, size_t visible) {
+  return fmt::format("no job '{}' among the {} that you may see (tierctl job list)", name, visible);
+}
+
 }  // namespace
 
 std::optional<std::pair<uint32_t, std::string>> ParseQualifiedName(const std::string& text) {
@@ -329,9 +333,9 @@ bool JobRegistry::MaySeeOf(const Caller& caller, uint32_t uid) {
 }
 
 Result<const Job*> JobRegistry::FindFor(const Caller& caller, const std::string& name) const {
-  const auto qualified = caller.admin ? ParseQualifiedName(name) : std::nullopt;
-  if (qualified) {
+  if (const auto qualified = caller.admin ? ParseQualifiedName(name) : std::nullopt) {
     if (const Job* job = FindOwned(qualified->first, qualified->second); job != nullptr) return job;
+    return NoJobOf(qualified->first, name);
   }
   std::vector<const Job*> found;
   bool owned_by_caller = false;
@@ -346,8 +350,18 @@ Result<const Job*> JobRegistry::FindFor(const Caller& caller, const std::string&
   }
   if (owned_by_caller) return Fail(Code::kDenied, fmt::format("this is not the token of job '{}'", name));
   const auto visible = std::ranges::count_if(jobs_, [&](const auto& each) { return MaySee(caller, each.second); });
-  return Fail(Code::kNotFound,
-              fmt::format("no job '{}' among the {} that you may see (tierctl job list)", name, visible));
+  return Fail(Code::kNotFound, NoJobAmong(name, static_cast<size_t>(visible)));
+}
+
+// Any user may call a job "1300/train": who means uid 1300's must not get that one.
+Result<const Job*> JobRegistry::NoJobOf(uint32_t uid, const std::string& name) const {
+  std::string why = NoJobAmong(name, jobs_.size());
+  const auto called_so = std::ranges::find_if(jobs_, [&name](const auto& each) { return each.second.name == name; });
+  if (called_so != jobs_.end()) {
+    TIER_CHECK(called_so->second.EngineKey() != name, "job {} of uid {} is there", name, uid);
+    why += fmt::format("; {} names one of another user that is called so", called_so->second.EngineKey());
+  }
+  return Fail(Code::kNotFound, why);
 }
 
 }  // namespace tier::session

@@ -108,8 +108,9 @@ class JobRegistry {
   const Job* FindOwned(uint32_t uid, const std::string& name) const;  // Null, as above: there is none.
   size_t CountOf(uint32_t uid) const;                                 // Jobs that the uid owns.
   uint64_t reserved_version() const { return reserved_version_; }     // Rises with each change of which are reserved.
-  // The job that `caller` means by `name` and may control: its owner, a holder of its token, an admin (who may write
-  // "uid/name"). NOT_FOUND also for another user's job: its name is private.
+  // The job that `caller` means by `name` and may control: its owner, a holder of its token, an admin. What an admin
+  // writes as "uid/name" is that uid's job, and never one that another user has called so. NOT_FOUND also for another
+  // user's job: its name is private.
   Result<const Job*> FindFor(const Caller& caller, const std::string& name) const;
   static bool MaySee(const Caller& caller, const Job& job) { return MaySee(caller, job.uid, job.token); }
   static bool MaySee(const Caller& caller, uint32_t uid, const std::string& token);
@@ -130,6 +131,7 @@ class JobRegistry {
   Status CheckToken(const Job& job, const OpenJobRequest& request) const;
   Status CheckWorld(const Job& job, const OpenJobRequest& request) const;
   void SetExpiry(Job* job, std::optional<base::TimePoint> expires);
+  Result<const Job*> NoJobOf(uint32_t uid, const std::string& name) const;
 
   const JobRegistryOptions options_;
   TokenSource& tokens_;

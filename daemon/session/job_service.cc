@@ -204,7 +204,7 @@ void JobService::Leave(const LeavingSession& leaving, const std::string& reason)
   if (!job) return;  // It was closed under its sessions.
   if (leaving.announced) {
     events_.Emit(
-        "session_ended", &*job,
+        leaving.revoked ? "session_revoked" : "session_ended", &*job,
         fmt::format("session {} of job '{}' ended: {}", static_cast<uint64_t>(leaving.session), job->name, reason));
   }
   if (ends_job) EmitClosed(*job, fmt::format("its last session ended: {}", reason));

@@ -13,6 +13,7 @@
 #include <boost/asio/post.hpp>
 
 #include "daemon/base/check.h"
+#include "daemon/session/owner_words.h"
 
 namespace tier::session {
 
@@ -215,9 +216,11 @@ void Listener::OnAttached(const ConnectionPtr& connection, std::vector<proto::Fi
 }
 
 void Listener::Refuse(const ConnectionPtr& connection, const Error& error) {
-  Warn(fmt::format("refused a client of uid {} (pid {}): {} {}", connection->peer().uid, connection->peer().pid,
-                   CodeName(error.code), error.message));
-  connection->SendFinal(BytesOf(MakeRefusal(error)));
+  const PeerIdentity& peer = connection->peer();
+  Warn(NameOwners(fmt::format("refused a client of uid {} (pid {}): {} {}", peer.uid, peer.pid, CodeName(error.code),
+                              error.message),
+                  options_.owners, std::nullopt));
+  connection->SendFinal(BytesOf(MakeRefusal({error.code, NameOwners(error.message, options_.owners, peer.uid)})));
 }
 
 void Listener::OnPacket(const ConnectionPtr& connection, const ClientPacket& packet) {
@@ -443,7 +446,8 @@ void Listener::SendEnd(tiering::SessionId session, Code code, const std::string&
   asio::post(parts_.io, [this, session, code, reason] {
     const ConnectionPtr connection = ConnectionOf(session);
     if (connection == nullptr) return;
-    connection->SendFinal(BytesOf(MakeSessionEnd(code, reason)));
+    const std::string words = NameOwners(reason, options_.owners, connection->peer().uid);
+    connection->SendFinal(BytesOf(MakeSessionEnd(code, words)));
     Drop(connection);
   });
 }

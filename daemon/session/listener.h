@@ -65,6 +65,7 @@ struct ListenerOptions {
   std::function<bool(uint32_t uid, std::function<void()> then)> learn_user;
   // Told whenever a session begins or ends: how many there are. May be empty.
   std::function<void(size_t)> on_session_count;
+  const OwnerTable* owners = nullptr;  // Null: there are none.
   // Told what no client hears: refused handshakes, accept errors; within WarningLimit. May be empty.
   std::function<void(const std::string&)> on_warning;
 };

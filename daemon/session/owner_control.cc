@@ -47,14 +47,16 @@ Result<OwnerSocket> OwnerControl::Open(const Caller& caller, const std::string& 
 
 Status OwnerControl::Close(const Caller& caller, const std::string& owner, bool purge) {
   if (Status may = Check(caller, "close the socket of an owner"); !may) return may;
-  const auto uid = purge ? parts_.sockets->Purge(owner, [&](uint32_t of) { return CheckUnused(of, owner); })
-                         : parts_.sockets->Close(owner);
-  if (!uid) return std::unexpected(uid.error());
+  const auto closed = purge ? parts_.sockets->Purge(owner, [&](uint32_t of) { return CheckUnused(of, owner); })
+                            : parts_.sockets->Close(owner);
+  if (!closed) return std::unexpected(closed.error());
+  // Also where the name stays: no one connects from now on.
   parts_.events.EmitForAdministrators("socket_closed",
                                       fmt::format("uid {} closed the socket of owner {} (uid {}){}", caller.uid, owner,
-                                                  *uid, purge ? ", and gave the name up" : ""),
+                                                  closed->uid, purge && closed->rest ? ", and gave the name up" : ""),
                                       "an administrator closed the socket of an owner");
-  return purge ? DropQuota(*uid, owner) : Status();
+  if (!closed->rest) return closed->rest;
+  return purge ? DropQuota(closed->uid, owner) : Status();
 }
 
 // REQUIRES: the owner is suspended: what is opened for it after this look is refused.
@@ -65,11 +67,10 @@ Status OwnerControl::CheckUnused(uint32_t uid, const std::string& owner) {
     const size_t reserved = parts_.jobs.unopened().CountOf(uid);
     const bool persisted = !parts_.jobs.engine().StoredManifests(fmt::format("{}/", uid), 1).empty();
     if (jobs == 0 && reserved == 0 && !persisted) return CheckSettled(uid, owner);
-    return Fail(
-        Code::kDenied,
-        fmt::format("the socket of owner {0} is closed, and its name is not given up: it has {1}, open or "
-                    "reserved{2}; remove them first (tierctl job list, tierctl job remove --purge {3}/JOB)",
-                    owner, base::Counted(jobs + reserved, "job"), persisted ? ", and persisted tensors" : "", uid));
+    return Fail(Code::kDenied,
+                fmt::format("the socket of owner {0} is closed, and its name is not given up: it has {1}, open or "
+                            "reserved{2}; remove them first (tierctl job list, tierctl job remove --purge {0}/JOB)",
+                            owner, base::Counted(jobs + reserved, "job"), persisted ? ", and persisted tensors" : ""));
   });
 }
 

@@ -110,40 +110,42 @@ void OwnerSockets::StopListening(const std::string& owner, uint32_t uid) {
 }
 
 // First of all no one comes in any more, whatever becomes of the note.
-Result<uint32_t> OwnerSockets::CloseNow(const std::string& owner) {
+Result<ClosedSocket> OwnerSockets::CloseNow(const std::string& owner) {
   if (!started_) return std::unexpected(Starting());
   const auto uid = table_.UidOf(owner);
   if (uid && open_.contains(*uid)) StopListening(owner, *uid);
   const Status closed = table_.Close(owner);
   if (!closed && !uid) return std::unexpected(closed.error());
   TIER_CHECK(uid, "owner {} has no number", owner);
-  if (closed) return *uid;
-  return Fail(closed.error().code,
-              fmt::format("the socket of owner {} is closed, and would be open again at the next start, as that cannot "
-                          "be written down: {}; close it again then",
-                          owner, closed.error().message));
+  if (closed) return ClosedSocket{.uid = *uid, .rest = {}};
+  return ClosedSocket{
+      .uid = *uid,
+      .rest = Fail(closed.error().code,
+                   fmt::format("the socket of owner {} is closed, and would be open again at the next start, as that "
+                               "cannot be written down: {}; close it again then",
+                               owner, closed.error().message))};
 }
 
-Result<uint32_t> OwnerSockets::Close(const std::string& owner) {
+Result<ClosedSocket> OwnerSockets::Close(const std::string& owner) {
   const MutexLock lock(mutex_);
   return CloseNow(owner);
 }
 
 // Between the look at what the owner has and the end of its name nothing may be opened for it: it is suspended. Its
 // control connections end before that look: they could open a job again whenever an administrator has removed one.
-Result<uint32_t> OwnerSockets::Purge(const std::string& owner, const std::function<Status(uint32_t uid)>& check) {
+Result<ClosedSocket> OwnerSockets::Purge(const std::string& owner, const std::function<Status(uint32_t uid)>& check) {
   TIER_CHECK(check != nullptr, "owner {} is purged unseen", owner);
   const MutexLock lock(mutex_);
-  const auto uid = CloseNow(owner);
-  if (!uid) return uid;
-  TIER_CHECK(!open_.contains(*uid), "the socket of owner {} is open still", owner);
-  table_.Suspend(*uid);
-  calls_.end_control(*uid);
-  Status gone = check(*uid);
-  if (gone) gone = GiveUp(owner, *uid);
-  table_.EndSuspension(*uid);
-  if (!gone) return std::unexpected(std::move(gone.error()));
-  return *uid;
+  auto closed = CloseNow(owner);
+  if (!closed || !closed->rest) return closed;
+  const uint32_t uid = closed->uid;
+  TIER_CHECK(!open_.contains(uid), "the socket of owner {} is open still", owner);
+  table_.Suspend(uid);
+  calls_.end_control(uid);
+  closed->rest = check(uid);
+  if (closed->rest) closed->rest = GiveUp(owner, uid);
+  table_.EndSuspension(uid);
+  return closed;
 }
 
 Status OwnerSockets::GiveUp(const std::string& owner, uint32_t uid) {

@@ -36,6 +36,12 @@ struct OwnerSocketCalls {
   std::function<void(uint32_t uid)> end_control;  // And ends its connections. REQUIRES: stop_control was called.
 };
 
+// A socket on which no one connects any more.
+struct ClosedSocket {
+  uint32_t uid = 0;  // The owner's.
+  Status rest;       // An error: what was to follow was not done. The socket is closed all the same.
+};
+
 class OwnerSockets {
  public:
   // REQUIRES: the caller has the lock of the daemon's socket directory, in which `directory` lies.
@@ -50,12 +56,13 @@ class OwnerSockets {
   // Does nothing where it is open. Refusals: those of OwnerTable::Open; TIMEOUT before Reopen; DENIED, INVALID or
   // IO_ERROR name the path. Then the socket is closed.
   Result<OwnerSocket> Open(const std::string& owner) TIER_EXCLUDES(mutex_);
-  // The owner's uid. Nothing connects when it returns, and what is connected goes on. NOT_FOUND: no such owner.
-  Result<uint32_t> Close(const std::string& owner) TIER_EXCLUDES(mutex_);
+  // Nothing connects when it returns, and what is connected goes on. NOT_FOUND: no such owner. The rest is to write it
+  // down for the next start.
+  Result<ClosedSocket> Close(const std::string& owner) TIER_EXCLUDES(mutex_);
   // Close, and the name is given up with its folder, where `check` allows it: it looks for what the owner has, and for
-  // which nothing is opened from before that look until this returns. An error: the socket is closed all the same, its
-  // control connections have ended, and the name stays.
-  Result<uint32_t> Purge(const std::string& owner, const std::function<Status(uint32_t uid)>& check)
+  // which nothing is opened from before that look until this returns. An error of the rest: the name stays; once the
+  // look was taken, the owner's control connections have ended.
+  Result<ClosedSocket> Purge(const std::string& owner, const std::function<Status(uint32_t uid)>& check)
       TIER_EXCLUDES(mutex_);
   bool Knows(const std::string& owner) const { return table_.UidOf(owner).has_value(); }
   std::vector<OwnerSocket> List() const TIER_EXCLUDES(mutex_);  // By name.
@@ -71,7 +78,7 @@ class OwnerSockets {
   bool IsThere(const std::string& owner, const Listening& listening) const;
   Result<uint32_t> TakeName(const std::string& owner) TIER_REQUIRES(mutex_);
   Status GiveUp(const std::string& owner, uint32_t uid) TIER_REQUIRES(mutex_);
-  Result<uint32_t> CloseNow(const std::string& owner) TIER_REQUIRES(mutex_);
+  Result<ClosedSocket> CloseNow(const std::string& owner) TIER_REQUIRES(mutex_);
   void StopListening(const std::string& owner, uint32_t uid) TIER_REQUIRES(mutex_);
 
   const std::string directory_;

@@ -7,11 +7,13 @@
 
 #include "daemon/base/check.h"
 #include "daemon/base/counted.h"
+#include "daemon/session/owner_words.h"
 
 namespace tier::session {
 
 SessionTable::SessionTable(const SessionTableOptions& options, Poller& poller, const memory::WindowSource& windows)
     : one_user_(options.one_user),
+      owners_(options.owners),
       request_timeout_ms_(options.request_timeout_ms),
       quota_(options.sessions_max, OfOneUser(options.sessions_max)),
       poller_(poller),
@@ -121,13 +123,14 @@ void SessionTable::Detach(tiering::SessionId session, const std::string& reason)
   if (RefuseAttach(session, {Code::kDisconnected, reason})) return;
   Entry* entry = Find(session);
   if (entry == nullptr) return;  // Its end came from the other side first.
-  Reclaim(entry, reason);
+  Reclaim(entry, Code::kDisconnected, reason);
 }
 
 void SessionTable::End(tiering::SessionId session, Code code, const std::string& reason) {
   if (RefuseAttach(session, {code, reason})) return;
-  if (Find(session) == nullptr) return;
-  Detach(session, reason);
+  Entry* entry = Find(session);
+  if (entry == nullptr) return;
+  Reclaim(entry, code, reason);
   notices_->SendEnd(session, code, reason);
 }
 
@@ -139,14 +142,14 @@ void SessionTable::EndAll(Code code, const std::string& reason) {
 }
 
 // Everything the session held is reclaimed, by the engine and here.
-void SessionTable::Reclaim(Entry* entry, const std::string& reason) {
+void SessionTable::Reclaim(Entry* entry, Code code, const std::string& reason) {
   const tiering::SessionId session = entry->port.session();
   const tiering::JobId job = entry->job;
   if (entry->engine_knows) {
     // A ring that breaks the protocol has nothing more to say.
     (void)entry->port.ReceiveLast(job_service_->engine(), scratch_);
   }
-  job_service_->Leave({.job = job, .session = session}, reason);
+  job_service_->Leave({.job = job, .session = session, .revoked = code == Code::kRevoked}, reason);
   watch_.Remove(entry);
   quota_.Give(entry->uid);
   std::erase(answered_, entry);
@@ -240,7 +243,7 @@ bool SessionTable::ApplyEndings() {
     const Ending ending = std::move(endings_[i]);
     Entry* entry = Find(ending.session);
     if (entry == nullptr) continue;
-    Reclaim(entry, ending.reason);
+    Reclaim(entry, ending.code, ending.reason);
     notices_->SendEnd(ending.session, ending.code, ending.reason);
   }
   endings_.clear();
@@ -269,7 +272,14 @@ void SessionTable::OnReply(tiering::SessionId session, const tiering::Reply& rep
   }
   Entry* entry = Find(session);
   if (entry == nullptr) return;  // Answered and ended in one turn.
-  entry->port.Send(reply, scratch_);
+  if (reply.code != Code::kOk && IsOwnerUid(entry->uid)) {
+    const std::string words = NameOwners(std::string(reply.detail), owners_, entry->uid);
+    tiering::Reply named = reply;
+    named.detail = words;
+    entry->port.Send(named, scratch_);
+  } else {
+    entry->port.Send(reply, scratch_);
+  }
   watch_.OnAnswered(entry, !reply.spans.empty(), now_);
   if (!std::exchange(entry->answered, true)) answered_.push_back(entry);
 }

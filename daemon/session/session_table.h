@@ -23,6 +23,7 @@
 
 #include "daemon/memory/window_source.h"
 #include "daemon/session/job_service.h"
+#include "daemon/session/owner_table.h"
 #include "daemon/session/poller.h"
 #include "daemon/session/ring_port.h"
 #include "daemon/session/ring_watch.h"
@@ -68,8 +69,9 @@ struct Attached {
 
 struct SessionTableOptions {
   uint32_t sessions_max = 1024;
-  bool one_user = false;            // No other user may attach: no part of the limits is kept for others.
-  uint32_t request_timeout_ms = 0;  // EngineOptions::deadline_default. 0: clients are not told.
+  bool one_user = false;               // No other user may attach: no part of the limits is kept for others.
+  uint32_t request_timeout_ms = 0;     // EngineOptions::deadline_default. 0: clients are not told.
+  const OwnerTable* owners = nullptr;  // Null: there are none.
 };
 
 class SessionTable final : public tiering::ReplySink {
@@ -152,10 +154,11 @@ class SessionTable final : public tiering::ReplySink {
   // True: the session was still attaching, and does so no more.
   bool RefuseAttach(tiering::SessionId session, Error error);
   void EndLater(tiering::SessionId session, Code code, std::string reason);
-  void Reclaim(Entry* entry, const std::string& reason);
+  void Reclaim(Entry* entry, Code code, const std::string& reason);
   bool ApplyEndings();
 
   const bool one_user_;
+  const OwnerTable* const owners_;
   uint32_t request_timeout_ms_;
   UidQuota quota_;  // Of sessions_ and attaching_.
   Poller& poller_;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "daemon/base/check.h"
+#include "daemon/session/owner_words.h"
 
 namespace tier::session {
 
@@ -24,16 +25,6 @@ Status StoredControl::Close(const Caller& caller, const std::string& name, bool 
     (void)parts_.jobs.DropReservation((*job)->uid, (*job)->name);  // Of one that is being resumed.
     parts_.jobs.Close((*job)->id, fmt::format("closed by request of uid {}", caller.uid), purge);
     return {};
-  });
-}
-
-Result<bool> StoredControl::Keeps(uint32_t uid, const std::string& name) {
-  return parts_.calls.Ask<bool>([this, uid, name]() -> Result<bool> {
-    if (parts_.jobs.unopened().Find(uid, name) != nullptr) return true;
-    const std::string key = Job{.uid = uid, .name = name}.EngineKey();
-    const auto first = parts_.jobs.engine().StoredManifests(key, 1);
-    TIER_CHECK(first.size() <= 1, "{} manifests where one was asked for", first.size());
-    return !first.empty() && first.front().key == key;
   });
 }
 
@@ -100,12 +91,13 @@ std::vector<StoredManifestDescription> StoredControl::For(const Caller& caller, 
   return visible;
 }
 
-// "uid/name" names one; a name alone may be that of several.
+// "uid/name" names one, of an administrator none that another user has called so; a name alone may be that of several.
 std::vector<StoredManifestDescription> StoredControl::Named(const Caller& caller, const std::string& name) {
+  const auto qualified = ParseQualifiedName(name);
   std::vector<StoredManifestDescription> named;
   for (StoredManifestDescription& stored : For(caller, SIZE_MAX)) {
-    if (fmt::format("{}/{}", stored.uid, stored.name) == name) return {std::move(stored)};
-    if (stored.name == name) named.push_back(std::move(stored));
+    if (qualified && std::pair(stored.uid, stored.name) == *qualified) return {std::move(stored)};
+    if (stored.name == name && !(caller.admin && qualified)) named.push_back(std::move(stored));
   }
   return named;
 }
@@ -142,7 +134,11 @@ std::vector<UnopenedReservationDescription> StoredControl::ListUnopened(const Ca
     return visible;
   });
   if (!unopened) return {};
-  for (UnopenedReservationDescription& each : *unopened) each.owner = OwnerOf(each.uid);
+  const auto reader = caller.admin ? std::nullopt : std::optional(caller.uid);
+  for (UnopenedReservationDescription& each : *unopened) {
+    each.owner = OwnerOf(each.uid);
+    each.why = NameOwners(std::move(each.why), parts_.owners, reader);
+  }
   return *std::move(unopened);
 }
 

@@ -32,9 +32,6 @@ class StoredControl {
   std::vector<StoredManifestDescription> List(const Caller& caller, const std::string& after, size_t max);
   std::vector<UnopenedReservationDescription> ListUnopened(const Caller& caller, const std::string& after, size_t max);
 
-  // Whether this user has a job of this name that is not open: persisted, or reserved.
-  Result<bool> Keeps(uint32_t uid, const std::string& name);
-
  private:
   // Engine thread, as the others.
   std::vector<StoredManifestDescription> For(const Caller& caller, size_t max);

@@ -2,6 +2,7 @@
 // the label area was seen to be blank or ours.
 #include "daemon/storage/device_file.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -28,6 +29,8 @@ namespace {
 using base::FormatBytes;
 
 constexpr int kOpenFlags = O_RDWR | O_DIRECT | O_CLOEXEC;
+constexpr int kLookFlags = O_RDONLY | O_DIRECT | O_CLOEXEC;
+constexpr uint64_t kStatBlock = 512;  // Bytes of a block of stat(2).
 constexpr mode_t kFileMode = 0600;
 
 struct AlignedFree {
@@ -109,6 +112,7 @@ DeviceFile::~DeviceFile() {
 
 Result<DeviceFile> DeviceFile::Open(const DeviceFileOptions& options) {
   DeviceFile file;
+  file.plan_ = options.plan;
   file.path_ = options.private_file ? fmt::format("(private file in {})", options.path) : options.path;
   struct stat about{};
   Status status;
@@ -126,6 +130,7 @@ Result<DeviceFile> DeviceFile::Open(const DeviceFileOptions& options) {
 }
 
 Status DeviceFile::OpenPrivate(const DeviceFileOptions& options) {
+  TIER_CHECK(plan_ == nullptr, "a plan of a file without a name in {}", options.path);
   if (!options.allow_any_file_system) {
     if (Status status = CheckFileSystem(options.path); !status) return status;
   }
@@ -146,9 +151,15 @@ Status DeviceFile::OpenPrivate(const DeviceFileOptions& options) {
 Status DeviceFile::OpenNew(const DeviceFileOptions& options) {
   if (!options.may_make) return Fail(Code::kNotFound, path_ + " is not there");
   if (Status status = CheckNewFile(path_); !status) return status;
-  const std::string directory = DirectoryOf(path_);
+  std::string directory = DirectoryOf(path_);
+  // A start makes its data directory first.
+  if (plan_ && directory == options.data_dir) directory = ExistingPartOf(directory);
   if (!options.allow_any_file_system) {
     if (Status status = CheckFileSystem(directory); !status) return status;
+  }
+  if (plan_) {
+    Status status = MakeRoom(options, directory);
+    return status ? FormatNow(/*discard=*/false) : status;
   }
   fd_ = proto::FileDescriptor(::open(path_.c_str(), kOpenFlags | O_CREAT | O_EXCL, kFileMode));
   if (!fd_) {
@@ -180,9 +191,11 @@ Status DeviceFile::OpenNode(bool allow_any_file_system) {
     if (Status status = CheckFileSystem(path_); !status) return status;
   }
   // O_EXCL on a block device: refused while it is mounted or part of something.
-  fd_ = proto::FileDescriptor(::open(path_.c_str(), kOpenFlags | (block_device_ ? O_EXCL : 0)));
+  const int flags = plan_ ? kLookFlags : kOpenFlags | (block_device_ ? O_EXCL : 0);
+  fd_ = proto::FileDescriptor(::open(path_.c_str(), flags));
   if (!fd_) return OpenFailure(errno, path_);
   size_ = static_cast<uint64_t>(about.st_size);
+  planned_ = static_cast<uint64_t>(about.st_blocks) * kStatBlock;
   if (block_device_ && ::ioctl(fd_.get(), BLKGETSIZE64, &size_) != 0) return FailErrno(errno, "sizing " + path_);
   if (Status status = Lock(); !status) return status;
   return CheckAlignment();
@@ -254,7 +267,7 @@ Status DeviceFile::Grow(const DeviceFileOptions& options) {
 // The new length is durable before a superblock says so: else a crash would leave a file that looks cut short.
 Status DeviceFile::Extend(uint64_t size, const DeviceFileOptions& options) {
   const std::string directory = DirectoryOf(path_);
-  const Result<FileSystemSpace> space = options.space(directory);
+  const Result<FileSystemSpace> space = SpaceIn(directory, options);
   if (!space) return std::unexpected(space.error());
   const uint64_t before = size_;  // Of the file, which a start that was killed may have left longer than its device.
   if (Status fits = CheckGrowth(*space, size - std::min(before, size), directory, options.for_index); !fits)
@@ -263,7 +276,7 @@ Status DeviceFile::Extend(uint64_t size, const DeviceFileOptions& options) {
     (void)!::ftruncate(fd_.get(), static_cast<off_t>(before));  // Best effort: what is too much is no part of it.
     return allocated;
   }
-  if (::fsync(fd_.get()) != 0) return FailErrno(errno, "flushing " + path_);
+  if (!plan_ && ::fsync(fd_.get()) != 0) return FailErrno(errno, "flushing " + path_);
   return {};
 }
 
@@ -282,6 +295,10 @@ bool DeviceFile::BothCopiesSay(uint64_t size) const {
 void DeviceFile::CutExcess() {
   const uint64_t size = superblock_.device_size;
   if (block_device_ || private_file_ || size_ <= size || !BothCopiesSay(size)) return;
+  if (plan_) {
+    if (planned_ > size) plan_->Take(DirectoryOf(path_), -static_cast<int64_t>(planned_ - size));
+    return;
+  }
   if (::ftruncate(fd_.get(), static_cast<off_t>(size)) != 0) return;
   if (!size_note_.empty()) size_note_ += "; ";
   size_note_ += fmt::format(
@@ -300,8 +317,19 @@ Status DeviceFile::SetSize(uint64_t size) {
   return {};
 }
 
+Result<FileSystemSpace> DeviceFile::SpaceIn(const std::string& directory, const DeviceFileOptions& options) const {
+  return plan_ ? plan_->Of(directory) : options.space(directory);
+}
+
+// As Preallocate.
+void DeviceFile::Plan(uint64_t size, const std::string& directory) {
+  if (size > planned_) plan_->Take(directory, static_cast<int64_t>(size - planned_));
+  planned_ = std::max(planned_, size);
+  size_ = std::max(size_, size);
+}
+
 Status DeviceFile::MakeRoom(const DeviceFileOptions& options, const std::string& directory) {
-  const Result<FileSystemSpace> space = options.space(directory);
+  const Result<FileSystemSpace> space = SpaceIn(directory, options);
   if (!space) return std::unexpected(space.error());
   if (options.size != 0) {
     const Result<uint64_t> size = PlanFileSize(*space, options.size, directory);
@@ -318,6 +346,10 @@ Status DeviceFile::MakeRoom(const DeviceFileOptions& options, const std::string&
 }
 
 Status DeviceFile::Preallocate(uint64_t size, const std::string& directory) {
+  if (plan_) {
+    Plan(size, directory);
+    return {};
+  }
   // An io_uring that was closed on this thread may interrupt it (seen on Linux 6.1).
   if (TEMP_FAILURE_RETRY(::fallocate(fd_.get(), 0, 0, static_cast<off_t>(size))) == 0) {
     size_ = std::max(size_, size);
@@ -331,7 +363,7 @@ Status DeviceFile::Preallocate(uint64_t size, const std::string& directory) {
   return FailErrno(errno, fmt::format("preallocating {} in {}", FormatBytes(size), directory));
 }
 
-Status DeviceFile::Lock() { return LockDevice(fd_.get(), path_); }
+Status DeviceFile::Lock() { return plan_ ? Status() : LockDevice(fd_.get(), path_); }
 
 Status DeviceFile::CheckAlignment() {
   struct statx about{};
@@ -350,6 +382,11 @@ Status DeviceFile::CheckAlignment() {
 }
 
 Status DeviceFile::FormatNow(bool discard) {
+  if (plan_) {
+    superblock_ = MakeSuperblock(DrawUuid(), size_, static_cast<uint64_t>(::time(nullptr)));
+    created_ = true;
+    return {};
+  }
   if (block_device_ && discard) {
     const uint64_t range[2] = {0, size_};
     (void)::ioctl(fd_.get(), BLKDISCARD, range);  // Best effort: many devices cannot.
@@ -376,6 +413,7 @@ Status DeviceFile::WriteNext(proto::Superblock next) {
 }
 
 Status DeviceFile::WriteCopy(const proto::Superblock& superblock) {
+  if (plan_) return {};
   const AlignedBuffer buffer = ZeroedBuffer(proto::kSuperblockSize);
   std::memcpy(buffer.get(), &superblock, sizeof superblock);
   const uint64_t offset = CopyOffset(superblock.commit);

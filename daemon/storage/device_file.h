@@ -11,6 +11,7 @@
 #include <string>
 
 #include "daemon/storage/file_system.h"
+#include "daemon/storage/space_plan.h"
 #include "daemon/storage/superblock.h"
 #include "proto/disk.h"
 #include "proto/mapping.h"
@@ -30,6 +31,9 @@ struct DeviceFileOptions {
   uint64_t for_index = 0;  // Bytes that stay free on its file system when it grows.
   // A file that is absent is made, and what has no label is formatted. False: NOT_FOUND.
   bool may_make = true;
+  // Everything is done but to lock, make or write: the plan has what it would take of the disk. None: all is done.
+  std::shared_ptr<SpacePlan> plan;
+  std::string data_dir;  // With a plan: a directory that counts as made where it is absent.
 };
 
 class DeviceFile {
@@ -84,6 +88,8 @@ class DeviceFile {
   Status OpenPresent(const DeviceFileOptions& options);
   Status OpenNode(bool allow_any_file_system);
   Status MakeRoom(const DeviceFileOptions& options, const std::string& directory);
+  Result<FileSystemSpace> SpaceIn(const std::string& directory, const DeviceFileOptions& options) const;
+  void Plan(uint64_t size, const std::string& directory);
   Status Preallocate(uint64_t size, const std::string& directory);
   Status Extend(uint64_t size, const DeviceFileOptions& options);
   Status SetSize(uint64_t size);
@@ -96,6 +102,8 @@ class DeviceFile {
   Status WriteCopy(const proto::Superblock& superblock);
 
   proto::FileDescriptor fd_;
+  std::shared_ptr<SpacePlan> plan_;  // None: it is locked, and may be written.
+  uint64_t planned_ = 0;             // With a plan: bytes that the file has of its disk, with those of the plan.
   std::string path_;
   std::string shortage_;
   std::string size_note_;

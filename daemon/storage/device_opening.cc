@@ -79,13 +79,17 @@ DeviceFileOptions FileOptions(const SsdTierOptions& options, const SsdDeviceOpti
           .discard_at_format = options.discard_at_format,
           .allow_any_file_system = options.allow_any_file_system,
           .space = options.space,
-          .may_make = make == Make::kYes};
+          .may_make = make == Make::kYes,
+          .plan = options.plan,
+          .data_dir = options.data_dir};
 }
 
 class DeviceOpening {
  public:
   explicit DeviceOpening(const SsdTierOptions& options)
-      : options_(options), known_(options.data_dir.empty() ? std::string() : IndexPath(options.data_dir)) {
+      : options_(options),
+        known_(options.data_dir.empty() ? std::string() : IndexPath(options.data_dir),
+               options.plan ? IndexUse::kLook : IndexUse::kOwn) {
     for (const SsdDeviceOptions& device : options.devices) {
       places_.emplace_back().device = &device;
       paths_.push_back(device.path);
@@ -95,6 +99,7 @@ class DeviceOpening {
     Status status = Find();
     if (status) status = CheckNew();
     if (status) status = MakeAll();
+    if (status && options_.plan) status = CheckIndex();
     if (!status) {
       for (const Place& place : places_) {
         if (place.file) place.file->RemoveIfMade();
@@ -122,6 +127,8 @@ class DeviceOpening {
   Status Find();
   Status CheckNew();
   Status MakeAll();
+  Status CheckIndex();
+  Status CheckDistinctPaths() const;
   void Ask(size_t number);
   void TakeAnswers();
   void WaitForAnswers();
@@ -133,6 +140,8 @@ class DeviceOpening {
   Status SettleRefused(Place* place);
   Status CheckOpened(const Place& place) const;
   std::vector<Uuid> OpenedUuids(const Place* but) const;
+  // Of a plan: the daemon that starts may be another user.
+  bool MayNotReadIndex() const { return options_.plan && known_.failure() && known_.failure()->code == Code::kDenied; }
   std::string NoRoomFor(const Place& place, const Uuid& uuid) {
     return known_.NoRoomFor(uuid, OpenedUuids(&place), paths_);
   }
@@ -199,7 +208,8 @@ void DeviceOpening::Pause(size_t unanswered) {
 // device, this thread may read the lists of all jobs: no device is asked again meanwhile, so that time does not count.
 bool DeviceOpening::IsRetried(const Place& place, base::TimePoint retry_until) {
   const bool failed = !place.is_asked && place.refusal && place.refusal->code == Code::kIoError;
-  if (!failed) return false;
+  // Of a plan all labels are read before the index, which a daemon may change meanwhile.
+  if (!failed || options_.plan) return false;
   const base::TimePoint before = options_.now();
   const bool needed = known_.IsNeeded(place.device->path);
   const base::TimePoint now = options_.now();
@@ -247,10 +257,20 @@ void DeviceOpening::RefuseHanging() {
 Status DeviceOpening::Find() {
   for (size_t number = 0; number < places_.size(); ++number) Ask(number);
   WaitForAnswers();
+  if (Status distinct = CheckDistinctPaths(); !distinct) return distinct;
   for (Place& place : places_) {
     if (Status settled = Settle(&place); !settled) return settled;
   }
   return {};
+}
+
+// Of two attempts on one device the second one meets the lock of the first. A path that hangs is not looked at.
+Status DeviceOpening::CheckDistinctPaths() const {
+  std::vector<std::string> answering;
+  for (const Place& place : places_) {
+    if (!place.hangs) answering.push_back(place.device->path);
+  }
+  return CheckDistinct(answering);
 }
 
 Status DeviceOpening::CheckNew() {
@@ -268,7 +288,8 @@ Status DeviceOpening::MakeAll() {
   // A data directory that is not mounted, for one: what is blank may be what the index that is not there needs.
   for (const Place& place : places_) {
     if (!place.file) continue;
-    if (Status ours = known_.CheckBound(place.device->path, place.file->superblock()); !ours) return ours;
+    const ManifestDevice device = ManifestDeviceOf(place.device->path, place.file->superblock());
+    if (Status ours = known_.CheckBound(device); !ours) return ours;
   }
   for (Place& place : places_) {
     if (!place.to_make) continue;
@@ -282,6 +303,20 @@ Status DeviceOpening::MakeAll() {
     Take(&place, DeviceFile::Open(FileOptions(options_, *place.device, Make::kYes)));
     if (Status settled = Settle(&place); !settled) return settled;
   }
+  return {};
+}
+
+// A start has its store of manifests find this out.
+Status DeviceOpening::CheckIndex() {
+  TIER_CHECK(options_.plan != nullptr, "{} devices of a start are checked in place of its index", places_.size());
+  std::vector<ManifestDevice> devices;
+  for (const Place& place : places_) {
+    if (place.file) devices.push_back(ManifestDeviceOf(place.device->path, place.file->superblock()));
+  }
+  Status checked = known_.CheckIndex(devices);
+  const bool was_read = !known_.failure() || (!MayNotReadIndex() && known_.failure()->code != Code::kAlreadyExists);
+  if (checked || was_read) return checked;
+  opened_.unread.push_back(std::move(checked.error().message));
   return {};
 }
 
@@ -309,12 +344,17 @@ Status DeviceOpening::SettleRefused(Place* place) {
   const Error why = *place->refusal;
   const std::string& path = place->device->path;
   const bool tried = std::exchange(place->to_make, false);
+  if (options_.plan && why.code == Code::kDenied) {  // The daemon may be another user.
+    place->refusal.reset();
+    opened_.unread.push_back(why.message);
+    return {};
+  }
   if (why.code == Code::kNotFound && !tried && !known_.IsNeeded(path)) {
     if (std::string full = NoRoomFor(*place, {}); !full.empty()) {
       DoWithout(place, std::move(full));
       return {};
     }
-    place->to_make = !known_.failure();  // Else it is not known what jobs need.
+    place->to_make = !known_.failure() || MayNotReadIndex();  // Else it is not known what jobs need.
     if (place->to_make) return {};
   }
   if (IsDispensable(*place->device, why.code) && !known_.IsNeeded(path)) {
@@ -337,9 +377,9 @@ Status DeviceOpening::CheckOpened(const Place& place) const {
   const Uuid uuid = UuidOf(file.superblock());
   for (const Place& other : places_) {
     if (&other == &place || !other.file || UuidOf(other.file->superblock()) != uuid) continue;
-    return Fail(Code::kAlreadyExists, fmt::format("{} and {} carry the same uuid {}: one is a copy of the other; name "
-                                                  "one of them in ssd.devices",
-                                                  other.file->path(), file.path(), FormatUuid(uuid)));
+    return Fail(Code::kInvalid, fmt::format("{} and {} carry the same uuid {}: one is a copy of the other; name one of "
+                                            "them in ssd.devices",
+                                            other.file->path(), file.path(), FormatUuid(uuid)));
   }
   return {};
 }
@@ -357,9 +397,10 @@ std::vector<Uuid> DeviceOpening::OpenedUuids(const Place* but) const {
 Result<OpenedDevices> OpenDevices(const SsdTierOptions& options) { return DeviceOpening(options).Run(); }
 
 // A start is not refused for want of room: what it has serves, as before.
-std::string SettleSizes(std::span<DeviceFile> files, const SsdTierOptions& options) {
-  std::string shortage;
+std::vector<std::string> SettleSizes(std::span<DeviceFile> files, const SsdTierOptions& options) {
+  std::vector<std::string> kept;
   for (DeviceFile& file : files) {
+    kept.emplace_back();
     if (file.private_file()) continue;
     const auto device = std::ranges::find(options.devices, file.path(), &SsdDeviceOptions::path);
     TIER_CHECK(device != options.devices.end(), "{} is open, and not configured", file.path());
@@ -370,9 +411,9 @@ std::string SettleSizes(std::span<DeviceFile> files, const SsdTierOptions& optio
       continue;
     }
     if (options.on_wait) options.on_wait(kMakeWait);
-    if (Status grown = file.Grow(wanted); !grown) shortage = std::move(grown.error().message);
+    if (Status grown = file.Grow(wanted); !grown) kept.back() = std::move(grown.error().message);
   }
-  return shortage;
+  return kept;
 }
 
 }  // namespace tier::storage

@@ -9,6 +9,9 @@
 // longer does not answer: it is lost, where the index had one at that path, and what its thread opens later is closed.
 // A device that fails and that jobs need is opened again at least once, however late it failed, and that attempt has
 // the same few seconds.
+//
+// With a plan (SsdTierOptions) the same is found out beside a daemon that has the devices, and nothing is locked, made
+// or written; what the index refuses is looked for too.
 #pragma once
 
 #include <span>
@@ -23,17 +26,18 @@
 namespace tier::storage {
 
 struct OpenedDevices {
-  std::vector<DeviceFile> files;   // In the order of the configuration.
-  std::vector<AbsentPath> absent;  // Configured, and done without.
-  std::string shortage;            // Of room for a device. Empty: there was room.
+  std::vector<DeviceFile> files;    // In the order of the configuration.
+  std::vector<AbsentPath> absent;   // Configured, and done without.
+  std::string shortage;             // Of room for a device. Empty: there was room.
+  std::vector<std::string> unread;  // Of a plan: why something could not be read, and so was not checked.
 };
 
 // Refusals as SsdTier::Open. Files that a refused call made are gone again.
 Result<OpenedDevices> OpenDevices(const SsdTierOptions& options);
 
 // Extends the files that are to be larger, and gives back what an earlier start, which was killed meanwhile, left
-// behind the others. Why one keeps its size for lack of room, or for another failure; empty: none does. `files`: as
-// OpenDevices gave them, of a start that nothing about devices or index refuses any more.
-std::string SettleSizes(std::span<DeviceFile> files, const SsdTierOptions& options);
+// behind the others. Of each file, why it keeps its size for lack of room, or for another failure; empty: it does not.
+// `files`: as OpenDevices gave them, of a start that nothing about devices or index refuses any more.
+std::vector<std::string> SettleSizes(std::span<DeviceFile> files, const SsdTierOptions& options);
 
 }  // namespace tier::storage

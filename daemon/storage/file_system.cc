@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <map>
+#include <tuple>
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -34,6 +36,23 @@ constexpr UnfitFileSystem kUnfit[] = {
     {0x73717368, "squashfs: it cannot be written"},
 };
 
+// What tells a device from all others: its number, or those of the file; of a file that is absent its name as well.
+using Identity = std::tuple<dev_t, ino_t, dev_t, std::string>;
+
+std::optional<Identity> IdentityOf(const std::string& path) {
+  struct stat about{};
+  if (::stat(path.c_str(), &about) == 0) {
+    // Several nodes may lead to one block device.
+    if (S_ISBLK(about.st_mode)) return Identity{0, 0, about.st_rdev, ""};
+    return Identity{about.st_dev, about.st_ino, 0, ""};
+  }
+  if (errno != ENOENT) return std::nullopt;
+  const std::filesystem::path absent(path);
+  const std::string directory = absent.has_parent_path() ? absent.parent_path().string() : ".";
+  if (::stat(directory.c_str(), &about) != 0) return std::nullopt;
+  return Identity{about.st_dev, about.st_ino, 0, absent.filename()};
+}
+
 }  // namespace
 
 std::optional<std::string_view> ReasonAgainstFileSystem(uint64_t type) {
@@ -63,24 +82,36 @@ Status CheckNewFile(const std::string& path) {
               fmt::format("{} does not exist; name a block device that does (lsblk) in ssd.devices", path));
 }
 
-Status CheckDevicePath(const std::string& path, bool any_file_system) {
-  struct stat about{};
-  if (::stat(path.c_str(), &about) == 0) {
-    if (S_ISBLK(about.st_mode)) return {};
-    if (!S_ISREG(about.st_mode)) return Fail(Code::kInvalid, path + " is neither a block device nor a regular file");
-    return any_file_system ? Status{} : CheckFileSystem(path);
+Status CheckDistinct(std::span<const std::string> paths) {
+  std::map<Identity, std::string> seen;
+  for (const std::string& path : paths) {
+    const auto identity = IdentityOf(path);
+    if (!identity) continue;
+    const auto [first, is_new] = seen.emplace(*identity, path);
+    if (is_new) continue;
+    return Fail(Code::kInvalid,
+                first->second == path
+                    ? fmt::format("{} is named twice: name it once in ssd.devices", path)
+                    : fmt::format("{} and {} are one device: name it once in ssd.devices", first->second, path));
   }
-  if (errno != ENOENT) return FailErrno(errno, "looking at " + path);
-  if (Status fits = CheckNewFile(path); !fits) return fits;
-  const std::string parent = std::filesystem::path(path).parent_path();
-  if (::stat(parent.empty() ? "." : parent.c_str(), &about) != 0) return FailErrno(errno, "looking at " + parent);
-  return any_file_system ? Status{} : CheckFileSystem(parent.empty() ? "." : parent);
+  return {};
+}
+
+std::string ExistingPartOf(const std::string& path) {
+  std::filesystem::path there = path;
+  std::error_code error;
+  while (there.has_relative_path() &&
+         std::filesystem::status(there, error).type() == std::filesystem::file_type::not_found)
+    there = there.parent_path();
+  return there;
 }
 
 Result<FileSystemSpace> SpaceOf(const std::string& path) {
   struct statvfs about{};
   if (::statvfs(path.c_str(), &about) != 0) return FailErrno(errno, "asking for the free space of " + path);
-  return FileSystemSpace{.total = about.f_blocks * about.f_frsize, .available = about.f_bavail * about.f_frsize};
+  return FileSystemSpace{.total = about.f_blocks * about.f_frsize,
+                         .available = about.f_bavail * about.f_frsize,
+                         .read_only = (about.f_flag & ST_RDONLY) != 0};
 }
 
 }  // namespace tier::storage

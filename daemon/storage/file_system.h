@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -20,9 +21,12 @@ Status CheckFileSystem(const std::string& path);
 // NOT_FOUND for a missing path that names a device: under /dev no SSD file is made.
 Status CheckNewFile(const std::string& path);
 
-// What can be told of a path of ssd.devices without opening it: it is a block device, or a regular file on a file
-// system that can serve, or one can be made there. INVALID, NOT_FOUND or DENIED as opening it would answer.
-Status CheckDevicePath(const std::string& path, bool any_file_system);
+// INVALID: two of these paths of ssd.devices lead to one device, such as a link and its target. A path that cannot be
+// looked at is no other's.
+Status CheckDistinct(std::span<const std::string> paths);
+
+// The path, or the nearest directory above it that is there.
+std::string ExistingPartOf(const std::string& path);
 
 Result<FileSystemSpace> SpaceOf(const std::string& path);
 

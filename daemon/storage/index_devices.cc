@@ -27,6 +27,16 @@ Result<std::vector<std::byte>> GetIfAny(const IndexFile& index, std::string_view
   return bytes;
 }
 
+// A value of the binding that has a fixed size. False: absent, or of another size.
+template <typename T>
+Result<bool> GetFixed(const IndexFile& index, std::string_view key, T* value) {
+  const auto bytes = GetIfAny(index, key);
+  if (!bytes) return std::unexpected(bytes.error());
+  if (bytes->size() != sizeof(T)) return false;
+  std::memcpy(value, bytes->data(), sizeof(T));
+  return true;
+}
+
 std::vector<std::string> SplitPaths(std::span<const std::byte> bytes) {
   std::vector<std::string> paths(1);
   for (const std::byte byte : bytes) {
@@ -64,10 +74,41 @@ Result<Numbers> NumbersNamedBy(const IndexFile& index, const std::string& job) {
 
 }  // namespace
 
-Error OtherIndexRefusal(const ManifestDevice& device, const std::string& index_path) {
-  return {Code::kCorrupt, fmt::format("device {} belongs to the index {} (commit {}), which {} is not: restore that "
-                                      "file, or format the device",
-                                      device.path, FormatUuid(device.index_uuid), device.index_commit, index_path)};
+ManifestDevice ManifestDeviceOf(const std::string& path, const proto::Superblock& superblock) {
+  ManifestDevice device{.path = path, .uuid = UuidOf(superblock), .index_commit = superblock.index_commit};
+  std::copy_n(superblock.index_uuid, device.index_uuid.size(), device.index_uuid.begin());
+  return device;
+}
+
+Result<IndexIdentity> ReadIdentity(const IndexFile& index) {
+  IndexIdentity identity;
+  const Result<bool> known = GetFixed(index, kKeyIndexUuid, &identity.uuid);
+  if (!known) return std::unexpected(known.error());
+  if (!*known) return IndexIdentity{};
+  const Result<bool> numbered = GetFixed(index, kKeyCommit, &identity.commit);
+  if (!numbered) return std::unexpected(numbered.error());
+  if (!*numbered) return Fail(Code::kCorrupt, "the index " + index.path() + " lacks its commit number");
+  return identity;
+}
+
+Status CheckBinding(const ManifestDevice& device, const IndexIdentity& index, const std::string& index_path) {
+  if (device.index_uuid == Uuid{}) return {};
+  if (device.index_uuid != index.uuid) {
+    return Fail(Code::kCorrupt,
+                fmt::format("device {} belongs to the index {} (commit {}), which {} is not: restore "
+                            "that file, or format the device",
+                            device.path, FormatUuid(device.index_uuid), device.index_commit, index_path));
+  }
+  if (device.index_commit <= index.commit) return {};
+  return Fail(Code::kCorrupt, fmt::format("{} is an old copy: its last commit is {}, device {} has seen {}", index_path,
+                                          index.commit, device.path, device.index_commit));
+}
+
+Error OldCopyRefusal(const ManifestDevice& unbound, const std::string& index_path) {
+  return {Code::kCorrupt, fmt::format("{} is an old copy: it names tensors on device {}, whose superblock says that "
+                                      "nothing is persisted there any more: put the latest copy in its place, or "
+                                      "format the device",
+                                      index_path, unbound.path)};
 }
 
 Result<IndexDevices> IndexDevices::Read(const IndexFile& index) {
@@ -114,7 +155,7 @@ Status IndexDevices::DropUnnamed(const IndexFile& index, std::span<const Manifes
   if (!jobs) return std::unexpected(jobs.error());
   for (const std::string& job : *jobs) {
     const auto numbers = NumbersNamedBy(index, job);
-    if (!numbers && index.gave_up()) return std::unexpected(numbers.error());
+    if (!numbers && !index.failure().empty()) return std::unexpected(numbers.error());
     if (!numbers) return {};
     std::erase_if(unnamed, [&](uint16_t number) { return numbers->test(number); });
   }

@@ -33,8 +33,20 @@ struct ManifestDevice {
   uint64_t index_commit = 0;
 };
 
-// CORRUPT: the device is bound to an index that the file at `index_path` is not.
-Error OtherIndexRefusal(const ManifestDevice& device, const std::string& index_path);
+ManifestDevice ManifestDeviceOf(const std::string& path, const proto::Superblock& superblock);
+
+// By what superblocks name an index.
+struct IndexIdentity {
+  Uuid uuid{};          // Zero: it was made and never bound, or there is none.
+  uint64_t commit = 0;  // The last one.
+};
+// CORRUPT: it lacks its commit number.
+Result<IndexIdentity> ReadIdentity(const IndexFile& index);
+
+// CORRUPT: the device is bound to an index that the file at `index_path` is not, or to a later commit of it.
+Status CheckBinding(const ManifestDevice& device, const IndexIdentity& index, const std::string& index_path);
+// CORRUPT, of what NamedAndUnbound found.
+Error OldCopyRefusal(const ManifestDevice& unbound, const std::string& index_path);
 
 // A configured path without a device of this index, which the start does without (known_devices.h).
 struct AbsentPath {
@@ -45,7 +57,9 @@ struct AbsentPath {
 // Of devices that one index can know, the missing ones among them.
 inline constexpr size_t kIndexDevicesMax = DeviceNumbers::kStoredMax - 1;
 
-inline constexpr std::string_view kKeyIndexUuid = "uuid";  // In IndexTable::kBinding: of the index itself.
+// In IndexTable::kBinding: of the index itself.
+inline constexpr std::string_view kKeyIndexUuid = "uuid";
+inline constexpr std::string_view kKeyCommit = "commit";
 
 // Devices of which quarantined places are written down. Those that were taken out count too, for they may come back.
 inline constexpr size_t kQuarantineRecordsMax = 64;

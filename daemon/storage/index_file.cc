@@ -200,25 +200,37 @@ Status IndexFile::OpenTables() {
   }
 }
 
-bool IndexFile::gave_up() const {
-  const MutexLock lock(mutex_);
-  return !failure_.empty();
+std::string IndexFile::failure() const {
+  const MutexLock lock(failure_mutex_);
+  return failure_;
 }
 
-std::unexpected<Error> IndexFile::GiveUp(std::string why) const {
-  failure_ = std::move(why);
-  return Fail(Code::kIoError, failure_);
+std::string IndexFile::CheckWritable() const {
+  {
+    const MutexLock lock(mutex_);
+    if (!CheckTrusted()) return failure();
+  }
+  const auto space = options_.space(std::filesystem::path(path_).parent_path());
+  if (!space || !space->read_only) return {};
+  return fmt::format("the file system of the index {} is read-only", path_);
 }
 
-std::unexpected<Error> IndexFile::GiveUpUnread(std::string_view why) const {
-  return GiveUp(fmt::format(
-      "{}: nothing can be persisted or resumed until tierd is restarted. Tensors can still be used, but end with the "
-      "daemon: save them elsewhere, repair the disk or put a whole copy of the index in its place, then restart tierd",
-      why));
+std::unexpected<Error> IndexFile::GiveUp(std::string reason, std::string_view consequence) const {
+  refusal_ = fmt::format("{}: {}", reason, consequence);
+  const MutexLock lock(failure_mutex_);
+  failure_ = std::move(reason);
+  return Fail(Code::kIoError, refusal_);
+}
+
+std::unexpected<Error> IndexFile::GiveUpUnread(std::string reason) const {
+  return GiveUp(std::move(reason),
+                "nothing can be persisted or resumed until tierd is restarted. Tensors can still be used, but end with "
+                "the daemon: save them elsewhere, repair the disk or put a whole copy of the index in its place, then "
+                "restart tierd");
 }
 
 Status IndexFile::CheckTrusted() const {
-  if (!failure_.empty()) return Fail(Code::kIoError, failure_);
+  if (!refusal_.empty()) return Fail(Code::kIoError, refusal_);
   struct stat about{};
   if (::fstat(file_.get(), &about) != 0) return FailErrno(errno, "looking at the index " + path_);
   const auto size = static_cast<uint64_t>(about.st_size);
@@ -261,11 +273,11 @@ IndexWrite IndexFile::TryWrite(std::span<const IndexChange> changes, bool* full)
   *full = error == MDB_MAP_FULL;
   if (status || !committing || error == MDB_MAP_FULL || error == MDB_TXN_FULL) return {.status = std::move(status)};
   const std::string why = error == 0 ? "a part of the file cannot be read" : mdb_strerror(error);
-  status = GiveUp(fmt::format(
-      "it is unknown whether the last commit to the index {} was made ({}): a restart of tierd will tell. Until then "
-      "what the manifests before and after it name is kept on SSD, and nothing can be persisted or resumed. Tensors "
-      "can still be used, but end with the daemon: save them elsewhere and look after the disk before the restart",
-      path_, why));
+  status =
+      GiveUp(fmt::format("it is unknown whether the last commit to the index {} was made ({})", path_, why),
+             "a restart of tierd will tell. Until then what the manifests before and after it name is kept on SSD, "
+             "and nothing can be persisted or resumed. Tensors can still be used, but end with the daemon: save "
+             "them elsewhere and look after the disk before the restart");
   return {.status = std::move(status), .unknown = true};
 }
 

@@ -80,7 +80,12 @@ class IndexFile {
   Result<std::vector<std::byte>> Get(IndexTable table, std::string_view key) const;  // NOT_FOUND: no such key.
   Result<std::vector<std::string>> Keys(IndexTable table) const;                     // In order.
   Result<bool> HasAny(IndexTable table) const;                                       // A key.
-  bool gave_up() const;  // After a fault or an unknown commit: every call answers IO_ERROR.
+  // Why every call answers IO_ERROR from now on, in a few words: after a fault, after an unknown commit, and where the
+  // file was found cut short. Empty: nothing of that. It waits for no other call.
+  std::string failure() const TIER_EXCLUDES(failure_mutex_);
+  // Looks at the length of the file, and at its file system: why it cannot be written now, in a few words. Empty: it
+  // can, as far as that shows.
+  std::string CheckWritable() const;
   const std::string& path() const { return path_; }
   void RemoveIfMade();  // The file, if this Open made it: the start that needs it is refused.
 
@@ -96,9 +101,9 @@ class IndexFile {
   Status Grow(uint64_t needed) TIER_REQUIRES(mutex_);
   // IO_ERROR: the index failed before, or is shorter than its map.
   Status CheckTrusted() const TIER_REQUIRES(mutex_);
-  // From now on every call answers with `why`.
-  std::unexpected<Error> GiveUp(std::string why) const TIER_REQUIRES(mutex_);
-  std::unexpected<Error> GiveUpUnread(std::string_view why) const TIER_REQUIRES(mutex_);
+  // From now on every call answers with `reason`, and with what follows from it.
+  std::unexpected<Error> GiveUp(std::string reason, std::string_view consequence) const TIER_REQUIRES(mutex_);
+  std::unexpected<Error> GiveUpUnread(std::string reason) const TIER_REQUIRES(mutex_);
   // Runs `steps()`, which answers with an LMDB error, under the guard.
   template <typename Steps>
   Status Touch(std::string_view doing, Steps steps) const TIER_REQUIRES(mutex_);
@@ -115,7 +120,9 @@ class IndexFile {
   std::span<const std::byte> map_;
   base::GuardedRange guarded_;
   mutable Mutex mutex_;
-  mutable std::string failure_ TIER_GUARDED_BY(mutex_);  // Why nothing is read or written any more. Empty: nothing yet.
+  mutable std::string refusal_ TIER_GUARDED_BY(mutex_);  // With which every call answers. Empty: none does.
+  mutable Mutex failure_mutex_;                          // Held across no I/O, as mutex_ is.
+  mutable std::string failure_ TIER_GUARDED_BY(failure_mutex_);
 };
 
 }  // namespace tier::storage

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -12,6 +11,7 @@
 #include "daemon/storage/device_file.h"
 #include "daemon/storage/index_devices.h"
 #include "daemon/storage/lmdb_manifest_store.h"
+#include "daemon/storage/os_error.h"
 
 namespace tier::storage {
 namespace {
@@ -50,23 +50,21 @@ const KnownDevices::Table* KnownDevices::Read() {
   if (::stat(index_path_.c_str(), &about) != 0) {
     const int error = errno;
     if (error == ENOENT || error == ENOTDIR) return nullptr;
-    return Failed({Code::kIoError, fmt::format("cannot look at {}: {}", index_path_, std::strerror(error))}, nullptr);
+    return Failed(FailErrno(error, "looking at " + index_path_).error(), nullptr);
   }
   if (about.st_size == 0) return nullptr;
   auto index =
       IndexFile::Open({.path = index_path_, .map_size = kManifestMapSizeDefault, .read_only = use_ == IndexUse::kLook});
   if (!index) return Failed(index.error(), nullptr);
   file_ = std::move(*index);
-  const auto uuid = file_->Get(IndexTable::kBinding, kKeyIndexUuid);
-  if (!uuid && uuid.error().code == Code::kNotFound) return nullptr;  // It was made and never bound.
-  if (!uuid) return Failed(uuid.error(), nullptr);
+  const auto identity = ReadIdentity(*file_);
+  if (!identity) return Failed(identity.error(), nullptr);
+  if (identity->uuid == Uuid{}) return nullptr;
   auto devices = IndexDevices::Read(*file_);
   if (!devices) return Failed(devices.error(), nullptr);
   auto paths = devices->KnownPaths(*file_);
   if (!paths) return Failed(paths.error(), nullptr);
-  if (uuid->size() != sizeof(Uuid)) return nullptr;  // Its own opening says what is wrong with it.
-  table_.emplace(Table{.index = {}, .paths = *std::move(paths), .devices = *std::move(devices)});
-  std::memcpy(table_->index.data(), uuid->data(), uuid->size());
+  table_.emplace(Table{.index = *identity, .paths = *std::move(paths), .devices = *std::move(devices)});
   return &*table_;
 }
 
@@ -170,14 +168,22 @@ std::string KnownDevices::NotMadeReason(const std::string& path, std::span<const
   return {};
 }
 
-Status KnownDevices::CheckBound(const std::string& path, const proto::Superblock& superblock) {
-  const Uuid bound = IndexOf(superblock);
-  if (bound == Uuid{} || index_path_.empty()) return {};
+Status KnownDevices::CheckBound(const ManifestDevice& device) {
+  if (device.index_uuid == Uuid{} || index_path_.empty()) return {};
   const Table* const table = Read();
-  if (failure() || (table != nullptr && table->index == bound)) return {};
-  const ManifestDevice device{
-      .path = path, .uuid = UuidOf(superblock), .index_uuid = bound, .index_commit = superblock.index_commit};
-  return std::unexpected(OtherIndexRefusal(device, index_path_));
+  if (failure()) return {};
+  return CheckBinding(device, table != nullptr ? table->index : IndexIdentity{}, index_path_);
+}
+
+Status KnownDevices::CheckIndex(std::span<const ManifestDevice> devices) {
+  const Table* const table = Read();
+  if (failure()) return std::unexpected(*failure());
+  for (const ManifestDevice& device : devices) {
+    if (Status bound = CheckBound(device); !bound) return bound;
+  }
+  if (table == nullptr) return {};
+  const ManifestDevice* const unbound = table->devices.NamedAndUnbound(*file_, devices);
+  return unbound == nullptr ? Status() : std::unexpected(OldCopyRefusal(*unbound, index_path_));
 }
 
 bool KnownDevices::IsLost(const std::string& path, const Error& why) {
@@ -194,7 +200,7 @@ bool KnownDevices::IsLost(const std::string& path, const Error& why) {
     default: return false;
   }
   const auto label = DeviceFile::ReadSuperblock(path);
-  if (label) return IsOfAnother(path, *label);
+  if (label) return why.code == Code::kCorrupt || IsOfAnother(path, *label);  // Whole, and CORRUPT: it was cut short.
   const Code found = label.error().code;
   return found == Code::kInvalid || found == Code::kCorrupt || (found == Code::kNotFound && IsNeeded(path));
 }
@@ -202,7 +208,7 @@ bool KnownDevices::IsLost(const std::string& path, const Error& why) {
 bool KnownDevices::IsOfAnother(const std::string& path, const proto::Superblock& superblock) {
   const Uuid bound = IndexOf(superblock);
   if (bound == Uuid{} || !Knows(path)) return false;
-  const Uuid& own = Read()->index;
+  const Uuid& own = Read()->index.uuid;
   return own != Uuid{} && bound != own;
 }
 

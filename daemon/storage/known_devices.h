@@ -45,7 +45,7 @@ class KnownDevices {
   ~KnownDevices();
 
   // `why`: the refusal of the device. True: the path had a device of this index, and the refusal says that it is not
-  // there any more. A device that is in use, of a later format, forbidden to this user or cut short is there.
+  // there any more, or was cut short. A device that is in use, of a later format or forbidden to this user is there.
   bool IsLost(const std::string& path, const Error& why);
   // What jobs persisted lies on the device that was at the path: no other one is made in its place.
   bool IsNeeded(const std::string& path);
@@ -60,9 +60,12 @@ class KnownDevices {
   // Why nothing is made at the path: a device that jobs need is not among the `opened` ones, and what is blank there
   // may be that one, or the index had another device there. Empty: something may be made.
   std::string NotMadeReason(const std::string& path, std::span<const Uuid> opened);
-  // CORRUPT where the device belongs to an index that is not there, or is another one: such a start is refused, and
-  // nothing may be made before that.
-  Status CheckBound(const std::string& path, const proto::Superblock& superblock);
+  // CORRUPT where the device belongs to an index that is not there, is another one, or is an older copy: such a start
+  // is refused, and nothing may be made before that.
+  Status CheckBound(const ManifestDevice& device);
+  // All for which the index, or its absence, refuses a start on these devices, so far as it is read without being
+  // owned. DENIED: this user may not read it.
+  Status CheckIndex(std::span<const ManifestDevice> devices);
   // The path had a device of this index, and this superblock is of a device of another index.
   bool IsOfAnother(const std::string& path, const proto::Superblock& superblock);
   // Why the index has no number for one more device that is new to it, beside the `opened` ones, those that will be at
@@ -73,7 +76,7 @@ class KnownDevices {
 
  private:
   struct Table {
-    Uuid index{};
+    IndexIdentity index{};
     std::vector<std::string> paths;  // Where its devices were, and where the last run missed some.
     IndexDevices devices;
   };

@@ -14,18 +14,6 @@
 namespace tier::storage {
 namespace {
 
-constexpr std::string_view kKeyCommit = "commit";
-
-// A fixed-size value of the binding. False: absent, or of another size.
-template <typename T>
-Result<bool> Get(const IndexFile& index, std::string_view key, T* value) {
-  const auto bytes = index.Get(IndexTable::kBinding, key);
-  if (!bytes && bytes.error().code != Code::kNotFound) return std::unexpected(bytes.error());
-  if (!bytes || bytes->size() != sizeof(T)) return false;
-  std::memcpy(value, bytes->data(), sizeof(T));
-  return true;
-}
-
 template <typename T>
 IndexChange Bound(std::string_view key, std::span<const T> value) {
   return {.table = IndexTable::kBinding, .key = key, .value = std::as_bytes(value)};
@@ -76,31 +64,15 @@ LmdbManifestStore::~LmdbManifestStore() {
   thread_.join();
 }
 
-Status LmdbManifestStore::CheckDevices(bool fresh) const {
-  for (const ManifestDevice& device : options_.devices) {
-    const bool bound = device.index_uuid != Uuid{};
-    if (bound && (fresh || device.index_uuid != uuid_))
-      return std::unexpected(OtherIndexRefusal(device, options_.path));
-    if (bound && device.index_commit > commit_) {
-      return Fail(Code::kCorrupt, fmt::format("{} is an old copy: its last commit is {}, device {} has seen {}",
-                                              options_.path, commit_, device.path, device.index_commit));
-    }
-  }
-  return {};
-}
-
 Status LmdbManifestStore::Bind() {
-  const Result<bool> known = Get(*index_, kKeyIndexUuid, &uuid_);
+  const Result<IndexIdentity> known = ReadIdentity(*index_);
   if (!known) return std::unexpected(known.error());
-  if (*known) {
-    const Result<bool> numbered = Get(*index_, kKeyCommit, &commit_);
-    if (!numbered) return std::unexpected(numbered.error());
-    if (!*numbered) return Fail(Code::kCorrupt, "the index " + options_.path + " lacks its commit number");
-  } else {
-    uuid_ = DrawUuid();
+  commit_ = known->commit;
+  is_new_ = known->uuid == Uuid{};
+  uuid_ = is_new_ ? DrawUuid() : known->uuid;
+  for (const ManifestDevice& device : options_.devices) {
+    if (Status bound = CheckBinding(device, *known, options_.path); !bound) return bound;
   }
-  is_new_ = !*known;
-  if (Status status = CheckDevices(is_new_); !status) return status;
   auto devices = IndexDevices::Read(*index_);
   if (!devices) return std::unexpected(std::move(devices.error()));
   devices_ = std::move(*devices);
@@ -124,15 +96,11 @@ Status LmdbManifestStore::CheckNamed() {
   named_ = MayHaveManifests(*index_);
   const ManifestDevice* const unbound = named_ ? devices_.NamedAndUnbound(*index_, options_.devices) : nullptr;
   // After a fault the index answers nothing more. Opened again it does: the other tables may be whole.
-  if (index_->gave_up()) {
+  if (!index_->failure().empty()) {
     if (Status opened = OpenIndex(); !opened) return opened;
   }
   if (unbound == nullptr) return {};
-  return Fail(Code::kCorrupt,
-              fmt::format("{} is an old copy: it names tensors on device {}, whose superblock says that "
-                          "nothing is persisted there any more: put the latest copy in its place, or "
-                          "format the device",
-                          options_.path, unbound->path));
+  return std::unexpected(OldCopyRefusal(*unbound, options_.path));
 }
 
 Status LmdbManifestStore::NameIndex(bool named) {
@@ -190,7 +158,7 @@ Status LmdbManifestStore::LeaveQuarantines() {
     const MutexLock lock(mutex_);
     quarantine_failure_ = why;
   }
-  return index_->gave_up() ? OpenIndex() : Status{};
+  return index_->failure().empty() ? Status{} : OpenIndex();
 }
 
 void LmdbManifestStore::StartQuarantine(uint16_t device, std::vector<base::PageRun> places) {
@@ -292,13 +260,17 @@ void LmdbManifestStore::Run() {
       WriteSuperblocks();
     }
     std::move(done.begin(), done.end(), std::back_inserter(results_));
-    if (options_.signal != nullptr) options_.signal->Signal();
+    if (options_.signal != nullptr && !results_.empty()) options_.signal->Signal();
+    if (std::chrono::steady_clock::now() >= check_at_) {
+      const MutexUnlock unlocked(mutex_);
+      CheckIndex();
+    }
   }
 }
 
 void LmdbManifestStore::WaitForWork() {
   while (waiting_.empty() && quarantines_.empty() && discarded_.empty() && !stopping_) {
-    if (!wake_.WaitUntil(mutex_, superblock_retry_at_)) return;
+    if (!wake_.WaitUntil(mutex_, std::min(superblock_retry_at_, check_at_))) return;
   }
 }
 
@@ -309,7 +281,8 @@ Status LmdbManifestStore::FlushDevices() {
     if (flushed) return {};
     flush_failure_ = flushed.error().message;
   }
-  return Fail(Code::kIoError, fmt::format("a device lost a flush ({}): manifests are refused until tierd is restarted",
+  return Fail(Code::kIoError, fmt::format("a device lost a flush ({}): nothing can be persisted until tierd is "
+                                          "restarted",
                                           flush_failure_));
 }
 
@@ -335,6 +308,22 @@ void LmdbManifestStore::WriteSuperblocks() {
 std::string LmdbManifestStore::superblock_failure() const {
   const MutexLock lock(mutex_);
   return superblock_failure_;
+}
+
+// What shows without a request: else it would not be known before a job persists, or is to be resumed.
+void LmdbManifestStore::CheckIndex() {
+  std::string unwritable = index_->CheckWritable();
+  const MutexLock lock(mutex_);
+  unwritable_ = std::move(unwritable);
+  check_at_ = std::chrono::steady_clock::now() + options_.index_check;
+}
+
+std::string LmdbManifestStore::failure() const {
+  if (const std::string lost = index_->failure(); !lost.empty())
+    return "nothing can be persisted or resumed until tierd is restarted: " + lost;
+  const MutexLock lock(mutex_);
+  if (!unready_.empty() || unwritable_.empty()) return unready_;
+  return "nothing can be persisted: " + unwritable_;
 }
 
 // The commits together; then, each by itself, the purges; then the loads, which see all of these.
@@ -427,8 +416,13 @@ IndexWrite LmdbManifestStore::CommitTogether(std::span<const Request> batch, uin
   const bool names_extents =
       std::any_of(batch.begin(), batch.end(), [](const Request& r) { return r.kind == Request::Kind::kPut; });
   if (names_extents) {
-    if (Status flushed = FlushDevices(); !flushed) return {.status = std::move(flushed)};
-    if (Status named = NameDevices(); !named) return {.status = std::move(named)};
+    Status ready = FlushDevices();
+    if (ready) ready = NameDevices();
+    {
+      const MutexLock lock(mutex_);
+      unready_ = ready ? std::string() : ready.error().message;
+    }
+    if (!ready) return {.status = std::move(ready)};
   }
   *commit = commit_ + 1;
   std::vector<IndexChange> changes = {Bound<uint64_t>(kKeyCommit, std::span(commit, 1))};

@@ -1,6 +1,7 @@
 // LmdbManifestStore: the index of manifests, one file in the data directory (index_file.h) that says what must survive
 // the machine. Commits run on a thread of its own, all waiting requests in one synced transaction. After a fault of the
-// file, or a commit whose outcome is unknown, every request answers IO_ERROR until the daemon is restarted.
+// file, or a commit whose outcome is unknown, every request answers IO_ERROR until the daemon is restarted. The file is
+// looked at every `index_check` too, so that failure() tells of it before a job persists, or is to be resumed.
 //
 // It is bound to its devices: it knows their uuids, and while it has manifests each superblock names it and its last
 // commit. A lost half shows. Where no superblock names it, nothing is persisted, and its loss costs nothing.
@@ -49,6 +50,7 @@ struct ManifestStoreOptions {
   // repeated after `superblock_retry`. Before the first manifest it is called too, and its failure refuses that.
   std::function<Status(const Uuid& index, uint64_t commit)> on_commit;
   std::chrono::milliseconds superblock_retry{1000};
+  std::chrono::milliseconds index_check{10'000};  // How often the file is looked at that no request touches.
 };
 
 class LmdbManifestStore final : public ManifestStore {
@@ -72,6 +74,7 @@ class LmdbManifestStore final : public ManifestStore {
   Result<std::vector<std::string>> Jobs() const override;
   void StartQuarantine(uint16_t device, std::vector<base::PageRun> places) override;
   std::vector<base::PageRun> Quarantined(uint16_t device) const override { return quarantined_.at(device); }
+  std::string failure() const override;
 
   const Uuid& uuid() const { return uuid_; }
   bool is_new() const { return is_new_; }  // There was no index.
@@ -95,7 +98,6 @@ class LmdbManifestStore final : public ManifestStore {
   explicit LmdbManifestStore(ManifestStoreOptions options);
   Status OpenIndex();
   Status Bind();
-  Status CheckDevices(bool fresh) const;
   Status CheckNamed();
   Status TakeQuarantines();
   Status EraseStaleQuarantines(const std::vector<std::string>& stale);
@@ -107,6 +109,7 @@ class LmdbManifestStore final : public ManifestStore {
   Status NameDevices();
   Status NameIndex(bool named);
   void WriteSuperblocks();
+  void CheckIndex();
   void WriteQuarantines(const std::map<uint16_t, std::vector<base::PageRun>>& quarantines);
   std::vector<ManifestResult> Perform(std::span<Request> batch);
   std::vector<ManifestResult> CommitBatch(std::span<const Request> batch);
@@ -135,6 +138,9 @@ class LmdbManifestStore final : public ManifestStore {
   std::vector<std::shared_ptr<void>> discarded_ TIER_GUARDED_BY(mutex_);
   std::vector<ManifestResult> results_ TIER_GUARDED_BY(mutex_);
   std::vector<std::string> purged_ TIER_GUARDED_BY(mutex_);  // Devices, which Poll takes from `missing_`.
+  std::string unready_ TIER_GUARDED_BY(mutex_);     // Why the devices were not ready for the last manifest; or empty.
+  std::string unwritable_ TIER_GUARDED_BY(mutex_);  // IndexFile::CheckWritable, as last found.
+  std::chrono::steady_clock::time_point check_at_ TIER_GUARDED_BY(mutex_){};
   std::string superblock_failure_ TIER_GUARDED_BY(mutex_);
   std::chrono::steady_clock::time_point superblock_retry_at_ TIER_GUARDED_BY(mutex_) =
       std::chrono::steady_clock::time_point::max();

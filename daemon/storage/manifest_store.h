@@ -61,6 +61,8 @@ class ManifestStore {
   const std::vector<MissingDevice>& missing_devices() const { return missing_; }
   // Of which there is a manifest, or a list of its extents.
   virtual Result<std::vector<std::string>> Jobs() const = 0;
+  // Why nothing can be persisted any more, or resumed either, in a few words; empty: both can. Any thread.
+  virtual std::string failure() const = 0;
 
  protected:
   // It was purged.

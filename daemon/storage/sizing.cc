@@ -2,7 +2,6 @@
 #include "daemon/storage/sizing.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include <fmt/format.h>
 
@@ -60,17 +59,14 @@ std::string KeptSizeNote(const std::string& path, uint64_t size, uint64_t reques
       path, FormatBytes(size), FormatBytes(requested));
 }
 
-std::string NextSizeNote(const std::string& path, uint64_t size, uint64_t requested,
-                         const std::optional<FileSystemSpace>& space, uint64_t for_index) {
+std::string GrowthNote(const std::string& path, uint64_t before, uint64_t after) {
+  return fmt::format("{} grows from {} to {} at the next start", path, FormatBytes(before), FormatBytes(after));
+}
+
+std::string NextSizeNote(const std::string& path, uint64_t size, uint64_t requested) {
   const uint64_t after = GrownSize(size, requested);
   if (after == size) return KeptSizeNote(path, size, requested);
-  const std::string growth =
-      fmt::format("{} grows from {} to {} at the next start", path, FormatBytes(size), FormatBytes(after));
-  if (!space) return growth + ", where its file system has the room";
-  const Status fits = CheckGrowth(*space, after - size, std::filesystem::path(path).parent_path(), for_index);
-  if (fits) return growth;
-  return fmt::format("{} keeps its {}, and ssd.file_size is {}: {}", path, FormatBytes(size), FormatBytes(requested),
-                     fits.error().message);
+  return GrowthNote(path, size, after) + ", where its file system has the room";
 }
 
 }  // namespace tier::storage

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "proto/disk.h"
@@ -19,6 +18,7 @@ inline constexpr uint64_t kLeaveFreeDivisor = 10;     // … and this part of th
 struct FileSystemSpace {  // Bytes.
   uint64_t total = 0;
   uint64_t available = 0;  // To this user.
+  bool read_only = false;  // As the kernel leaves one after an error.
 };
 
 // The file to make if no size is configured.
@@ -44,8 +44,10 @@ Status CheckGrowth(FileSystemSpace space, uint64_t more, const std::string& dire
 // That the file at `path` keeps its size where a smaller one is requested, and what makes it smaller. Empty: none is.
 std::string KeptSizeNote(const std::string& path, uint64_t size, uint64_t requested);
 
-// What the next start makes of that file. Without `space` it is not known whether there is room. Empty: nothing.
-std::string NextSizeNote(const std::string& path, uint64_t size, uint64_t requested,
-                         const std::optional<FileSystemSpace>& space = std::nullopt, uint64_t for_index = 0);
+// That the file grows so at the next start.
+std::string GrowthNote(const std::string& path, uint64_t before, uint64_t after);
+
+// What the next start makes of that file, where it is not known whether there is room. Empty: nothing.
+std::string NextSizeNote(const std::string& path, uint64_t size, uint64_t requested);
 
 }  // namespace tier::storage

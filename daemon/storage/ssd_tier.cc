@@ -5,6 +5,7 @@
 #include <functional>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "daemon/base/check.h"
 #include "daemon/base/format_bytes.h"
@@ -118,7 +119,9 @@ Status SsdTier::State::TakeDevices(const SsdTierOptions& options) {
 
 void SsdTier::State::SettleDevices(const SsdTierOptions& options) {
   TIER_CHECK(transfers == nullptr && descriptions.empty(), "{} devices are in use", descriptions.size());
-  if (std::string reason = SettleSizes(files, options); !reason.empty()) shortage = std::move(reason);
+  auto kept = SettleSizes(files, options);
+  std::erase(kept, std::string());
+  if (!kept.empty()) shortage = fmt::format("{}", fmt::join(kept, "; "));
   for (const DeviceFile& file : files) {
     descriptions.push_back(Describe(file));
     extents.AddDevice(file.block_count());
@@ -190,13 +193,7 @@ Status SsdTier::State::StartThreads(const SsdTierOptions& options, std::vector<I
 Status SsdTier::State::OpenManifests(const SsdTierOptions& tier) {
   ManifestStoreOptions options{
       .path = IndexPath(tier.data_dir), .space = tier.space, .devices = {}, .absent_paths = absent, .signal = &signal};
-  for (const DeviceFile& file : files) {
-    ManifestDevice& device = options.devices.emplace_back();
-    device.path = file.path();
-    device.uuid = UuidOf(file.superblock());
-    std::copy_n(file.superblock().index_uuid, device.index_uuid.size(), device.index_uuid.begin());
-    device.index_commit = file.superblock().index_commit;
-  }
+  for (const DeviceFile& file : files) options.devices.push_back(ManifestDeviceOf(file.path(), file.superblock()));
   options.flush_devices = [this] { return OnEveryDevice([](DeviceFile& file) { return file.Flush(); }); };
   options.on_commit = [this](const Uuid& index, uint64_t commit) {
     if (!bound) bound = true;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "daemon/base/time.h"
 #include "daemon/storage/device_io.h"
 #include "daemon/storage/file_system.h"
+#include "daemon/storage/space_plan.h"
 #include "daemon/storage/transfer.h"
 #include "proto/result.h"
 
@@ -60,6 +62,8 @@ struct SsdTierOptions {
   // devices until this one time. None: kOpenWait from now. One that hangs is waited for until that time too, and for
   // kOpenWait at least.
   std::optional<base::TimePoint> open_until;
+  // The start is only planned: nothing is locked, made or written (device_opening.h). None: it is real.
+  std::shared_ptr<SpacePlan> plan;
   // Told where the start takes time: it goes on for so long at most, or says so again before. May be empty.
   std::function<void(base::Duration)> on_wait;
   std::function<base::TimePoint()> now = NowForRetries;

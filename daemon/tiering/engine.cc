@@ -24,6 +24,7 @@
 #include "daemon/tiering/memory/emptying.h"
 #include "daemon/tiering/memory/growth.h"
 #include "daemon/tiering/memory/hand_over.h"
+#include "daemon/tiering/memory/merging.h"
 #include "daemon/tiering/memory/quota_parts.h"
 #include "daemon/tiering/memory/room.h"
 #include "daemon/tiering/memory/stalled.h"
@@ -207,6 +208,7 @@ void WorkOnJobs(Tables& tables) {
   if (HandOverDue(tables) && tables.turn.now() >= tables.hand_over.next_at()) {
     tables.hand_over.SetNextAt(HandOver(tables));
   }
+  MergeWindows(tables);
   EmptyDevices(tables);
   ForceReturns(tables);
 }
@@ -425,6 +427,7 @@ std::optional<base::TimePoint> Engine::NextDeadline() const {
   if (const auto at = tables.waits.NextDeadline()) consider(*at);
   if (HandOverDue(tables)) consider(tables.hand_over.next_at());
   if (tables.ahead.any()) consider(tables.ahead.oldest().at);
+  if (const auto at = tables.merge.NextDeadline()) consider(*at);
   if (const auto at = NextCallForBudget(tables)) consider(*at);
   if (tables.windows.any_overdue()) consider(tables.windows.oldest_overdue().at + tables.options.reclaim_deadline);
   if (const auto at = tables.jobs.NextWriteRetry()) consider(*at);

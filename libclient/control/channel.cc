@@ -6,12 +6,12 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "libclient/control/crowded.h"
 #include "proto/socket_places.h"
 
 namespace tier::control_client {
 namespace {
 
-constexpr char kCodeKey[] = "tier-code";
 constexpr char kTokenKey[] = "tier-job-token";
 
 Code CodeOf(const std::string& name, grpc::StatusCode fallback) {
@@ -67,6 +67,9 @@ Error ToError(const grpc::Status& status, const grpc::ClientContext& context, co
   const auto& trailing = context.GetServerTrailingMetadata();
   if (const auto found = trailing.find(kCodeKey); found != trailing.end())
     name.assign(found->second.data(), found->second.size());
+  if (WasTurnedAway(status, context)) {
+    return Error{Code::kTimeout, "too many calls of this user at once on " + socket + "; try again"};
+  }
   const Code code = CodeOf(name, status.error_code());
   if (code == Code::kDisconnected) {
     return Error{code, "no answer from tierd on " + socket + ": " + status.error_message() + "; is it running?"};
@@ -112,12 +115,15 @@ Result<std::unique_ptr<Channel>> Channel::ConnectToFirst(const Sockets& sockets,
       auto channel = std::make_unique<Channel>();
       channel->Open(path, token);
       // A status call, and not only a connection: the admin socket hangs up on callers that it does not admit.
-      v1::GetStatusResponse answer;
-      reached = channel->Call(&v1::ControlService::Stub::GetStatus, v1::GetStatusRequest(), &answer, timeout);
-      if (reached) return channel;
-      // What a daemon answers is an answer; where none does, another socket may have one.
+      const auto asked = channel->CallInTime(timeout, [&channel](grpc::ClientContext* context) {
+        v1::GetStatusResponse answer;
+        return channel->stub().GetStatus(context, v1::GetStatusRequest(), &answer);
+      });
+      if (asked.status) return channel;
+      reached = asked.status;
+      // What a daemon answers is an answer, also that it is crowded; where none does, another socket may have one.
       const bool silent = reached.error().code == Code::kDisconnected || reached.error().code == Code::kTimeout;
-      if (!silent) return std::unexpected(reached.error());
+      if (!silent || asked.turned_away) return std::unexpected(reached.error());
     }
     failures.push_back({path, std::move(reached.error())});
   }
@@ -134,6 +140,23 @@ void Channel::Open(const std::string& path, const char* token) {
   arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, "tierd");
   channel_ = grpc::CreateCustomChannel("unix:" + path, grpc::InsecureChannelCredentials(), arguments);
   stub_ = v1::ControlService::NewStub(channel_);
+}
+
+Channel::Outcome Channel::CallInTime(std::chrono::milliseconds timeout,
+                                     const std::function<grpc::Status(grpc::ClientContext*)>& call) const {
+  const auto deadline = std::chrono::system_clock::now() + timeout;
+  Outcome outcome;
+  const Attempt last = RepeatWhileCrowded(deadline, [&] {
+    grpc::ClientContext context;  // Of one call.
+    Prepare(&context);
+    context.set_deadline(deadline);
+    Attempt made{.status = call(&context), .turned_away = false};
+    made.turned_away = WasTurnedAway(made.status, context);
+    outcome.status = made.status.ok() ? Status() : std::unexpected(ToError(made.status, context, socket_));
+    return made;
+  });
+  outcome.turned_away = last.turned_away;
+  return outcome;
 }
 
 void Channel::Prepare(grpc::ClientContext* context) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -26,7 +27,8 @@ struct Sockets {
 // those of the runtime directories.
 Sockets SocketCandidates(const char* socket);
 
-// The code that the daemon sent beside a gRPC status (metadata tier-code), or the nearest for gRPC's own failures.
+// The code that the daemon sent beside a gRPC status (metadata tier-code), or the nearest for gRPC's own failures:
+// TIMEOUT for a call that was turned away, as too many ran (crowded.h).
 Error ToError(const grpc::Status& status, const grpc::ClientContext& context, const std::string& socket);
 
 // Whether this user may connect to a socket: NOT_FOUND where there is none, DENIED without the right.
@@ -48,16 +50,14 @@ class Channel {
   static Result<std::unique_ptr<Channel>> ConnectToFirst(const Sockets& sockets, const char* token,
                                                          std::chrono::milliseconds timeout = kConnectTimeout);
 
-  // Calls `method` of the stub with a deadline and the token.
+  // Calls `method` of the stub with a deadline and the token. Until the deadline the call is made again where the
+  // daemon's gRPC turned it away; never where tierd refused it.
   template <typename Method, typename RequestMessage, typename ResponseMessage>
   Status Call(Method method, const RequestMessage& request, ResponseMessage* response,
               std::chrono::milliseconds timeout = kCallTimeout) const {
-    grpc::ClientContext context;
-    Prepare(&context);
-    context.set_deadline(std::chrono::system_clock::now() + timeout);
-    const grpc::Status status = (stub_.get()->*method)(&context, request, response);
-    if (!status.ok()) return std::unexpected(ToError(status, context, socket_));
-    return {};
+    return CallInTime(timeout,
+                      [&](grpc::ClientContext* context) { return (stub_.get()->*method)(context, request, response); })
+        .status;
   }
   // Calls for page after page of a list and puts them together in `whole`, until there is none or `more(whole,
   // &request)`, which may change the size of the next page, says that there are enough.
@@ -82,6 +82,12 @@ class Channel {
   const std::string& socket() const { return socket_; }
 
  private:
+  struct Outcome {
+    Status status;
+    bool turned_away = false;  // TIMEOUT: a daemon is there, and had no room for the call.
+  };
+  Outcome CallInTime(std::chrono::milliseconds timeout,
+                     const std::function<grpc::Status(grpc::ClientContext*)>& call) const;
   void Open(const std::string& path, const char* token);
 
   std::string socket_;

@@ -14,6 +14,7 @@ import mmap
 import os
 import pathlib
 import shlex
+import signal
 import subprocess
 import sys
 import threading
@@ -119,6 +120,57 @@ def no_ssd_tier(node: Node) -> Play:
     yield
     node.start()
     node.wait_figure('tierd_degraded{cause="ssd_tier"}', 0, 0)
+
+
+def ssd_reduced(node: Node) -> Play:
+    node.start()
+    yield
+    node.start(ssd={"file_size": "1000TiB"})  # It cannot grow to that.
+    node.wait_figure('tierd_degraded{cause="ssd_size"}')
+    yield
+    node.start()
+    node.wait_figure('tierd_degraded{cause="ssd_size"}', 0, 0)
+
+
+def ssd_drained(node: Node) -> Play:
+    node.start()
+    drained = 'tierd_degraded{cause="ssd_drained"}'
+    yield
+    node.tierctl("device", "drain", "0")
+    node.wait_figure(drained)
+    yield
+    node.tierctl("device", "drain", "0", "--undo")
+    node.wait_figure(drained, 0, 0)
+
+
+def index_failed(node: Node) -> Play:
+    """Its file is cut short, in the half that is not used yet, while nobody persists."""
+    node.start()
+    index, failed = node.disk / "index.mdb", 'tierd_degraded{cause="index"}'
+    yield
+    os.truncate(index, index.stat().st_size // 2)
+    node.wait_figure(failed)
+    yield
+    node.start()
+    node.wait_figure(failed, 0, 0)
+
+
+def config_reload_failed(node: Node) -> Play:
+    node.start()
+    config, failed = node.folder / "tierd.toml", "tierd_config_reload_failed"
+    text = config.read_text()
+    yield
+    reload(node, text + "\n[no_such_section]\n")
+    node.wait_figure(failed)
+    yield
+    reload(node, text)
+    node.wait_figure(failed, 0, 0)
+
+
+def reload(node: Node, configuration: str) -> None:
+    (node.folder / "tierd.toml").write_text(configuration)
+    assert node.daemon is not None
+    os.kill(node.daemon.process.pid, signal.SIGHUP)
 
 
 # ---- Devices ----
@@ -318,6 +370,20 @@ def arena_saturated(node: Node) -> Play:
     node.wait_figure("tierd_waiting_requests", 0, 0)
 
 
+def forced_returns(node: Node) -> Play:
+    """A process leases most of the arena, and goes on when another job is owed its guarantee."""
+    node.start(jobs={"reclaim_deadline": "1s"})
+    hog = node.connect(job="hog", guarantee="8MiB")
+    with contextlib.suppress(tierd.Revoked), contextlib.ExitStack() as leases:
+        for number in range(1, 14):
+            leases.enter_context(hog.create(number, BLOCK))
+        yield
+        with tierd.connect(job="owed", socket=node.socket, guarantee="14MiB") as owed:
+            owed.put("mine", bytes(12 * MIB), timeout=60)
+        node.wait_figure('tierd_forced_returns_total{kind="session"}')
+    yield  # It counts for a while after it.
+
+
 def crowd(node: Node, others: int) -> list[tierd.Client]:
     """Processes of one job, to the daemon; the first has stored a tensor that all share."""
     first = node.connect()
@@ -397,8 +463,10 @@ SCENES: dict[str, Scene] = {
     "TierdDriveWrites": Scene(health_scenes.drive_writes, settle=20),
     "TierdDeviceSlow": Scene(health_scenes.device_slow, settle=10, usual=20),
     "TierdDraining": Scene(draining),
+    "TierdSsdDrained": Scene(ssd_drained),
     "TierdDeviceCorrupt": Scene(device_corrupt, settle=20),
     "TierdRestarted": Scene(restarted, settle=15),
+    "TierdForcedReturns": Scene(forced_returns, settle=15),
     "TierdDeviceErrors": Scene(device_errors, settle=15),
     "TierdSlowAcquires": Scene(slow_acquires, settle=10),
     "TierdJobStalls": Scene(job_stalls, settle=5),
@@ -411,6 +479,9 @@ SCENES: dict[str, Scene] = {
     "TierdUnpinned": Scene(unpinned),
     "TierdThreadsMode": Scene(threads),
     "TierdNoSsdTier": Scene(no_ssd_tier),
+    "TierdSsdReduced": Scene(ssd_reduced),
+    "TierdIndexFailed": Scene(index_failed),
+    "TierdConfigReloadFailed": Scene(config_reload_failed),
     "TierdDeviceMissing": Scene(device_missing),
     "TierdTornTensors": Scene(torn_tensors),
     "TierdDown": Scene(down),

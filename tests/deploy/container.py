@@ -50,14 +50,15 @@ class Container:
         """/drill inside; what lies there may be read by all users."""
         return self.disk / "drill"
 
-    def add_newer(self, deb: pathlib.Path, version: str) -> None:
-        """The same package under a higher version, as tierd-VERSION.deb."""
+    def add_newer(self, deb: pathlib.Path, *versions: str) -> None:
+        """The same package under higher versions, each as tierd-VERSION.deb."""
         tree = self.drill / "tree"
         subprocess.run(["dpkg-deb", "-R", str(deb), str(tree)], check=True)
         control = tree / "DEBIAN/control"
-        control.write_text(re.sub(r"^Version: .*$", f"Version: {version}", control.read_text(), flags=re.MULTILINE))
-        package = self.drill / f"tierd-{version}.deb"
-        subprocess.run(["dpkg-deb", "-Znone", "-b", str(tree), str(package)], check=True, stdout=subprocess.DEVNULL)
+        for version in versions:
+            control.write_text(re.sub(r"^Version: .*$", f"Version: {version}", control.read_text(), flags=re.MULTILINE))
+            package = self.drill / f"tierd-{version}.deb"
+            subprocess.run(["dpkg-deb", "-Znone", "-b", str(tree), str(package)], check=True, stdout=subprocess.DEVNULL)
         shutil.rmtree(tree)
 
     def run(self, script: str, steps: int) -> None:

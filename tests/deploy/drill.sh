@@ -235,7 +235,7 @@ step "tierctl status answers" status_answers
 step "a reload takes over the log level" reloads $'[log]\nlevel = "debug"' 'log.level is "debug"'
 step "a reload of a broken configuration fails" refuses_to_reload_a_mistake
 cp /drill/tierd.toml /etc/tierd/tierd.toml
-step "another user swaps 1 GiB through SSD" swap_as_another_user 16
+step "another user swaps 512 MiB through SSD" swap_as_another_user 8
 step "a killed daemon is started again" restarts_after_kill
 step "the restarted daemon serves" swap_as_another_user 2
 step "an upgrade leaves a daemon with an attached client running" upgrade_under_a_client 99.1

@@ -34,7 +34,8 @@ under_load() {
 }
 
 session_is_there() {
-  [[ $(tierctl job list | grep -c under-load) == 1 ]] && ! journalctl -u tierd --no-pager | grep session_ended
+  [[ $(tierctl job list | grep -c under-load) == 1 ]] || return 1
+  ! journalctl -u tierd --no-pager | grep -E 'session_(ended|revoked)'
 }
 
 # tierctl status ends with 6 on a machine that is degraded, and while it drains.

@@ -9,14 +9,12 @@ import subprocess
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import short_rules
 import yaml  # type: ignore[import-untyped]
+from promtool import INTERVAL, RULES, Case, beside_each_other, firing, promtool_test
 from surroundings import ROOT, find_tool
 
-RULES = ROOT / "deploy/prometheus/rules.yml"
 RUNBOOKS = ROOT / "docs/runbooks"
-INTERVAL = 15  # Seconds between two scrapes, and two evaluations: as deploy/prometheus/prometheus.yml has it.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,9 +48,15 @@ JOB = 'instance="n", tierd_job="train", uid="1000"'
 CAUSES: dict[str, Cause] = {
     "TierdDown": Cause({'up{job="tierd", instance="n"}': Level(1, 0)}, {"job": "tierd"}),
     "TierdDraining": Cause({'tierd_draining{instance="n"}': Level(0, 1)}),
+    "TierdConfigReloadFailed": Cause({'tierd_config_reload_failed{instance="n"}': Level(0, 1)}),
     "TierdUnpinned": Cause({'tierd_degraded{instance="n", cause="memory"}': Level(0, 1)}, {"cause": "memory"}),
     "TierdThreadsMode": Cause({'tierd_io_mode{instance="n", mode="threads"}': Level(0, 1)}, {"mode": "threads"}),
     "TierdNoSsdTier": Cause({'tierd_degraded{instance="n", cause="ssd_tier"}': Level(0, 1)}, {"cause": "ssd_tier"}),
+    "TierdSsdReduced": Cause({'tierd_degraded{instance="n", cause="ssd_size"}': Level(0, 1)}, {"cause": "ssd_size"}),
+    "TierdSsdDrained": Cause(
+        {'tierd_degraded{instance="n", cause="ssd_drained"}': Level(0, 1)}, {"cause": "ssd_drained"}
+    ),
+    "TierdIndexFailed": Cause({'tierd_degraded{instance="n", cause="index"}': Level(0, 1)}, {"cause": "index"}),
     "TierdDeviceMissing": Cause({'tierd_missing_devices{instance="n"}': Level(0, 1)}),
     "TierdTornTensors": Cause({'tierd_torn_tensors{instance="n"}': Level(0, 3)}),
     "TierdDeviceErrors": Cause({f"tierd_device_errors_total{{{DEVICE}}}": Rate(0, 1)}, OF_DEVICE, settle=15),
@@ -68,6 +72,9 @@ CAUSES: dict[str, Cause] = {
         OF_DEVICE,
     ),
     "TierdArenaSaturated": Cause({'tierd_waiting_requests{instance="n"}': Level(0, 2)}),
+    "TierdForcedReturns": Cause(
+        {'tierd_forced_returns_total{instance="n", kind="session"}': Rate(0, 1)}, {"kind": "session"}, settle=15
+    ),
     "TierdSlowAcquires": Cause(
         {
             'tierd_acquire_wait_seconds_bucket{instance="n", le="1"}': Rate(10, 10),
@@ -136,26 +143,6 @@ def minutes(text: str) -> float:
     return int(number) * {"s": 1 / 60, "m": 1, "h": 60}[unit]
 
 
-def promtool_test(tmp_path: pathlib.Path, tests: list[dict[str, Any]], evaluation: int = INTERVAL) -> None:
-    page = {"rule_files": [str(RULES)], "evaluation_interval": f"{evaluation}s", "tests": tests}
-    path = tmp_path / "rules_test.yml"
-    path.write_text(yaml.safe_dump(page))
-    done = subprocess.run(
-        [find_tool("promtool"), "test", "rules", str(path)], capture_output=True, text=True, check=False, timeout=120
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def firing(name: str, when: float, labels: dict[str, str] | None) -> dict[str, Any]:
-    """What promtool is to find of an alert after so many minutes; labels None: nothing."""
-    expression = f'ALERTS{{alertname="{name}", alertstate="firing"}}'
-    samples = []
-    if labels is not None:
-        shown = ", ".join(f'{key}="{value}"' for key, value in sorted(labels.items()))
-        samples = [{"labels": f"ALERTS{{{shown}}}", "value": 1}]
-    return {"expr": expression, "eval_time": f"{round(when * 60)}s", "exp_samples": samples}
-
-
 def written(values: Level | Rate, minutes_well_ill_well: tuple[float, float, float]) -> str:
     """The values at each scrape, in promtool's notation."""
     parts, at = [], 0.0
@@ -178,8 +165,7 @@ def test_an_alert_sees_what_was_just_recorded_for_it() -> None:
         recorded |= {rule["record"]} if "record" in rule else set()
 
 
-@pytest.mark.parametrize("name", sorted(CAUSES))
-def test_an_alert_fires_soon_after_its_cause_and_clears_after_it(tmp_path: pathlib.Path, name: str) -> None:
+def cause_and_end(name: str) -> Case:
     cause, rule = CAUSES[name], alerts()[name]
     waits = minutes(rule.get("for", "0s"))
     two_evaluations = 2 * INTERVAL / 60
@@ -195,7 +181,12 @@ def test_an_alert_fires_soon_after_its_cause_and_clears_after_it(tmp_path: pathl
         firing(name, quiet + waits + late + two_evaluations, labels),
         firing(name, quiet + ill + cause.settle + two_evaluations, None),
     ]
-    promtool_test(tmp_path, [{"interval": f"{INTERVAL}s", "input_series": series, "promql_expr_test": checks}])
+    return series, checks
+
+
+def test_each_alert_fires_soon_after_its_cause_and_clears_after_it(tmp_path: pathlib.Path) -> None:
+    """promtool names the alerts that do not."""
+    promtool_test(tmp_path, beside_each_other({name: cause_and_end(name) for name in CAUSES}))
 
 
 def test_a_job_that_waits_less_for_a_minute_is_told_of_all_the_same(tmp_path: pathlib.Path) -> None:
@@ -231,11 +222,12 @@ def test_a_restart_is_told_for_a_quarter_of_an_hour(tmp_path: pathlib.Path) -> N
         {"series": 'tierd_build_info{instance="n", version="1"}', "values": "1+0x480"},
     ]
     labels = {"alertname": "TierdRestarted", "alertstate": "firing", "instance": "n", "severity": "warning"}
+    both = 'instance=~"n|other"'
     checks = [
-        firing("TierdRestarted", 59, None),
-        firing("TierdRestarted", 61, labels),
-        firing("TierdRestarted", 74, labels),
-        firing("TierdRestarted", 76, None),
+        firing("TierdRestarted", 59, None, both),
+        firing("TierdRestarted", 61, labels, both),
+        firing("TierdRestarted", 74, labels, both),
+        firing("TierdRestarted", 76, None, both),
     ]
     promtool_test(tmp_path, [{"interval": f"{INTERVAL}s", "input_series": series, "promql_expr_test": checks}])
 
@@ -264,7 +256,7 @@ AT_THE_BUDGET = BUDGET + 1
 NEARLY_NOTHING_LEFT = " ".join(["500", "-500"] * 500)
 
 
-def test_what_was_saved_up_may_be_written_without_an_alert(tmp_path: pathlib.Path) -> None:
+def what_was_saved_up_is_written() -> Case:
     """Quiet for two hours; then what an hour saved up and what the next one brings, and from then on as it comes."""
     hour = HOUR // INTERVAL
     twice, then = 2 * BUDGET * INTERVAL, AT_THE_BUDGET * INTERVAL
@@ -275,10 +267,10 @@ def test_what_was_saved_up_may_be_written_without_an_alert(tmp_path: pathlib.Pat
         f"0+0x{2 * hour - 1} 0+{twice}x{hour} {twice * hour}+{then}x{4 * hour}",
     )
     checks = quiet_for("TierdWriteBudgetExceeded", 6 * 60)
-    promtool_test(tmp_path, [{"interval": f"{INTERVAL}s", "input_series": series, "promql_expr_test": checks}])
+    return series, checks
 
 
-def test_a_budget_that_is_lowered_and_then_kept_makes_no_alert(tmp_path: pathlib.Path) -> None:
+def the_budget_is_lowered_and_then_kept() -> Case:
     """For two hours ten times as much is allowed, and written."""
     hour = HOUR // INTERVAL
     before, then = 10 * BUDGET * INTERVAL, AT_THE_BUDGET * INTERVAL
@@ -288,7 +280,7 @@ def test_a_budget_that_is_lowered_and_then_kept_makes_no_alert(tmp_path: pathlib
         f"0+{before}x{2 * hour} {before * 2 * hour}+{then}x{4 * hour}",
     )
     checks = quiet_for("TierdWriteBudgetExceeded", 6 * 60)
-    promtool_test(tmp_path, [{"interval": f"{INTERVAL}s", "input_series": series, "promql_expr_test": checks}])
+    return series, checks
 
 
 def bucket(burst_scrapes: Callable[[int], bool], scrapes: int, burst_hours: float) -> tuple[str, str]:
@@ -308,10 +300,7 @@ def bucket(burst_scrapes: Callable[[int], bool], scrapes: int, burst_hours: floa
 EXCEEDED = {"alertname": "TierdWriteBudgetExceeded", "alertstate": "firing", "instance": "n", "severity": "warning"}
 
 
-@pytest.mark.parametrize(("hours_each", "every"), [(10, 45), (10, 55), (1.5, 45)])
-def test_bursts_that_exceed_the_budget_again_and_again_are_told_of(
-    tmp_path: pathlib.Path, hours_each: float, every: int
-) -> None:
+def bursts_that_exceed_the_budget_again_and_again(hours_each: float, every: int) -> Case:
     """Half an hour after each the debt is small: what an hour brings is all that is ever owed."""
     first, last, length = 60, 360, 480  # Minutes.
     at = [minute * 60 // INTERVAL for minute in range(first, last, every)]
@@ -324,19 +313,19 @@ def test_bursts_that_exceed_the_budget_again_and_again_are_told_of(
         *(firing("TierdWriteBudgetExceeded", when, EXCEEDED) for when in range(begun + 125, ended + 50, 5)),
         *(firing("TierdWriteBudgetExceeded", when, None) for when in range(ended + 65, length, 5)),
     ]
-    promtool_test(tmp_path, [{"interval": f"{INTERVAL}s", "input_series": series, "promql_expr_test": checks}])
+    return series, checks
 
 
-def test_a_burst_after_which_the_budget_is_kept_makes_no_alert(tmp_path: pathlib.Path) -> None:
+def a_burst_after_which_the_budget_is_kept() -> Case:
     """A device is drained for half an hour: half of what the budget brings in a day."""
     scrapes, first, count = 8 * HOUR // INTERVAL, 2 * HOUR // INTERVAL, HOUR // 2 // INTERVAL
     left, written_ = bucket(lambda scrape: first <= scrape < first + count, scrapes, 12 / count)
     series = budget(f"{24 * BUDGET_OF_AN_HOUR}+0x{scrapes}", left, written_)
     checks = quiet_for("TierdWriteBudgetExceeded", 7 * 60)
-    promtool_test(tmp_path, [{"interval": f"{INTERVAL}s", "input_series": series, "promql_expr_test": checks}])
+    return series, checks
 
 
-def test_a_budget_that_is_lowered_while_much_is_owed_makes_no_alert(tmp_path: pathlib.Path) -> None:
+def the_budget_is_lowered_while_much_is_owed() -> Case:
     """The debt of the larger budget, up to an hour of the smaller one, is paid back; then the smaller one is kept."""
     half = HOUR // 2 // INTERVAL
     before, then = 10 * BUDGET * INTERVAL, AT_THE_BUDGET * INTERVAL
@@ -347,7 +336,20 @@ def test_a_budget_that_is_lowered_while_much_is_owed_makes_no_alert(tmp_path: pa
         f"0+{before}x{4 * half} {before * 4 * half}+0x{2 * half - 1} {before * 4 * half}+{then}x{8 * half}",
     )
     checks = quiet_for("TierdWriteBudgetExceeded", 6 * 60)
-    promtool_test(tmp_path, [{"interval": f"{INTERVAL}s", "input_series": series, "promql_expr_test": checks}])
+    return series, checks
+
+
+def test_writes_that_exceed_the_budget_are_told_of_and_no_others(tmp_path: pathlib.Path) -> None:
+    cases = {
+        "saved up": what_was_saved_up_is_written(),
+        "lowered and then kept": the_budget_is_lowered_and_then_kept(),
+        "one burst": a_burst_after_which_the_budget_is_kept(),
+        "lowered while much is owed": the_budget_is_lowered_while_much_is_owed(),
+    }
+    for hours_each, every in [(10, 45), (10, 55), (1.5, 45)]:
+        case = bursts_that_exceed_the_budget_again_and_again(hours_each, every)
+        cases[f"{hours_each} hours each {every} minutes"] = case
+    promtool_test(tmp_path, beside_each_other(cases))
 
 
 def latency(of: str, parts: list[tuple[str, str]]) -> list[dict[str, str]]:
@@ -411,7 +413,7 @@ STEP = 5  # Minutes between two scrapes, where days pass.
 DAYS = 24 * 60 // STEP  # Scrapes of a day.
 
 
-def test_a_device_that_has_become_slow_stays_so_for_days(tmp_path: pathlib.Path) -> None:
+def a_device_becomes_slow_for_days() -> Case:
     """A week in which it was fast, and three days in which most requests take between 50 and 250 ms."""
     fast, slow = 7 * DAYS, 3 * DAYS
     series = latency(
@@ -429,11 +431,10 @@ def test_a_device_that_has_become_slow_stays_so_for_days(tmp_path: pathlib.Path)
         firing("TierdDeviceSlow", 7 * DAY - STEP, None),
         *(firing("TierdDeviceSlow", 7 * DAY + when, labels) for when in after),
     ]
-    test = {"interval": f"{STEP}m", "input_series": series, "promql_expr_test": checks}
-    promtool_test(tmp_path, [test], evaluation=STEP * 60)
+    return series, checks
 
 
-def test_a_device_that_is_slow_by_nature_is_not_told_of(tmp_path: pathlib.Path) -> None:
+def a_device_is_slow_by_nature() -> Case:
     """A hard disk, whose slowest requests take up to 100 ms in half of each day, and up to 250 ms in the other."""
     half, days = DAYS // 2, 10
     steady = f"0+100x{days * DAYS}"
@@ -442,8 +443,14 @@ def test_a_device_that_is_slow_by_nature_is_not_told_of(tmp_path: pathlib.Path) 
     )
     series = latency(READS, [("0.05", f"0+0x{days * DAYS}"), ("0.1", up_to_100), ("0.25", steady), ("+Inf", steady)])
     checks = [firing("TierdDeviceSlow", when, None) for when in range(60, days * DAY, 60)]
-    test = {"interval": f"{STEP}m", "input_series": series, "promql_expr_test": checks}
-    promtool_test(tmp_path, [test], evaluation=STEP * 60)
+    return series, checks
+
+
+def test_a_device_that_has_become_slow_is_told_of_for_days_and_one_that_is_slow_by_nature_is_not(
+    tmp_path: pathlib.Path,
+) -> None:
+    cases = {"has become slow": a_device_becomes_slow_for_days(), "by nature": a_device_is_slow_by_nature()}
+    promtool_test(tmp_path, beside_each_other(cases, STEP * 60), evaluation=STEP * 60)
 
 
 def test_in_the_copy_with_short_times_every_time_is_short(tmp_path: pathlib.Path) -> None:

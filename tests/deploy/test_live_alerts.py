@@ -26,7 +26,7 @@ from scene_parts import Play
 from short_rules import EVALUATION_SECONDS, SCRAPE_SECONDS
 from surroundings import find_tool
 
-PLAYED_AT_A_TIME = 6
+PLAYED_AT_A_TIME = 10
 TRIES = 2  # Where other tests keep the processors, a scrape or an evaluation may be late: once more then.
 WAIT_SECONDS_MAX = 60
 TWO_EVALUATIONS = 2 * EVALUATION_SECONDS

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 
@@ -119,8 +120,22 @@ def test_the_service_keeps_the_promises_of_a_restart() -> None:
     usage = re.search(r"kExitUsage = (\d+);", (ROOT / "daemon/exit_status.h").read_text())
     assert usage is not None
     assert f"RestartPreventExitStatus={usage[1]} {os.EX_CONFIG}" in lines and "RestartSec=250ms" in lines
-    assert any(line.startswith("FileDescriptorStoreMax=") for line in lines)
     reload = [line for line in lines if line.startswith("ExecReload=")]
     assert "--check-config" in reload[0] and "kill -HUP" in reload[1]
+    # No device is looked at: one that is lost must not keep a reload from taking effect.
+    assert shlex.split(reload[0])[-2:] == ["--set", 'ssd.devices=["none"]']
     # It would hide the uids of clients.
     assert not any(line.startswith("PrivateUsers=") for line in lines)
+
+
+def test_the_descriptor_store_holds_every_window_and_session() -> None:
+    text = (UNITS / "tierd.service").read_text()
+    limits = {name: int(re.search(rf"^{name}=(\d+)$", text, re.MULTILINE)[1])  # type: ignore[index]
+              for name in ("FileDescriptorStoreMax", "LimitNOFILE")}
+    windows = re.search(r"kWindowsMax = (\d+);", (ROOT / "proto/units.h").read_text())
+    options = (ROOT / "daemon/config/options.cc").read_text()
+    sessions = re.search(r'"jobs.max_sessions".*?"(\d+)"', options, re.DOTALL)
+    assert windows is not None and sessions is not None
+    # A session has its ring region and its process; a dozen more are sockets, the state, the SSD files.
+    assert int(windows[1]) + 2 * int(sessions[1]) + 64 <= limits["FileDescriptorStoreMax"]
+    assert limits["FileDescriptorStoreMax"] >= limits["LimitNOFILE"], "the daemon never has more than that"

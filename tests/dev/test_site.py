@@ -67,20 +67,29 @@ def test_a_page_that_no_link_leads_to_and_links_that_lead_nowhere_are_found(tmp_
     ]
 
 
-@pytest.mark.parametrize(
-    ("page", "complaint"),
-    [
-        ("[a](gone.md)", "gone.md"),
-        ("[a](index.md#gone)", "gone"),
-        ("```{eval-rst}\n:c:func:`tier_gone`\n```", "tier_gone"),
-        ("```{eval-rst}\n.. c-header:: tier/gone.h\n```", "gone.h"),
-    ],
-)
-def test_a_reference_that_leads_nowhere_ends_the_build(tmp_path: pathlib.Path, page: str, complaint: str) -> None:
+def test_each_reference_that_leads_nowhere_ends_the_build(tmp_path: pathlib.Path) -> None:
+    """It is a warning of its page, and any warning does."""
+    wrong = {
+        "page": ("[a](nowhere.md)", "nowhere.md"),
+        "anchor": ("[a](index.md#lost)", "lost"),
+        "function": ("```{eval-rst}\n:c:func:`tier_gone`\n```", "tier_gone"),
+    }
     docs = tmp_path / "docs"
     docs.mkdir()
-    (docs / "index.md").write_text(f"# Start\n\n{page}\n")
-    assert complaint in build(docs, tmp_path)[1]
+    (docs / "index.md").write_text("# Start\n\n```{toctree}\n" + "\n".join(wrong) + "\n```\n")
+    for name, (text, _) in wrong.items():
+        (docs / f"{name}.md").write_text(f"# One\n\n{text}\n")
+    warnings = [line for line in build(docs, tmp_path)[1].splitlines() if "WARNING: " in line]
+    assert len(warnings) == len(wrong), warnings
+    for name, (_, complaint) in wrong.items():
+        assert any(f"/{name}.md:" in line and complaint in line for line in warnings), warnings
+
+
+def test_a_header_that_is_not_there_ends_the_build(tmp_path: pathlib.Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "index.md").write_text("# Start\n\n```{eval-rst}\n.. c-header:: tier/gone.h\n```\n")
+    assert "gone.h" in build(docs, tmp_path)[1]
 
 
 def test_links_between_files_of_the_repository_lead_to_files() -> None:

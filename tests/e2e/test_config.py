@@ -103,9 +103,13 @@ def last_event(daemon: launcher.Running, kind: str) -> dict[str, Any]:
 
 def reload(daemon: launcher.Running, text: str) -> str:
     """The file is this now. What the daemon says of the reload."""
+    (daemon.directory / "tierd.toml").write_text(text)
+    return reload_as_it_is(daemon)
+
+
+def reload_as_it_is(daemon: launcher.Running) -> str:
     kinds = ("config_reloaded", "config_reload_failed")
     before = max(last_event(daemon, kind)["sequence"] for kind in kinds)
-    (daemon.directory / "tierd.toml").write_text(text)
     os.kill(daemon.pid, signal.SIGHUP)
     told: list[str] = []
 
@@ -226,6 +230,32 @@ def test_what_this_host_refuses_fails_the_check_and_a_refused_reload_stays_visib
     reload(node, base)
     assert failed() == 0 and check(node).returncode == 0
     assert tierctl(node, "config", "diff").returncode == 0
+
+
+@pytest.mark.parametrize("kind", ["endless", "fifo", "too large"])
+def test_what_is_no_configuration_file_holds_nothing_up(node: launcher.Running, kind: str) -> None:
+    file = node.directory / "tierd.toml"
+    base = file.read_text()
+    file.unlink()
+    if kind == "endless":
+        file.symlink_to("/dev/zero")
+    elif kind == "fifo":
+        os.mkfifo(file)
+    else:
+        file.write_text("# " + "x" * (1 << 20) + "\n" + base)
+    sentence = "name a regular file of at most 1 MiB"
+    told = reload_as_it_is(node)
+    assert sentence in told and "stay as they are" in told, told
+    diff = tierctl(node, "config", "diff")
+    assert diff.returncode == 1 and sentence in diff.stdout, diff
+    checked = check(node)
+    assert checked.returncode == os.EX_CONFIG and sentence in checked.stderr, checked
+    started = subprocess.run(
+        [str(launcher.need_build()), "--config", str(file)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert started.returncode == os.EX_CONFIG and sentence in started.stderr, started
+    file.unlink()
+    assert "was read again" in reload(node, base)
 
 
 def test_others_than_administrators_are_told_nothing_of_the_file(node: launcher.Running) -> None:

@@ -66,6 +66,7 @@ def test_who_drains_the_only_device_is_told_what_follows(socket_folder: pathlib.
         status = launcher.run_tierctl(daemon, "status")
         assert status.returncode == 6 and "no SSD device takes new tensors" in status.stdout, status.stdout
         assert "no SSD device takes new tensors" in launcher.run_tierctl(daemon, "doctor").stdout
+        assert launcher.metrics(daemon)['tierd_degraded{cause="ssd_drained"}'] == 1, "as words and exit status have it"
         device = json.loads(launcher.tierctl(daemon, "device", "list", "--json"))["devices"][0]
         assert device["draining"] and "no other SSD device takes them" in device["drain_note"]
         with tierd.connect(job="next", socket=daemon.socket) as client, pytest.raises(tierd.NoSpace):
@@ -73,6 +74,7 @@ def test_who_drains_the_only_device_is_told_what_follows(socket_folder: pathlib.
                 client.put(key, bytes(1 << 20))
         assert json.loads(launcher.tierctl(daemon, "device", "drain", "0", "--undo", "--json"))["used"] == 0
         assert "no SSD device" not in launcher.run_tierctl(daemon, "status").stdout
+        assert launcher.metrics(daemon)['tierd_degraded{cause="ssd_drained"}'] == 0
 
 
 def test_an_emptied_device_is_taken_out_and_comes_back(socket_folder: pathlib.Path) -> None:

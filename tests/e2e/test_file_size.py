@@ -117,8 +117,11 @@ def test_without_the_room_the_daemon_serves_as_before_and_says_why(socket_folder
         with start(socket_folder, disk, "1000TiB") as daemon:
             assert capacity(daemon) == 126 * MIB
             assert launcher.metrics(daemon)['tierd_ssd_mode{mode="reduced"}'] == 1
+            assert launcher.metrics(daemon)['tierd_degraded{cause="ssd_size"}'] == 1
             assert "keeps its 128 MiB, and ssd.file_size is 1000 TiB" in log(daemon)
-            assert "do not fit into" in launcher.run_tierctl(daemon, "status").stdout
+            status = launcher.run_tierctl(daemon, "status")
+            assert status.returncode == launcher.DEGRADED, status
+            assert "less SSD space than configured: " in status.stdout and "do not fit into" in status.stdout
             expect_whole(daemon)
 
 

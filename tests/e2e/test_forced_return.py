@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import textwrap
@@ -138,6 +139,8 @@ def test_a_stopped_process_that_leases_all_is_revoked_and_told_why(running: laun
             hog.go_on()
             told = hog.line()
             assert "job 0/owed has been owed" in told and "jobs.reclaim_deadline is 3.0 s" in told, told
+            log = (running.directory / "tierd.log").read_text()
+            assert re.search(r"^\S+ \S+ warning session_revoked: .* has been owed", log, re.MULTILINE), log
             assert hog.line() == "whole"
             assert owed.get("mine") == bytes(12 * MIB)
 

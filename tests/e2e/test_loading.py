@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import subprocess
 import sys
@@ -17,7 +16,12 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(STEPS)), ids="-".join)
+def orders(*names: str) -> list[tuple[str, ...]]:
+    """Each is once the first one and once the last one, and each comes before each other one in some order."""
+    return [names[first:] + names[:first] for first in range(len(names))]
+
+
+@pytest.mark.parametrize("order", orders(*STEPS), ids="-".join)
 @pytest.mark.parametrize("scope", ["RTLD_LOCAL", "RTLD_GLOBAL"])
 def test_all_work_in_any_order(daemon: launcher.Running, order: tuple[str, ...], scope: str) -> None:
     lines = ["import ctypes, os, sys", f"sys.setdlopenflags(os.{scope} | os.RTLD_NOW)"]
@@ -52,7 +56,7 @@ library.tier_control_close(channel)
 """
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(["torch", "grpc", "control"])), ids="-".join)
+@pytest.mark.parametrize("order", orders("torch", "grpc", "control"), ids="-".join)
 @pytest.mark.parametrize("scope", ["RTLD_LOCAL", "RTLD_GLOBAL"])
 def test_the_control_library_works_beside_them_too(
     daemon: launcher.Running, order: tuple[str, ...], scope: str

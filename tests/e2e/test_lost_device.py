@@ -1,4 +1,4 @@
-"""A real daemon whose SSD is lost between two starts: gone, foreign, wiped, or another tierd's."""
+"""A real daemon whose SSD is lost between two starts: gone, foreign, wiped, cut short, or another tierd's."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ class Node:
         elif how == "swapped":
             with launcher.start(self.sockets, arena="32MiB", settings=self.settings("other", self.lost)) as daemon:
                 persist(daemon, "others")
-        return self.lost.read_bytes() if how in ("foreign", "swapped") else None
+        elif how == "cut short":
+            shutil.copyfile(self.kept, self.lost)
+            os.truncate(self.lost, 64 << 20)
+        return self.lost.read_bytes() if how in ("foreign", "swapped", "cut short") else None
 
     def bring_back(self) -> None:
         self.kept.replace(self.lost)
@@ -75,7 +78,7 @@ def lost_jobs(daemon: launcher.Running) -> list[str]:
     return [job["name"] for job in answer["stored_manifests"]]
 
 
-@pytest.mark.parametrize("how", ["gone", "foreign", "wiped", "swapped"])
+@pytest.mark.parametrize("how", ["gone", "foreign", "wiped", "swapped", "cut short"])
 def test_the_daemon_starts_without_a_lost_device_and_its_jobs_return_with_it(
     how: str, socket_folder: pathlib.Path
 ) -> None:

@@ -112,7 +112,11 @@ def test_owners_are_shown_by_name_and_have_quotas(node: launcher.Running) -> Non
     assert said(first).startswith("ok")
     second = process(f"{socket['directory']}/tierd.sock", "two")
     answer = said(second)
-    assert answer.startswith("Denied") and f"the quota of user {FIRST_UID}, set at run time" in answer, answer
+    assert answer.startswith("Denied") and "the quota of owner pod-a, set at run time" in answer, answer
+    for words in (["job", "open", "two", "--uid", str(FIRST_UID)], ["job", "set", "pod-a/one", "--guarantee", "9MiB"]):
+        refused = admin(node, *words)
+        assert refused.returncode == 5 and "the quota of owner pod-a" in refused.stderr, refused
+        assert str(FIRST_UID) not in refused.stderr, refused
     assert "pod-a" in admin(node, "job", "list").stdout
     assert "pod-a" in admin(node, "job", "show", "one").stdout
     for words in (["job", "show"], ["job", "stalls"], ["tensor", "list"], ["drain"]):
@@ -133,6 +137,23 @@ def test_owners_are_shown_by_name_and_have_quotas(node: launcher.Running) -> Non
     stray = admin(node, "quota", "set", "user", "4294967293", "--ram", "8MiB")
     assert stray.returncode == 3 and "no owner has 4294967293" in stray.stderr, stray
     assert open_socket(node, "pod-b")["uid"] == FIRST_UID + 1
+
+
+def test_a_job_that_is_called_like_that_of_another_is_never_meant(node: launcher.Running) -> None:
+    open_socket(node, "pod-a")
+    names = ("1300/train", "root/train", "pod-a/train")
+    called_so = [process(node.socket, name, uid=OTHER) for name in names]
+    assert [said(one) for one in called_so] == [f"ok of {name}" for name in names]
+    for name in names:
+        for words in (["job", "set", "--guarantee", "1MiB"], ["job", "remove"], ["job", "remove", "--purge"],
+                      ["job", "show"], ["job", "stalls"], ["tensor", "list"], ["drain"]):  # fmt: skip
+            refused = admin(node, *words, name)
+            assert refused.returncode == 3 and name in refused.stderr, (words, refused)
+        own = ask(node.directory / "control.sock", "job", "set", name, "--limit", "8MiB", uid=OTHER)
+        assert own.returncode == 0, own.stderr
+        assert admin(node, "job", "remove", f"{OTHER}/{name}").returncode == 0
+    for one in called_so:
+        end(one)
 
 
 def test_no_user_of_the_host_reaches_a_socket_that_it_was_not_given(node: launcher.Running) -> None:

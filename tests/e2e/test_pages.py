@@ -133,7 +133,7 @@ def test_a_configuration_has_no_mistake(block: Block, tmp_path: pathlib.Path) ->
         "--config",
         "tierd.toml",
         "--set",
-        "ssd.devices=[]",
+        'ssd.devices=["none"]',
         "--set",
         f"daemon.data_directory={tmp_path}",
         "--set",

@@ -168,6 +168,19 @@ def test_a_name_of_two_owners_is_refused_and_each_is_found(own_daemon: launcher.
         other.stdin.close()
 
 
+def test_a_burst_of_calls_is_served(own_daemon: launcher.Running) -> None:
+    socket = own_daemon.directory / "admin.sock"
+    command = [launcher.need_tierctl(), "--socket", socket, "job", "open", "--named"]
+    burst = [
+        subprocess.Popen([*command, f"burst-{i}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for i in range(48)
+    ]
+    failures = [error for one in burst if (error := one.communicate(timeout=60)[1]) or one.returncode]
+    assert not failures
+    names = run(own_daemon, "job", "names").stdout.split()
+    assert sorted(names) == sorted(f"burst-{i}" for i in range(48))
+
+
 def test_a_device_that_the_user_may_not_read_is_refused() -> None:
     launcher.need_user(12345)
     with launcher.disk_folder() as disk:

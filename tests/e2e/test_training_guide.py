@@ -6,10 +6,12 @@ import pathlib
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import launcher
 import pytest
 from page_blocks import texts
+from torch_programs import TorchPrograms
 
 BLOCKS = texts("docs/training.md", "python")
 ANSWERS = [
@@ -22,17 +24,25 @@ TORCHRUN = [
 ]  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def programs() -> Iterator[TorchPrograms]:
+    with TorchPrograms(launcher.environment()) as running:
+        yield running
+
+
 @pytest.mark.parametrize("number", range(len(ANSWERS)))
-def test_a_block_of_the_guide_works_as_pasted(tmp_path: pathlib.Path, number: int) -> None:
-    assert_works(tmp_path, number, by_ranks="init_process_group" in BLOCKS[number])
+def test_a_block_of_the_guide_works_as_pasted(tmp_path: pathlib.Path, programs: TorchPrograms, number: int) -> None:
+    assert_works(tmp_path, programs, number, by_ranks="init_process_group" in BLOCKS[number])
 
 
 @pytest.mark.parametrize("answer", ["tuned in steps: 8", "accelerated 2"])
-def test_the_blocks_for_hugging_face_work_by_torchrun(tmp_path: pathlib.Path, answer: str) -> None:
-    assert_works(tmp_path, ANSWERS.index(answer), by_ranks=True)
+def test_the_blocks_for_hugging_face_work_by_torchrun(
+    tmp_path: pathlib.Path, programs: TorchPrograms, answer: str
+) -> None:
+    assert_works(tmp_path, programs, ANSWERS.index(answer), by_ranks=True)
 
 
-def assert_works(tmp_path: pathlib.Path, number: int, by_ranks: bool) -> None:
+def assert_works(tmp_path: pathlib.Path, programs: TorchPrograms, number: int, by_ranks: bool) -> None:
     launcher.need_build()
     assert len(BLOCKS) == len(ANSWERS)
     for library in re.findall(r"^import (transformers|accelerate)$", BLOCKS[number], re.MULTILINE):
@@ -43,9 +53,11 @@ def assert_works(tmp_path: pathlib.Path, number: int, by_ranks: bool) -> None:
     with launcher.disk_folder() as disk:
         places["TMPDIR"] = places["XDG_STATE_HOME"] = str(disk)
         environment = launcher.environment(**places, HF_HUB_OFFLINE="1")
-        command = TORCHRUN if by_ranks else [sys.executable]
-        found = subprocess.run(
-            [*command, script], cwd=disk, env=environment, capture_output=True, text=True, timeout=120
-        )
+        if by_ranks:
+            found = subprocess.run(
+                [*TORCHRUN, script], cwd=disk, env=environment, capture_output=True, text=True, timeout=120
+            )
+        else:
+            found = programs.run(script, disk, environment)
     assert found.returncode == 0, found.stdout + found.stderr
     assert found.stdout.splitlines()[-1] == ANSWERS[number]  # Libraries may report before.

@@ -29,11 +29,11 @@ from tierd.daemon import Daemon
 settings = {
     "daemon": {"private": True, "starter_pid": os.getpid(), "socket_directory": sys.argv[1],
                "data_directory": sys.argv[2]},
-    "arena": {"maximum": "256MiB"},
+    "arena": {"maximum": int(sys.argv[3]) // 4},
     "ssd": {"file_size": "2GiB"},
 }
 with Daemon(sys.argv[1], settings), tierd.connect(job="wheel", socket=sys.argv[1] + "/tierd.sock") as client:
-    content = os.urandom(1 << 30)
+    content = os.urandom(int(sys.argv[3]))
     before = hashlib.sha256(content).digest()
     client.put("content", content)
     del content
@@ -187,11 +187,11 @@ def test_an_editable_install_finds_the_sources(tmp_path: pathlib.Path) -> None:
         assert archive.read(link).decode().strip() == str(PYPROJECT.parent)
 
 
-def swap_a_gibibyte(python: list[str | pathlib.Path], sockets: pathlib.Path, disk: pathlib.Path) -> None:
-    """1 GiB of noise through an arena of a quarter of it."""
-    done = subprocess.run([*python, "-c", SWAP, sockets, disk], capture_output=True, text=True, check=False,
+def swap(size: int, python: list[str | pathlib.Path], sockets: pathlib.Path, disk: pathlib.Path) -> None:
+    """So many bytes of noise through an arena of a quarter of it."""
+    done = subprocess.run([*python, "-c", SWAP, sockets, disk, str(size)], capture_output=True, text=True, check=False,
                           env={"PATH": "/usr/bin:/bin", "HOME": "/tmp"}, timeout=300)  # fmt: skip
-    assert done.stdout == "1073741824 bytes, digest equal\n", done.stderr
+    assert done.stdout == f"{size} bytes, digest equal\n", done.stderr
 
 
 def test_a_gibibyte_of_noise_goes_through_a_quarter_of_it(
@@ -203,7 +203,7 @@ def test_a_gibibyte_of_noise_goes_through_a_quarter_of_it(
     subprocess.run([python, "-m", "pip", "install", "-q", "--no-index", "--no-deps", wheel], check=True,
                    env={"PATH": "/usr/bin:/bin"})  # fmt: skip
     with launcher.disk_folder() as disk:
-        swap_a_gibibyte([python], socket_folder, disk)
+        swap(1 << 30, [python], socket_folder, disk)
     version = subprocess.run([environment / "bin" / "tierd", "--version"], capture_output=True, text=True, check=True)
     assert "0.1.0" in version.stdout
 
@@ -251,4 +251,4 @@ def test_the_wheel_works_in_a_bare_root(wheel: pathlib.Path, bare_root: pathlib.
                    env={"PATH": "/usr/bin:/bin"})  # fmt: skip
     for folder in ("run/tier", "srv/tier"):
         (bare_root / folder).mkdir()
-    swap_a_gibibyte([*inside, "/venv/bin/python"], pathlib.Path("/run/tier"), pathlib.Path("/srv/tier"))
+    swap(256 << 20, [*inside, "/venv/bin/python"], pathlib.Path("/run/tier"), pathlib.Path("/srv/tier"))

@@ -274,6 +274,7 @@ void Simulation::Mishap() {
   if (chance_.OneIn(40)) windows_.FailNext(1);
   if (!plan_.several_sizes) return;
   if (chance_.OneIn(20)) windows_.SetSmallestWished(kBlockSize << chance_.Below(3));
+  if (chance_.OneIn(20)) windows_.SetMergedWished(chance_.OneIn(2) ? 0 : 4 * kBlockSize << chance_.Below(2));
   if (chance_.OneIn(40)) windows_.HalveNext(1);
 }
 

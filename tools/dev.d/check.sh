@@ -74,7 +74,8 @@ check_types() {
     tools/dev.d/count_tests.py tools/dev.d/configuration_page.py tools/dev.d/thread_safety.py \
     tools/bench/run.py tools/bench/memory_group.py tools/bench/scrape.py tools/faults/*.py deploy/licences/*.py \
     bindings/python/build_wheel.py tools/tierctl/json_page.py tools/docs/*.py \
-    tests/style tests/dev tests/deploy/*.py tests/e2e/launcher.py tests/e2e/page_blocks.py tests/e2e/shell_words.py
+    tests/style tests/dev tests/deploy/*.py tests/e2e/launcher.py tests/e2e/page_blocks.py tests/e2e/shell_words.py \
+    tests/e2e/torch_programs.py
   # By itself: tools/bench has a module of one of these names.
   (cd deploy/grafana && run "$ROOT/.venv/bin/python" -m mypy --strict ./*.py)
   if [[ -d bindings/python/tierd ]]; then

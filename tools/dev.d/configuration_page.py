@@ -17,7 +17,8 @@ HEAD = """# Configuration
 Every option of `/etc/tierd/tierd.toml`, or of the file that `tierd --config FILE` names, with its default. An option
 may also be set on the command line: `tierd --set arena.maximum=64GiB`. Sizes are written like `"64GiB"` or
 `"1.5TB"`, and a number without a unit is bytes; shares like `"25%"`; times like `"250ms"`, `"60s"`, `"2min"`.
-`tierd --check-config --config FILE` finds mistakes before a restart or a reload does.
+`tierd --check-config --config FILE` finds mistakes before a restart or a reload does. The file is a regular one, or a
+link to one, of at most 1 MiB: no FIFO and no device.
 
 A reload (SIGHUP, `systemctl reload tierd`) reads the file again. Each option below says whether its change takes
 effect then, in all of the daemon and for all jobs, or waits for a restart; the log and an event name those that wait.

@@ -38,6 +38,10 @@ Result<std::unique_ptr<control_client::Channel>> Connect(const DaemonOptions& op
   return control_client::Channel::ConnectToFirst(SocketsOf(options.socket), token);
 }
 
+bool IsForAdministrators(const control_client::Channel& channel) {
+  return std::filesystem::path(channel.socket()).filename() == "admin.sock";
+}
+
 bool SocketIsNamed(const DaemonOptions& options) { return SocketsOf(options.socket).named; }
 
 int ExitCodeOf(Code code) {

@@ -10,6 +10,8 @@ namespace tier::tierctl {
 
 // A refusal lists every socket tried with its reason; DISCONNECTED says how to start a daemon.
 Result<std::unique_ptr<control_client::Channel>> Connect(const DaemonOptions& options);
+// Whether it came to the admin socket.
+bool IsForAdministrators(const control_client::Channel& channel);
 // Whether the caller says which daemon it means, by option or environment.
 bool SocketIsNamed(const DaemonOptions& options);
 // What a verb ends with that failed so: the one table for all verbs.

@@ -101,13 +101,12 @@ std::string GivenBackText(const v1::NodeStatus& status) {
 }
 
 void PrintStatus(const v1::NodeStatus& status, const OutputOptions& output) {
-  const auto& causes = status.degraded_by();
-  const std::string word = causes.empty() ? "  ok" : "  degraded";
-  std::string why = causes.empty() ? "" : fmt::format(": {}", fmt::join(causes, "; "));
-  if (const std::string drained = DrainedText(status); !drained.empty()) why += "; " + drained;
+  const std::string lack = LackText(status);
+  const std::string state = "  " + (lack.empty() ? "ok" : lack);
+  const std::string word = state.substr(0, state.find(':'));
   std::string text = RenderFields(
       {
-          {"tierd", status.version() + word + why},
+          {"tierd", status.version() + state},
           {"pid", fmt::format("{}, up {} s, epoch {}", status.pid(), status.uptime().seconds(), status.epoch())},
           {"sockets", status.socket_directory() + (status.private_daemon() ? "  (private daemon)" : "")},
           {"data directory", status.data_directory().empty() ? "none" : status.data_directory()},
@@ -136,7 +135,7 @@ void PrintStatus(const v1::NodeStatus& status, const OutputOptions& output) {
       },
       output);
   // Behind the rendering, which lets no such thing through.
-  text.replace(text.find(word), word.size(), Paint(word, causes.empty() ? Mood::kGood : Mood::kWarning, output));
+  text.replace(text.find(word), word.size(), Paint(word, lack.empty() ? Mood::kGood : Mood::kWarning, output));
   fmt::print("{}\n", text);
   PrintDevices(status.devices(), output);
   PrintMissing(status.missing_devices(), output);
@@ -154,18 +153,18 @@ std::string NoteOfDrain(const DaemonOptions& options, uint32_t device) {
 }  // namespace
 
 int ShowStatus(const DaemonOptions& options) {
-  return Ask<v1::GetStatusResponse>(
-      options, &Stub::GetStatus, v1::GetStatusRequest(), [&](const v1::GetStatusResponse& answer) {
-        const v1::NodeStatus& status = answer.status();
-        if (options.output.json) {
-          Json document = ToJson(status);
-          document["degraded"] = !status.degraded_by().empty();
-          PrintJson(document);
-        } else {
-          PrintStatus(status, options.output);
-        }
-        return status.degraded_by().empty() && DrainedText(status).empty() ? kExitOk : kExitDegraded;
-      });
+  return Ask<v1::GetStatusResponse>(options, &Stub::GetStatus, v1::GetStatusRequest(),
+                                    [&](const v1::GetStatusResponse& answer) {
+                                      const v1::NodeStatus& status = answer.status();
+                                      if (options.output.json) {
+                                        Json document = ToJson(status);
+                                        document["degraded"] = !status.degraded_by().empty();
+                                        PrintJson(document);
+                                      } else {
+                                        PrintStatus(status, options.output);
+                                      }
+                                      return LackText(status).empty() ? kExitOk : kExitDegraded;
+                                    });
 }
 
 int ListDevices(const DaemonOptions& options) {

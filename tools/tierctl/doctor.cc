@@ -19,7 +19,6 @@
 
 #include <cap-ng.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "daemon/storage/file_system.h"
 #include "proto/socket_places.h"
@@ -344,20 +343,13 @@ std::vector<Finding> WithDaemon(std::vector<Finding> findings, const v1::NodeSta
     return finding.verdict != Verdict::kGood && (finding.check == kDataCheck || finding.check == kSocketsCheck);
   });
   for (Finding& finding : findings) finding.verdict = std::min(finding.verdict, Verdict::kNote);
-  const auto& causes = status.degraded_by();  // As `tierctl status` has it.
-  const bool reduced = status.ssd_mode() == v1::SSD_MODE_REDUCED;
   std::string found =
       fmt::format("{} on {}: I/O {}, memory {}, pages {}, SSD {}", status.version(), socket, WordOf(status.io_mode()),
                   WordOf(status.memory_mode()), WordOf(status.huge_page_mode()), SsdModeText(status));
-  if (!causes.empty()) found += fmt::format("; degraded: {}", fmt::join(causes, "; "));
-  const std::string drained = DrainedText(status);
-  if (!drained.empty()) found += "; " + drained;
-  findings.push_back({"daemon",
-                      !causes.empty() || !drained.empty() ? Verdict::kDegraded
-                      : reduced                           ? Verdict::kNote
-                                                          : Verdict::kGood,
-                      std::move(found), "",
-                      causes.empty() ? "" : "above is what a tierd started from this shell would find"});
+  const std::string lack = LackText(status);  // As `tierctl status` has it.
+  if (!lack.empty()) found += "; " + lack;
+  findings.push_back({"daemon", lack.empty() ? Verdict::kGood : Verdict::kDegraded, std::move(found), "",
+                      status.degraded_by().empty() ? "" : "above is what a tierd started from this shell would find"});
   return findings;
 }
 

@@ -199,7 +199,28 @@ int AskJobs(const DaemonOptions& options, bool tokens, Show&& show) {
   return AskPages<v1::ListJobsResponse>(options, &Stub::ListJobs, WithTokens(tokens), all, show);
 }
 
-using UserNumberOf = std::function<std::optional<uint32_t>(const std::string&)>;
+// Whether a uid, or the name of an owner or user, stands before the first '/'.
+bool NamesAnOwner(const std::string& name, const NumberOf& number_of) {
+  const size_t slash = name.find('/');
+  if (slash == std::string::npos || slash == 0) return false;
+  uint32_t uid = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + slash, uid);
+  return (error == std::errc() && end == name.data() + slash) || number_of(name.substr(0, slash)).has_value();
+}
+
+// The number of an owner of a socket or of a user, as an administrator's daemon has it.
+Result<NumberOf> NumbersFor(const control_client::Channel& channel) {
+  if (!IsForAdministrators(channel)) return UserNumber;
+  v1::ListSocketsResponse sockets;
+  if (auto listed = channel.Call(&Stub::ListSockets, v1::ListSocketsRequest(), &sockets); !listed)
+    return std::unexpected(listed.error());
+  return [sockets](const std::string& name) -> std::optional<uint32_t> {
+    for (const v1::OwnerSocket& socket : sockets.sockets()) {
+      if (socket.owner() == name) return socket.uid();
+    }
+    return UserNumber(name);
+  };
+}
 
 Error NotOpen(const v1::UnopenedReservation& each) {
   return {Code::kNotFound,
@@ -208,7 +229,7 @@ Error NotOpen(const v1::UnopenedReservation& each) {
 
 // Where `name` is "OWNER/NAME" or "USER/NAME": that one's job, or why it is not open. Null: that one has none.
 Result<const v1::Job*> FindOfOwner(const v1::ListJobsResponse& jobs, const std::string& name,
-                                   const UserNumberOf& user_number) {
+                                   const NumberOf& number_of) {
   const size_t slash = name.find('/');
   if (slash == std::string::npos || slash == 0) return nullptr;
   const std::string owner = name.substr(0, slash);
@@ -233,7 +254,7 @@ Result<const v1::Job*> FindOfOwner(const v1::ListJobsResponse& jobs, const std::
   };
   const auto of_name = find(by_owner);
   if (!of_name || *of_name != nullptr) return of_name;
-  uid = user_number(owner);
+  uid = number_of(owner);
   return find(by_user);
 }
 
@@ -289,23 +310,25 @@ std::optional<uint32_t> UserNumber(const std::string& name) {
   return entry == nullptr ? std::nullopt : std::optional<uint32_t>(entry->pw_uid);
 }
 
-// As the daemon finds it for the other verbs of an administrator: the job of the owner that "UID/NAME" or "OWNER/NAME"
-// names goes before one whose name looks like that.
-Result<const v1::Job*> FindJob(const v1::ListJobsResponse& jobs, const std::string& name,
-                               const std::function<std::optional<uint32_t>(const std::string&)>& user_number) {
+// As the daemon finds it for the other verbs: the job of the owner that "UID/NAME" or "OWNER/NAME" names goes before
+// one whose name looks like that, which an administrator never means.
+Result<const v1::Job*> FindJob(const v1::ListJobsResponse& jobs, const std::string& name, bool admin,
+                               const NumberOf& number_of) {
+  const bool by_owner_alone = admin && NamesAnOwner(name, number_of);
   std::vector<const v1::Job*> found;
   for (const v1::Job& job : jobs.jobs()) {
     if (fmt::format("{}/{}", job.uid(), job.name()) == name) return &job;
-    if (job.name() == name) found.push_back(&job);
+    if (job.name() == name && !by_owner_alone) found.push_back(&job);
   }
-  const auto of_owner = FindOfOwner(jobs, name, user_number);
+  const auto of_owner = FindOfOwner(jobs, name, number_of);
   if (!of_owner || *of_owner != nullptr) return of_owner;
   if (found.size() == 1) return found.front();
   if (found.size() > 1) {
     return Fail(Code::kInvalid, fmt::format("{} owners have a job '{}': write uid/{}", found.size(), name, name));
   }
   for (const v1::UnopenedReservation& each : jobs.unopened_reservations()) {
-    const bool is_meant = each.name() == name || fmt::format("{}/{}", each.uid(), each.name()) == name;
+    const bool is_called_so = each.name() == name && !by_owner_alone;
+    const bool is_meant = is_called_so || fmt::format("{}/{}", each.uid(), each.name()) == name;
     if (is_meant) return std::unexpected(NotOpen(each));
   }
   return Fail(Code::kNotFound,
@@ -313,10 +336,15 @@ Result<const v1::Job*> FindJob(const v1::ListJobsResponse& jobs, const std::stri
 }
 
 int ShowJob(const DaemonOptions& options, const std::string& name, bool show_token) {
-  return AskJobs(options, show_token, [&](const v1::ListJobsResponse& answer) {
-    const auto job = FindJob(answer, name);
-    return job ? ShowOneJob(options, **job) : Explain(job.error());
-  });
+  const auto channel = Connect(options);
+  if (!channel) return Explain(channel.error());
+  v1::ListJobsResponse answer;
+  if (auto listed = (*channel)->CallPages(&Stub::ListJobs, WithTokens(show_token), &answer); !listed)
+    return Explain(listed.error());
+  const auto number_of = NumbersFor(**channel);
+  if (!number_of) return Explain(number_of.error());
+  const auto job = FindJob(answer, name, IsForAdministrators(**channel), *number_of);
+  return job ? ShowOneJob(options, **job) : Explain(job.error());
 }
 
 int ListJobNames(const DaemonOptions& options) {

@@ -34,11 +34,13 @@ int ListJobNames(const DaemonOptions& options);
 
 // The number of a user of this system; none: there is no such user. May wait for a server of the network.
 std::optional<uint32_t> UserNumber(const std::string& name);
-// The job that is meant by "NAME", "UID/NAME", or with the name of an owner or user in place of UID. NOT_FOUND; INVALID
-// where several owners have one of that name.
-Result<const v1::Job*> FindJob(
-    const v1::ListJobsResponse& jobs, const std::string& name,
-    const std::function<std::optional<uint32_t>(const std::string&)>& user_number = UserNumber);
+// The number of an owner or user; none: there is none of that name.
+using NumberOf = std::function<std::optional<uint32_t>(const std::string&)>;
+// The job that is meant by "NAME", "UID/NAME", or with the name of an owner or user in place of UID. Of an
+// administrator the last two mean no job that another user has called so. NOT_FOUND; INVALID where several owners have
+// one of that name.
+Result<const v1::Job*> FindJob(const v1::ListJobsResponse& jobs, const std::string& name, bool admin = true,
+                               const NumberOf& number_of = UserNumber);
 // "64GiB", "1.5 TB", "4096": bytes, as in the configuration. Nothing if it is no size.
 std::optional<uint64_t> ParseBytes(const std::string& text);
 

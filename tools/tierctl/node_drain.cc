@@ -12,6 +12,7 @@
 #include "tools/tierctl/ask.h"
 #include "tools/tierctl/connection.h"
 #include "tools/tierctl/message_json.h"
+#include "tools/tierctl/node_text.h"
 #include "tools/tierctl/printable.h"
 
 namespace tier::tierctl {
@@ -49,8 +50,14 @@ std::string WhatIsWritten(const v1::DrainResponse& answer) {
   return answer.stays_in_ram() ? "there is no SSD tier: what is dirty stays in RAM" : "what was dirty is on SSD";
 }
 
-// No process is attached any more, and what jobs hold was to be written since.
+// No process is attached any more, and what jobs hold was to be written since. Where the index failed that is an error,
+// so that no restart follows behind &&: the tensors of jobs that could not be persisted end with it, and an index that
+// is damaged may refuse the start.
 Result<DrainedNode> Ended(const v1::NodeStatus& status, const Result<v1::DrainResponse>& written) {
+  if (const std::string unpersisted = UnpersistedText(status); written && !unpersisted.empty()) {
+    return Fail(Code::kIoError,
+                fmt::format("no process is attached any more, and the node stays drained; {}", unpersisted));
+  }
   if (written) return DrainedNode{.jobs = status.job_count(), .stays_in_ram = written->stays_in_ram()};
   return Fail(written.error().code, fmt::format("no process is attached any more, and the node stays drained; not all "
                                                 "that its jobs hold is written: {}",
@@ -113,6 +120,7 @@ Result<DrainedNode> DrainAndWait(const DrainSteps& steps, std::optional<std::chr
   } else {
     steps.warn(fmt::format("drained; not all written: {}: {}", CodeName(first.error().code), first.error().message));
   }
+  if (const std::string unpersisted = UnpersistedText(*status); !unpersisted.empty()) steps.warn(unpersisted);
   uint64_t sessions = status->session_count();
   std::optional<Result<v1::DrainResponse>> last;
   for (;; status = DrainedStatus(steps, &epoch)) {
@@ -155,6 +163,9 @@ int Drain(const DaemonOptions& options, const DrainRequest& asked) {
     fmt::print("job {}: {}\n", Printable(asked.job),
                answer->stays_in_ram() ? WhatIsWritten(*answer) : "everything dirty is on SSD");
   }
+  const DrainSteps steps = StepsOf(options);
+  const auto status = steps.status();  // The answer to a drain has no place for it.
+  if (status && !status->index_failure().empty()) steps.warn(UnpersistedText(*status));
   return kExitOk;
 }
 

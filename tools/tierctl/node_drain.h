@@ -40,8 +40,8 @@ struct DrainedNode {
 };
 // Drains the node and returns when no process is attached any more. What cannot be written meanwhile is no reason to
 // return: it is told, and jobs that stay are written again at the end. Errors: that of the drain, where the node is not
-// drained; that of the last writes; TIMEOUT, and the node stays drained; REVOKED, it was undrained meanwhile; STALE,
-// another daemon runs by now.
+// drained; that of the last writes; IO_ERROR, the index of what jobs persisted has failed; TIMEOUT, and the node stays
+// drained; REVOKED, it was undrained meanwhile; STALE, another daemon runs by now.
 Result<DrainedNode> DrainAndWait(const DrainSteps& steps, std::optional<std::chrono::seconds> timeout);
 
 }  // namespace tier::tierctl

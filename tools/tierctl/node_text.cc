@@ -1,8 +1,11 @@
 #include "tools/tierctl/node_text.h"
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "tools/tierctl/message_json.h"
 
@@ -16,20 +19,25 @@ bool TakesTensors(const v1::Device& device) {
 }  // namespace
 
 std::string SsdModeText(const v1::NodeStatus& status) {
-  switch (status.ssd_mode()) {
-    // Its name in metrics and JSON reads as if the disk were full.
-    case v1::SSD_MODE_FULL: return "as configured";
-    case v1::SSD_MODE_REDUCED: return fmt::format("reduced ({})", status.ssd_mode_reason());
-    default: return WordOf(status.ssd_mode());
-  }
+  // Its name in metrics and JSON reads as if the disk were full.
+  return status.ssd_mode() == v1::SSD_MODE_FULL ? "as configured" : WordOf(status.ssd_mode());
 }
 
-std::string DrainedText(const v1::NodeStatus& status) {
-  std::string text = status.draining() ? "draining: no new job or process is taken" : "";
-  if (std::ranges::none_of(status.devices(), &v1::Device::draining)) return text;
-  if (std::ranges::any_of(status.devices(), TakesTensors)) return text;
-  return text + (text.empty() ? "" : "; ") +
-         "no SSD device takes new tensors: they stay in RAM, and are refused where it has no room";
+std::string LackText(const v1::NodeStatus& status) {
+  std::vector<std::string> parts;
+  if (!status.degraded_by().empty())
+    parts.push_back(fmt::format("degraded: {}", fmt::join(status.degraded_by(), "; ")));
+  if (status.draining()) parts.emplace_back("draining: no new job or process is taken");
+  return fmt::format("{}", fmt::join(parts, "; "));
+}
+
+std::string UnpersistedText(const v1::NodeStatus& status) {
+  if (status.index_failure().empty()) return {};
+  return fmt::format(
+      "{}. What jobs persisted last cannot be relied upon: save elsewhere what is needed, and look after the disk "
+      "before "
+      "tierd is restarted",
+      status.index_failure());
 }
 
 std::string LastDeviceText(const Devices& devices, uint32_t device) {

@@ -1,4 +1,5 @@
-// What `status`, `doctor` and `device drain` say in the same words: how much SSD space there is, and what is drained.
+// What `status`, `top`, `doctor`, `drain` and `device drain` say in the same words: how the node is, how much SSD space
+// there is, and what follows from a drain.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +11,14 @@ namespace tier::tierctl {
 
 using Devices = google::protobuf::RepeatedPtrField<v1::Device>;
 
-// "as configured", "none", "reduced (the disk is full)": the reason of a mode that is none of the causes of "degraded".
+// "as configured", "reduced", "none"; why is one of the causes of "degraded".
 std::string SsdModeText(const v1::NodeStatus& status);
 
-// "draining: no new job or process is taken; no SSD device takes new tensors: …". Empty: nothing is drained, or a
-// device beside which others take new tensors.
-std::string DrainedText(const v1::NodeStatus& status);
+// "degraded: memory is not pinned: …; draining: no new job or process is taken". Empty: it is well.
+std::string LackText(const v1::NodeStatus& status);
+
+// What follows for who drains the node from an index that failed. Empty: it did not.
+std::string UnpersistedText(const v1::NodeStatus& status);
 
 // What follows from draining `device` where no other one takes new tensors. Empty: another does.
 std::string LastDeviceText(const Devices& devices, uint32_t device);

@@ -4,10 +4,10 @@
 #include <tuple>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "daemon/base/counted.h"
 #include "tools/tierctl/message_json.h"
+#include "tools/tierctl/node_text.h"
 #include "tools/tierctl/printable.h"
 
 namespace tier::tierctl {
@@ -65,15 +65,13 @@ double SumOf(const std::vector<TopJob>& jobs, std::optional<double> TopJob::* ra
 
 std::string Head(const TopView& view, const OutputOptions& output) {
   const v1::NodeStatus& status = view.status;
-  const auto& causes = status.degraded_by();
-  std::string state = causes.empty() ? "ok" : fmt::format("degraded: {}", fmt::join(causes, "; "));
-  if (status.draining()) state += ", draining";
+  const std::string lack = LackText(status);
   std::string text;
   const auto line = [&](const std::string& words) {
     const std::string shown = Printable(words);
     text += (output.width == 0 ? shown : CutToWidth(shown, output.width, "...", CutAt::kEnd)) + "\n";
   };
-  line(fmt::format("tierd {}  up {} s  {}", status.version(), status.uptime().seconds(), state));
+  line(fmt::format("tierd {}  up {} s  {}", status.version(), status.uptime().seconds(), lack.empty() ? "ok" : lack));
   line(fmt::format("arena {} of {}, {} free; host {} free; {} waiting", HumanBytes(status.arena_bytes()),
                    HumanBytes(status.arena_max_bytes()), HumanBytes(status.arena_free_bytes()),
                    HumanBytes(status.host_available_bytes()), status.waiting_count()));

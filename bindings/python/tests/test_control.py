@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import socket
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,75 @@ import tierd
 from tierd import quotas
 
 control = pytest.importorskip("tierd.control")
+import grpc  # type: ignore[import-untyped]  # noqa: E402
+
+
+class Refused(grpc.RpcError):  # type: ignore[misc]
+    """A call that gRPC or, with its code beside it, tierd refused."""
+
+    def __init__(self, code: Any, details: str, **trailing: str) -> None:
+        self._said = (code, details, tuple((name.replace("_", "-"), value) for name, value in trailing.items()))
+
+    def code(self) -> Any:
+        return self._said[0]
+
+    def details(self) -> str:
+        return str(self._said[1])
+
+    def trailing_metadata(self) -> Any:
+        return self._said[2]
+
+
+EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
+TURNED_AWAY = Refused(EXHAUSTED, "Server Threadpool Exhausted")
+
+
+class Calls:
+    """Calls that fail so, one after the other, and then return; on a clock that only pauses move."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *failures: Refused) -> None:
+        self.failures = list(failures)
+        self.pauses: list[float] = []
+        self.left: list[float] = []
+        monkeypatch.setattr(control.time, "monotonic", lambda: sum(self.pauses))
+        monkeypatch.setattr(control.time, "sleep", self.pauses.append)
+        monkeypatch.setattr(control.random, "uniform", lambda low, high: high)
+
+    def __call__(self, left: float) -> str:
+        self.left.append(left)
+        if self.failures:
+            raise self.failures.pop(0)
+        return "served"
+
+
+def test_a_call_that_was_turned_away_is_made_again_until_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls(monkeypatch, *[TURNED_AWAY] * 7)
+    assert control._repeat_while_crowded(calls, 10) == "served"
+    assert calls.pauses == pytest.approx([0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 0.64])
+    assert calls.left[:3] == pytest.approx([10, 9.98, 9.94])
+    late = Calls(monkeypatch, *[TURNED_AWAY] * 9)
+    with pytest.raises(Refused) as refused:
+        control._repeat_while_crowded(late, 0.1)
+    assert late.pauses == pytest.approx([0.02, 0.04]), "the next one would end behind it"
+    told = control._translated(refused.value, "/run/tierd/admin.sock")
+    assert isinstance(told, tierd.Timeout) and "too many calls of this user at once; try again" in str(told)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "kind"),
+    [
+        (Refused(EXHAUSTED, "the arena has 1 GiB", tier_code="NO_MEMORY"), tierd.NoMemory),
+        (Refused(EXHAUSTED, "no room on SSD", tier_code="NO_SPACE"), tierd.NoSpace),
+        (Refused(EXHAUSTED, "Received message larger than max (9 vs. 4)"), tierd.Error),
+        (Refused(grpc.StatusCode.UNAVAILABLE, "gone"), tierd.Disconnected),
+    ],
+)
+def test_what_tierd_refused_is_not_repeated(monkeypatch: pytest.MonkeyPatch, refusal: Refused, kind: type) -> None:
+    calls = Calls(monkeypatch, refusal)
+    with pytest.raises(Refused) as refused:
+        control._repeat_while_crowded(calls, 10)
+    assert len(calls.left) == 1 and not calls.pauses
+    assert type(control._translated(refused.value, "here")) is kind
 
 
 def leave_behind(path: pathlib.Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import sys
 import tempfile
 from typing import Any
 
@@ -161,6 +160,5 @@ def test_two_ranks_of_hugging_face(outcomes: Outcomes, name: str) -> None:
 
 
 if __name__ == "__main__":
-    os.environ.update(RANK=sys.argv[1], LOCAL_RANK=sys.argv[1], WORLD_SIZE=sys.argv[2])  # As torchrun.
     os.environ.update(ACCELERATE_USE_CPU="true", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
-    run_all(SCENARIOS)
+    run_all(SCENARIOS, as_in_a_launch=True)

@@ -16,9 +16,11 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
+import random
 import socket as sockets
+import time
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from . import errors, places
@@ -35,6 +37,7 @@ except ImportError as missing:  # pragma: no cover
 _SERVICE = "tier.v1.ControlService"
 _TENSORS_LISTED = 1000  # Where no other number is asked for, and of one page.
 _UID_NONE = (1 << 32) - 1  # The kernel's "no user".
+_PAUSE_FIRST, _PAUSE_MAX = 0.02, 0.64  # Seconds between calls that were turned away.
 _BY_NAME = {kind.name: kind for kind in errors.BY_CODE.values()}
 # Refusals that do not come from tierd itself.
 _BY_STATUS = {
@@ -320,9 +323,11 @@ class Control:
             request_serializer=_serialize,
             response_deserializer=self._messages[f"{method}Response"].FromString,
         )
+        request = self._messages[f"{method}Request"](**fields)
         try:
-            request = self._messages[f"{method}Request"](**fields)
-            return call(request, timeout=timeout or self._timeout, metadata=self._metadata)
+            return _repeat_while_crowded(
+                lambda left: call(request, timeout=left, metadata=self._metadata), timeout or self._timeout
+            )
         except grpc.RpcError as error:
             raise _translated(error, self.path) from None
 
@@ -372,8 +377,36 @@ def _job(message: Any) -> Job:
     return Job(**fields)
 
 
+def _repeat_while_crowded(attempt: Callable[[float], Any], timeout: float) -> Any:
+    """What ``attempt`` returns, which gets the seconds that are left. It is made again until then where the daemon's
+    gRPC turned it away, as too many calls of this user ran; the pauses grow and are random, so that those who came
+    together do not come again together."""
+    deadline = time.monotonic() + timeout
+    longest, left = _PAUSE_FIRST, timeout
+    while True:
+        try:
+            return attempt(left)
+        except grpc.RpcError as error:
+            pause = longest * random.uniform(0.5, 1)
+            left = deadline - time.monotonic() - pause
+            if left <= 0 or not _turned_away(error):
+                raise
+        time.sleep(pause)
+        longest = min(2 * longest, _PAUSE_MAX)
+
+
+def _turned_away(error: Any) -> bool:
+    """Before tierd saw the call: what tierd refuses has its code beside it. A message beyond gRPC's limit is no smaller
+    the next time."""
+    if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED or "larger than max" in (error.details() or ""):
+        return False
+    return "tier-code" not in dict(error.trailing_metadata() or ())
+
+
 def _translated(error: Any, path: str) -> errors.Error:
     """The one place where gRPC's failures become this package's."""
+    if _turned_away(error):
+        return errors.Timeout(f"too many calls of this user at once; try again (at {path})")
     trailing = dict(error.trailing_metadata() or ())
     kind = _BY_NAME.get(str(trailing.get("tier-code", ""))) or _BY_STATUS.get(error.code(), errors.Error)
     return kind(f"{error.details() or error.code().name} (at {path})")

@@ -111,10 +111,14 @@ enum class CompactionCause : uint8_t {
   kSlot,    // A request needs pages side by side.
   kWindow,  // A window is emptied for another job.
   kRun,     // A client has few mappings left, and wants blocks side by side.
+  kMerge,   // A window is emptied so that its job has fewer, larger ones.
 };
-inline constexpr size_t kCompactionCauses = 4;
+inline constexpr size_t kCompactionCauses = 5;
+constexpr bool EmptiesWindow(CompactionCause cause) {
+  return cause == CompactionCause::kWindow || cause == CompactionCause::kMerge;
+}
 constexpr const char* CompactionCauseName(CompactionCause cause) {
-  constexpr std::array<const char*, kCompactionCauses> kNames = {"block", "slot", "window", "run"};
+  constexpr std::array<const char*, kCompactionCauses> kNames = {"block", "slot", "window", "run", "merge"};
   return kNames[static_cast<size_t>(cause)];
 }
 
@@ -134,6 +138,12 @@ struct HandOverFigures {  // Counters.
   std::array<uint64_t, kLeftByKinds> windows{};
   uint64_t evicted_bytes = 0;  // To empty windows.
   uint64_t lent_bytes = 0;     // Of windows of idle jobs.
+};
+
+struct MergeFigures {      // Counters.
+  uint64_t effective = 0;  // Merges after which their job had fewer windows, …
+  uint64_t in_vain = 0;    // … and those after which it had as many as before.
+  uint64_t windows = 0;    // That were emptied and returned.
 };
 
 struct CompactionFigures {  // Counters.
@@ -244,11 +254,13 @@ struct EngineSnapshot {
   MetadataFigures metadata;
   std::array<CompactionFigures, kCompactionCauses> compaction{};
   HandOverFigures hand_over;
+  MergeFigures merges;
   WriteBudgetFigures write_budget;
   JobCounters totals;  // Counters of all jobs, also of closed ones. Its gauges are 0.
   std::vector<JobView> jobs;
   std::vector<DeviceView> devices;
   std::vector<MissingDeviceView> missing;
+  std::string index_failure;  // Why nothing can be persisted any more, or resumed either; empty: both can.
 };
 
 }  // namespace tier::tiering

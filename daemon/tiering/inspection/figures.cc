@@ -173,11 +173,11 @@ EngineSnapshot TakeSnapshot(const Tables& tables) {
   snapshot.lease_count = tables.leases.used();
   snapshot.waiting_count = tables.waits.size();
   snapshot.metadata = tables.metadata.figures();
-  for (const auto cause :
-       {CompactionCause::kBlock, CompactionCause::kSlot, CompactionCause::kWindow, CompactionCause::kRun}) {
-    snapshot.compaction[static_cast<size_t>(cause)] = tables.ram_moves.figures(cause);
+  for (size_t cause = 0; cause < kCompactionCauses; ++cause) {
+    snapshot.compaction[cause] = tables.ram_moves.figures(static_cast<CompactionCause>(cause));
   }
   snapshot.hand_over = tables.hand_over.figures();
+  snapshot.merges = tables.merge.figures();
   snapshot.write_budget = tables.write_budget.figures(tables.turn.now());
   tables.figures.AddTo(&snapshot);
   snapshot.totals = tables.jobs.closed_totals();
@@ -196,6 +196,7 @@ EngineSnapshot TakeSnapshot(const Tables& tables) {
                                 .drain_note = tables.drain.drains(device) ? DrainNote(tables, device) : ""});
   }
   if (tables.ports.manifests == nullptr) return snapshot;
+  snapshot.index_failure = tables.ports.manifests->failure();
   for (const storage::MissingDevice& device : tables.ports.manifests->missing_devices()) {
     snapshot.missing.push_back({.uuid = device.uuid,
                                 .path = device.path,

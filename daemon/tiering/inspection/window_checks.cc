@@ -47,7 +47,7 @@ void CheckMoves(const Tables& tables) {
     if (move.keeps_source) pages[tables.windows.WindowOf(move.from)] += move.from.pages;
   });
   tables.ram_moves.ForEachCompaction([&](const Compaction& compaction) {
-    moving += compaction.goal.cause == CompactionCause::kWindow ? 1 : 0;
+    moving += EmptiesWindow(compaction.goal.cause) ? 1 : 0;
     for (const base::PageRun run : compaction.kept) pages[tables.windows.WindowOf(run)] += run.pages;
   });
   TIER_CHECK(tables.hand_over.moving() == (moving != 0), "{} compactions empty windows", moving);

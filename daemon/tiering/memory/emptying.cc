@@ -26,10 +26,17 @@ void LeaveToEviction(Tables& tables, JobState& job, PieceId id, WindowIndex wind
   }
 }
 
+// Whole blocks of a merge go into the larger window while it has any free: in another small window they would be moved
+// again.
+uint32_t FirstChoice(const Tables& tables) {
+  const bool has_target = tables.merge.emptying() && tables.merge.merge().target != MergeState::kNoTarget;
+  return has_target ? tables.windows.FirstBlock(tables.merge.merge().target) : 0;
+}
+
 // To other windows. False: it cannot move, or there is no room for it.
 bool PlanMove(const Tables& tables, JobState& job, const BlockContent::Part& part, MovePlan* plan) {
   if (tables.ports.copier == nullptr || !IsMovable(tables, tables.pieces[part.piece], part.run)) return false;
-  if (const base::PageRun to = job.pool.TryAllocateRun(part.run.pages)) {
+  if (const base::PageRun to = job.pool.TryAllocateRun(part.run.pages, FirstChoice(tables))) {
     plan->steps.push_back({.piece = part.piece, .from = part.run, .to = to});
     return true;
   }
@@ -44,6 +51,7 @@ bool LookAtBlock(Tables& tables, JobState& job, WindowIndex window, uint32_t num
   // The largest first: small ones find a hole among what these leave.
   std::ranges::stable_sort(runs, std::ranges::greater{}, &base::PageRun::pages);
   std::optional<CompactionIndex> moves;
+  const CompactionCause cause = tables.merge.emptying() ? CompactionCause::kMerge : CompactionCause::kWindow;
   for (const base::PageRun run : runs) {
     const PieceId id = tables.PieceAt(run);
     if (id == kNoPiece) continue;  // A copy that was cancelled still reads it.
@@ -53,10 +61,17 @@ bool LookAtBlock(Tables& tables, JobState& job, WindowIndex window, uint32_t num
     if (use != WindowUse::kClean && use != WindowUse::kDirty && !begun) continue;
     MovePlan plan;
     if (!PlanMove(tables, job, {run, id}, &plan)) {
-      if (!begun) LeaveToEviction(tables, job, id, window);
+      if (begun) continue;
+      // A merge saves an index: no reason to take a piece out of RAM. The window stays, with its other pieces.
+      if (tables.merge.emptying()) {
+        tables.windows.Edit(window).passed_over = true;
+        StopEmptying(tables, window);
+        return true;
+      }
+      LeaveToEviction(tables, job, id, window);
       continue;
     }
-    if (!moves) moves = StartCompaction(tables, job, {.cause = CompactionCause::kWindow, .window = window});
+    if (!moves) moves = StartCompaction(tables, job, {.cause = cause, .window = window});
     for (const RamMoveStep& step : plan.steps) StartRamMove(tables, step, *moves);
     WindowEntry& entry = tables.windows.Edit(window);
     entry.left_by = std::max(entry.left_by, LeftBy::kMoves);
@@ -130,6 +145,11 @@ void LookThroughWindows(Tables& tables) {
   }
   const bool over = state.emptying() && state.looked() && !state.moving();
   if (over || state.any_moved()) state.SetNextAt(tables.turn.now());
+}
+
+void EndPass(Tables& tables) {
+  for (const WindowIndex window : tables.hand_over.windows()) StopEmptying(tables, window);
+  tables.hand_over.Clear();
 }
 
 bool EvictRest(Tables& tables) {

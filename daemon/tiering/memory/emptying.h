@@ -26,6 +26,8 @@ void StartEmptying(Tables& tables, WindowIndex window);
 void StopEmptying(Tables& tables, WindowIndex window);
 // Looks at the windows of the pass, as far as the turn's work reaches: starts moves, and writes of what cannot move.
 void LookThroughWindows(Tables& tables);
+// The pass ends, and windows that are still being emptied stay with their jobs.
+void EndPass(Tables& tables);
 // All were looked at, and no move is under way: evicts clean pieces of windows that hold nothing else. False: the
 // turn's work did not reach all of them.
 bool EvictRest(Tables& tables);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <vector>
 
 #include "daemon/tiering/memory/window_ownership.h"
 
@@ -35,9 +36,7 @@ bool Fits(const Tables& tables, const JobState& job, uint64_t window_bytes, cons
 uint64_t WishedSize(const Tables& tables, const JobState& job, WindowKind kind, const Need& need) {
   const memory::WindowSizes sizes = tables.windows.sizes(kind);
   const uint64_t needed = kind == WindowKind::kBlock ? need.blocks * kBlockSize : need.slot_pages * kPageSize;
-  const uint64_t by_job = (HeldIn(tables, job, kind) + needed) / kWindowsHeld;
-  const uint64_t wished = std::max({by_job, tables.ports.windows.smallest_wished(), sizes.least});
-  return std::min(std::bit_floor(wished), sizes.most);
+  return std::clamp(WishesFor(tables, job, kind, needed).next, sizes.least, sizes.most);
 }
 
 enum class Overshoot : uint8_t { kNo, kAllowed };
@@ -55,7 +54,7 @@ uint64_t FittingSize(const Tables& tables, const JobState& job, WindowKind kind,
 
 bool TryStart(Tables& tables, JobState& job, WindowKind kind, const Need& need, Overshoot overshoot) {
   const uint64_t size = FittingSize(tables, job, kind, need, overshoot);
-  return size != 0 && StartWindow(tables, job, kind, size);
+  return size != 0 && StartWindow(tables, job, kind, size).has_value();
 }
 
 // One that does not overshoot, if there is.
@@ -130,12 +129,6 @@ bool StartForSlots(Tables& tables, JobState& job, const Need& need) {
   return TryStartForSlots(tables, job, need);
 }
 
-// Bytes of windows beyond what it ever needed.
-uint64_t Unneeded(const Tables& tables, const JobState& job) {
-  const uint64_t held = tables.ledger.HeldBy(job.entitlement);
-  return held - std::min(held, job.windows.peak_pages() * kPageSize);
-}
-
 void LookAgain(Tables& tables, JobState& job) {
   job.windows.SetHasAhead(true);
   tables.ahead.Add(job.id, tables.turn.now() + kAheadKept);
@@ -143,32 +136,53 @@ void LookAgain(Tables& tables, JobState& job) {
 
 // The last ones first. What the job needed once stays.
 void GiveBackUnneeded(Tables& tables, JobState& job) {
-  uint64_t unneeded = Unneeded(tables, job);
+  uint64_t unneeded = UnneededBytes(tables, job);
   if (unneeded < tables.windows.grain()) return;
   const WindowSet overdue = WindowsOfOverdueSessions(job);
-  for (size_t i = job.windows.ready().size(); i != 0 && unneeded >= tables.windows.grain(); --i) {
-    const WindowIndex window = job.windows.ready()[i - 1];
+  const std::vector<WindowIndex>& ready = job.windows.ready();
+  for (size_t i = ready.size(); i != 0 && unneeded >= tables.windows.grain(); --i) {
+    const WindowIndex window = ready[i - 1];
     const uint64_t size = tables.windows.SizeOf(window);
     const bool may_go = size <= unneeded && !tables.windows[window].emptying && !overdue.Contains(window);
     if (!may_go || !job.pool.RegionEmpty(tables.windows.FirstBlock(window))) continue;
     ReturnWindow(tables, window);
     unneeded -= size;
   }
+  tables.merge.LookAgain(tables.windows.capacity());  // What is left of that lies beside pieces.
 }
 
-// What a need still lacks when no more windows are to be had.
+// One more window for what is lacking may be had now, as far as the ledger and the size of the arena tell.
+bool MayStartMore(const Tables& tables, const JobState& job, const Need& need, const Lack& lack) {
+  const auto fits = [&](WindowKind kind) { return FittingSize(tables, job, kind, need, Overshoot::kAllowed) != 0; };
+  const bool for_slots = lack.slots && fits(WindowKind::kSlot);
+  if (for_slots || lack.blocks == 0) return for_slots;
+  return fits(WindowKind::kBlock) || (!tables.ports.windows.block_windows_come() && fits(WindowKind::kSlot));
+}
+
+// What a need still lacks when no more windows are to be had, or when the turn may start no more.
 struct Shortfall {
   bool slots = false;   // No slot window came: slots take whole blocks.
   uint64_t blocks = 0;  // There are so many too few, for both.
+  bool later = false;   // Some are coming, and then more can be started.
 };
 
+// At least one window, and others while the turn may start any. Those that are being made then bring the job back here
+// (TakeWindow).
 Shortfall StartWindows(Tables& tables, JobState& job, const Need& need) {
   Shortfall left;
-  for (;;) {
-    const Lack lack = LackOf(tables, job, need);
-    if (lack.slots && !left.slots) {
+  for (bool first = true;; first = false) {
+    Lack lack = LackOf(tables, job, need);
+    lack.slots = lack.slots && !left.slots;
+    if (!lack.slots && lack.blocks == 0) return left;
+    const bool may_start = first || !job.windows.makes_any() || tables.work.may_start_window();
+    if (!may_start && MayStartMore(tables, job, need, lack)) {
+      left.blocks = lack.blocks;
+      left.later = true;
+      return left;
+    }
+    if (lack.slots) {
       left.slots = !StartForSlots(tables, job, need);
-    } else if (lack.blocks == 0 || !StartForBlocks(tables, job, need)) {
+    } else if (!StartForBlocks(tables, job, need)) {
       left.blocks = lack.blocks;
       return left;
     }
@@ -196,6 +210,28 @@ void StartAhead(Tables& tables, JobState& job) {
 }
 
 }  // namespace
+
+memory::WindowWishes WishesFor(const Tables& tables, const JobState& job, WindowKind kind, uint64_t needed_bytes) {
+  return tables.ports.windows.wishes({.kind_bytes = HeldIn(tables, job, kind) + needed_bytes,
+                                      .all_bytes = tables.ledger.HeldBy(job.entitlement) + needed_bytes});
+}
+
+uint64_t UnneededBytes(const Tables& tables, const JobState& job) {
+  const uint64_t held = tables.ledger.HeldBy(job.entitlement);
+  return held - std::min(held, std::max(job.windows.peak_pages(), job.used_pages()) * kPageSize);
+}
+
+bool MayHoldForMerge(const Tables& tables, const JobState& job, uint64_t window_bytes) {
+  const Ledger& ledger = tables.ledger;
+  const memory::WindowSource& source = tables.ports.windows;
+  const uint64_t counted = ledger.HeldBy(job.entitlement) + ledger.KeptBy(job.entitlement);
+  const uint64_t promised = AlignUp(ledger.PromisedTo(job.entitlement), tables.windows.grain());
+  // What it borrows must be able to go back, and a merge would have been for nothing then.
+  return counted + window_bytes <= std::max(promised, ledger.FirmBytes(job.entitlement)) &&
+         ledger.GrowthOf(job.entitlement, window_bytes) == Growth::kOwn &&
+         ledger.MayGrow(job.entitlement, window_bytes) &&
+         source.arena_bytes() + window_bytes <= source.arena_max_bytes();
+}
 
 bool SlotsTakeBlocks(const Tables& tables, const JobState& job) {
   return job.windows.slots_take_blocks(tables.windows.memory_gain());
@@ -229,15 +265,21 @@ bool TryStartForSlots(Tables& tables, JobState& job, const Need& need) {
   return started;
 }
 
-bool Grow(Tables& tables, JobState& job, const Need& need) {
+Grown Grow(Tables& tables, JobState& job, const Need& need) {
   const Shortfall left = StartWindows(tables, job, need);
+  if (left.later) {
+    // What it is owed stays owed: others would have taken the memory when the job comes back here.
+    const uint64_t lacking = std::max(left.blocks * kBlockSize, tables.windows.grain());
+    if (tables.ledger.ClaimedBy(job.entitlement) != 0) tables.ledger.Claim(job.entitlement, lacking, tables.turn.now());
+    return Grown::kLater;
+  }
   if (left.blocks == 0) {
     tables.ledger.DropClaim(job.entitlement);
   } else {
     tables.ledger.Claim(job.entitlement, left.blocks * kBlockSize, tables.turn.now());
     (void)Borrow(tables, job, left.blocks * kBlockSize);
   }
-  return left.blocks == 0 && !left.slots;
+  return left.blocks == 0 && !left.slots ? Grown::kAll : Grown::kShort;
 }
 
 bool Borrow(Tables& tables, const JobState& job, uint64_t bytes) {
@@ -259,8 +301,9 @@ void GrowByOne(Tables& tables, JobState& job, const Need& need) {
 
 void GrowAhead(Tables& tables, JobState& job) {
   job.windows.NoteUse(job.used_pages(), tables.turn.now());
-  if (job.used_pages() == 0 || job.windows.makes_any()) return;
-  StartAhead(tables, job);
+  const bool rises = tables.turn.now() < job.windows.rose_at() + kAheadKept;
+  if (job.used_pages() != 0 && rises && !job.windows.makes_any()) StartAhead(tables, job);
+  // Also for windows that it needs: a part of the last one stays unused.
   if (job.windows.makes_any() && !job.windows.has_ahead()) LookAgain(tables, job);
 }
 
@@ -271,10 +314,11 @@ void GiveBackAhead(Tables& tables) {
     if (job == nullptr) continue;
     job->windows.SetHasAhead(false);
     const bool rises = tables.turn.now() < job->windows.rose_at() + kAheadKept;
-    // Where a job is owed memory, hand-over decides what goes.
-    const bool scarce =
-        tables.ledger.anybody_owed() || tables.ledger.serving() || tables.waits.shortage_pages(*job) != 0;
-    if (rises || scarce || job->windows.makes_any()) {
+    // Where a job is owed memory, hand-over decides what goes. Where it lacks an index, any window helps.
+    const bool owed = tables.ledger.anybody_owed() || tables.ledger.serving();
+    const bool scarce = (owed && !tables.windows.index_lacked()) || tables.waits.shortage_pages(*job) != 0;
+    const bool merges = tables.merge.merges(job->id);  // It holds more than it needs, until the small ones have gone.
+    if (rises || scarce || merges || job->windows.makes_any()) {
       LookAgain(tables, *job);
     } else {
       GiveBackUnneeded(tables, *job);

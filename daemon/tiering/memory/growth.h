@@ -8,9 +8,13 @@
 // not have one gives an empty block window back for it; where it has none, a slot takes a whole block, so that no
 // request is refused while the job has free blocks.
 //
-// Windows grow with what the job holds of their kind: a part of it (kWindowsHeld), so that little of the last one can
-// be unused, and a job of any size has some hundred windows for each time that it doubles. The arena wishes for larger
-// ones where its indices run short. A window that does not fit what the job may have is halved until it does.
+// Windows grow with what the job holds of their kind: a part of it, so that little of the last one can be unused, and
+// a job of any size has some hundred windows for each time that it doubles. The arena says which part
+// (WindowSource::wishes): where its indices run short, large jobs get larger windows. A window that does not fit what
+// the job may have is halved until it does.
+//
+// A turn starts WorkUnits::windows of them, and one more for each call of Grow: where a job needs more, it goes on when
+// those have come.
 #pragma once
 
 #include <chrono>
@@ -19,8 +23,6 @@
 
 namespace tier::tiering {
 
-// A window takes at most one part in so many of what its job holds.
-inline constexpr uint64_t kWindowsHeld = 256;
 // While a job's use rises, windows are made ahead of need: this part of what it uses, at most kAheadBytesMax. Those
 // that it has not come to use are given back when its use has not risen for kAheadKept.
 inline constexpr uint64_t kAheadDivisor = 8;
@@ -36,10 +38,19 @@ struct Need {
   uint64_t pages() const { return blocks * kPagesPerBlock + slot_pages; }
 };
 
+// What the windows that are free or coming are for a need.
+enum class Grown : uint8_t {
+  kAll,  // All that it asks for.
+  // The turn may start no more of them: when these have come, more can be had. What the job is owed stays owed.
+  kLater,
+  // The job is not entitled to so many windows, or the arena has no more. It has then claimed what it is owed of them
+  // (Ledger::Claim), and hand-over brings that.
+  kShort,
+};
+
 // Starts windows until the free room, with the windows that are coming, has whole blocks for the blocks and pages for
-// the slots. False: the job is not entitled to so many windows, or the arena has no more. It has then claimed what it
-// is owed of them (Ledger::Claim), and hand-over brings that.
-bool Grow(Tables& tables, JobState& job, const Need& need);
+// the slots, or until the turn may start no more and some are coming.
+Grown Grow(Tables& tables, JobState& job, const Need& need);
 // The free pages are too scattered for the need: starts one more window, if the job may have one.
 void GrowByOne(Tables& tables, JobState& job, const Need& need);
 // The job could use so many bytes of windows beyond what the arena has left. True: idle jobs are asked for them, and it
@@ -62,6 +73,13 @@ bool SlotsTakeBlocks(const Tables& tables, const JobState& job);
 // under leases, `fresh_pages` of them for content of which SSD has no copy.
 bool MayHoldMore(const Tables& tables, const JobState& job, uint64_t window_bytes, uint64_t needed_pages,
                  uint64_t fresh_pages);
+// The sizes of its windows of a kind, when it needs so many bytes more in them.
+memory::WindowWishes WishesFor(const Tables& tables, const JobState& job, WindowKind kind, uint64_t needed_bytes);
+// Whether the job may hold one more window of so many bytes now, within what it is promised or what no other job is,
+// and there is room for it.
+bool MayHoldForMerge(const Tables& tables, const JobState& job, uint64_t window_bytes);
+// In windows beyond what it ever needed.
+uint64_t UnneededBytes(const Tables& tables, const JobState& job);
 // Of windows that are being made for it.
 uint64_t BlocksComing(const JobState& job, WindowKind kind);
 // Bytes of its windows of this kind, ready or being made.

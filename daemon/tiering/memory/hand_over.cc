@@ -5,6 +5,7 @@
 
 #include "daemon/tiering/memory/emptying.h"
 #include "daemon/tiering/memory/lending.h"
+#include "daemon/tiering/memory/merging.h"
 #include "daemon/tiering/memory/window_ownership.h"
 
 namespace tier::tiering {
@@ -158,11 +159,6 @@ class Choice {
   uint64_t in_blocks_ = 0;  // … and those of them in whole blocks.
 };
 
-void EndPass(Tables& tables) {
-  for (const WindowIndex window : tables.hand_over.windows()) StopEmptying(tables, window);
-  tables.hand_over.Clear();
-}
-
 // The window was emptied. Since it was chosen, promises may have changed, and what their owners hold. (A claim may be
 // smaller for a moment, while windows that have come are used: what is empty goes all the same.)
 void ReturnEmptied(Tables& tables, WindowIndex window) {
@@ -255,9 +251,9 @@ void TakeForJobs(Tables& tables, uint64_t owed) {
   if (tables.ledger.lends() && in_vain) tables.ledger.RefuseWishes(tables.turn.now() + kLendRetryInterval);
 }
 
-// No job is owed anything: windows that were chosen to be emptied stay.
+// No job is owed anything: windows that were chosen to be emptied stay. A merge goes on.
 void StopHandOver(Tables& tables) {
-  EndPass(tables);
+  if (!tables.merge.emptying()) EndPass(tables);
   tables.ledger.SetAllBacked();
 }
 
@@ -272,7 +268,10 @@ base::TimePoint HandOver(Tables& tables) {
     return ledger.BytesToAskBack() == 0 && ledger.unbacked_bytes() < tables.windows.grain();
   };
   if (ledger.host_debt() != 0) ledger.SetDebtDepth(DebtDepth::kAll);  // What was emptied for it goes.
-  if (!nothing_wanted()) FinishPass(tables);
+  if (!nothing_wanted()) {
+    StopMerge(tables);
+    FinishPass(tables);
+  }
   if (nothing_wanted()) {
     StopHandOver(tables);
     return soon;

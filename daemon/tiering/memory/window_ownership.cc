@@ -21,6 +21,18 @@ void OnMemory(Tables& tables) {
   tables.waits.OnRoomEverywhere();
 }
 
+// False: the last index is kept for a merge. Where none is left the source says so, and tells when one comes free.
+bool MayTakeIndex(Tables& tables, WindowPurpose purpose) {
+  const memory::WindowSource& source = tables.ports.windows;
+  const uint32_t left = source.free_indices();
+  if (left > kIndicesForMerges) return true;
+  const bool kept = left != 0 && purpose == WindowPurpose::kGrowth && source.wants_merges();
+  if (left != 0 && !kept) return true;
+  if (!tables.windows.index_lacked()) tables.merge.LookAgain(tables.windows.capacity());
+  tables.windows.SetIndexLacked(true);
+  return !kept;
+}
+
 // Its memory is still that of the devices: TakeRemoved retires it.
 void Close(Tables& tables, WindowIndex window) {
   WindowEntry& entry = tables.windows.Edit(window);
@@ -112,15 +124,18 @@ void TakeWindow(Tables& tables, const memory::WindowEvent& event) {
   job->pool.AddRegion(tables.windows.FirstBlock(window), tables.windows.BlockCount(window), RegionUseOf(event.window));
   job->windows.Add(window);
   tables.windows.Rerank(window);
+  if (!job->windows.makes_any()) tables.merge.LookAgain(tables.windows.capacity());  // It passed such a job by.
   if (MayGoOn(tables, *job)) tables.waits.OnRoom(*job);
 }
 
 }  // namespace
 
-bool StartWindow(Tables& tables, JobState& job, WindowKind kind, uint64_t size_bytes) {
+std::optional<WindowIndex> StartWindow(Tables& tables, JobState& job, WindowKind kind, uint64_t size_bytes,
+                                       WindowPurpose purpose) {
+  if (!MayTakeIndex(tables, purpose)) return std::nullopt;
   const Result<memory::StartedWindow> window =
       tables.ports.windows.StartCreate(job.record.owner, kind, size_bytes, job.windows.node());
-  if (!window) return false;
+  if (!window) return std::nullopt;
   TIER_CHECK(window->size <= size_bytes, "a window of {} for one of {}", window->size, size_bytes);
   WindowEntry& entry = tables.windows.Edit(window->index);
   TIER_CHECK(entry.condition == WindowCondition::kNone, "window {} given out twice", tier::Value(window->index));
@@ -133,8 +148,10 @@ bool StartWindow(Tables& tables, JobState& job, WindowKind kind, uint64_t size_b
   tables.ledger.AddHeld(job.entitlement, window->size);
   NoteHost(tables);
   if (tables.ledger.anybody_owed()) tables.waits.OnRoomEverywhere();  // It may be the next one's turn.
+  tables.merge.LookAgain(tables.windows.capacity());
+  tables.work.NoteWindow();
   tables.turn.NoteProgress();
-  return true;
+  return window->index;
 }
 
 bool TakeWindows(Tables& tables) {
@@ -146,7 +163,9 @@ bool TakeWindows(Tables& tables) {
   tables.ports.windows.Poll(&tables.scratch.events);
   for (const memory::WindowEvent& event : tables.scratch.events) TakeWindow(tables, event);
   // A window that is being closed has its index till the end: its memory alone was of no use to those that wait.
-  const bool freed = tables.ports.windows.TakeRoomFreed();
+  const bool index_freed = tables.windows.index_lacked() && tables.ports.windows.free_indices() > kIndicesForMerges;
+  if (index_freed) tables.windows.SetIndexLacked(false);
+  const bool freed = tables.ports.windows.TakeRoomFreed() || index_freed;
   if (freed) OnMemory(tables);
   return removed || freed || !tables.scratch.events.empty();
 }

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 
 #include "daemon/tiering/tables/tables.h"
 
@@ -18,9 +19,15 @@ namespace tier::tiering {
 // client that is stopped.
 inline constexpr base::Duration kWindowReturnDeadline = std::chrono::seconds(2);
 
-// Starts a window of so many bytes, or of less where the source has no place for it. False: the arena is at its
-// maximum, or the host is short.
-bool StartWindow(Tables& tables, JobState& job, WindowKind kind, uint64_t size_bytes);
+// While merges are wished the last index is kept for them: where no larger window could be had, none would ever come
+// free.
+inline constexpr uint32_t kIndicesForMerges = 1;
+enum class WindowPurpose : uint8_t { kGrowth, kMerge };
+
+// Starts a window of so many bytes, or of less where the source has no place for it. None: the arena is at its maximum,
+// the host is short, or no index is left.
+std::optional<WindowIndex> StartWindow(Tables& tables, JobState& job, WindowKind kind, uint64_t size_bytes,
+                                       WindowPurpose purpose = WindowPurpose::kGrowth);
 // Takes in what the source has made, and gives back what the devices have given up. Returns whether there was anything.
 bool TakeWindows(Tables& tables);
 // Out of the pool, asked of every session that maps it. REQUIRES: ready, empty, no transfer on it.

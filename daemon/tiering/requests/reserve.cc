@@ -109,9 +109,9 @@ Reserved Reserve(Tables& tables, const Ask& ask, bool may_be_scattered) {
         !may_be_scattered && job.pool.free_pages() >= need.pages() && WithinLimit(tables, job, need.pages());
     tables.jobs.NeedMaintenance(job);
     job.windows.SetNode(ask.session->numa_node);
-    const bool covered = Grow(tables, job, need);
-    // What windows under way will hold is waited for; beyond that, cold pieces make room.
-    const bool may_evict = !covered || !job.windows.makes_any();
+    const Grown grown = Grow(tables, job, need);
+    // What windows under way will hold is waited for, and those that follow them; beyond that, cold pieces make room.
+    const bool may_evict = grown == Grown::kShort || !job.windows.makes_any();
     const bool scattered = may_evict && may_be_scattered && MayCompact(tables, job, need.pages());
     if (may_evict && !scattered) job.moves.ClearFailures();
     const MayEvict evicted = may_evict && !scattered ? MayEvict::kAll : MayEvict::kNothing;

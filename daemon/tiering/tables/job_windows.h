@@ -9,7 +9,9 @@
 #include "daemon/base/check.h"
 #include "daemon/base/time.h"
 #include "daemon/memory/window_source.h"
+#include "daemon/tiering/tables/merge_pause.h"
 #include "daemon/tiering/tables/tensor.h"
+#include "daemon/tiering/tables/window_set.h"
 #include "proto/units.h"
 #include "proto/window_kind.h"
 
@@ -18,8 +20,12 @@ namespace tier::tiering {
 // Its windows, from the request for one until it was settled.
 class JobWindows {
  public:
-  const std::vector<WindowIndex>& ready() const { return ready_; }  // In its pool.
-  uint32_t returning() const { return returning_; }                 // Out of the pool; sessions still map them.
+  // In its pool, in the order in which they came. The list stays as it is until the next call.
+  const std::vector<WindowIndex>& ready() const {
+    DropLeft();
+    return ready_;
+  }
+  uint32_t returning() const { return returning_; }  // Out of the pool; sessions still map them.
   uint64_t making_bytes(WindowKind kind) const { return making_bytes_[static_cast<size_t>(kind)]; }
   bool makes_any() const { return making_bytes(WindowKind::kBlock) + making_bytes(WindowKind::kSlot) != 0; }
   // Of the ready ones, those that are to go to another job, or to the host.
@@ -31,7 +37,10 @@ class JobWindows {
                static_cast<int>(kind), bytes);
     making_bytes_[static_cast<size_t>(kind)] -= bytes;
   }
-  void Add(WindowIndex window) { ready_.push_back(window); }
+  void Add(WindowIndex window) {
+    if (left_.Contains(window)) DropLeft();  // It has come back under the same index.
+    ready_.push_back(window);
+  }
   void StartEmptying(uint64_t bytes) { emptying_bytes_ += bytes; }
   void EndEmptying(uint64_t bytes) {
     TIER_CHECK(emptying_bytes_ >= bytes, "{} bytes of {} windows are emptying, not {}", emptying_bytes_, ready_.size(),
@@ -39,7 +48,9 @@ class JobWindows {
     emptying_bytes_ -= bytes;
   }
   void StartReturn(WindowIndex window) {
-    TIER_CHECK(std::erase(ready_, window) == 1, "window {} is not ready", tier::Value(window));
+    TIER_CHECK(left_count_ < ready_.size() && !left_.Contains(window), "window {} is not ready", tier::Value(window));
+    left_.Add(window);
+    ++left_count_;
     ++returning_;
   }
   void EndReturn() {
@@ -48,6 +59,8 @@ class JobWindows {
   }
   void ClearReady() {
     ready_.clear();
+    left_.Clear();
+    left_count_ = 0;
     emptying_bytes_ = 0;
   }
 
@@ -63,6 +76,10 @@ class JobWindows {
   bool has_ahead() const { return has_ahead_; }
   void SetHasAhead(bool has) { has_ahead_ = has; }
 
+  // When those of a kind may be merged again.
+  const MergePause& merge_pause(WindowKind kind) const { return merge_pauses_[static_cast<size_t>(kind)]; }
+  MergePause& EditMergePause(WindowKind kind) { return merge_pauses_[static_cast<size_t>(kind)]; }
+
   // Where its next windows should come from: the node of the session that last needed room.
   int node() const { return node_; }
   void SetNode(int node) { node_ = node; }
@@ -73,7 +90,18 @@ class JobWindows {
   void SetSlotsTakeBlocks(bool take, uint64_t gain) { slots_take_blocks_since_ = take ? gain : 0; }
 
  private:
-  std::vector<WindowIndex> ready_;
+  // A job may return thousands of windows, one after the other: all of them leave the list in one pass.
+  void DropLeft() const {
+    if (left_count_ == 0) return;
+    const size_t erased = std::erase_if(ready_, [this](WindowIndex window) { return left_.Contains(window); });
+    TIER_CHECK(erased == left_count_, "{} of {} windows that left were ready", erased, left_count_);
+    left_.Clear();
+    left_count_ = 0;
+  }
+
+  mutable std::vector<WindowIndex> ready_;  // With those of left_.
+  mutable WindowSet left_;                  // They are returning, or gone.
+  mutable uint32_t left_count_ = 0;
   uint64_t emptying_bytes_ = 0;
   std::array<uint64_t, kWindowKinds> making_bytes_{};
   uint32_t returning_ = 0;
@@ -81,6 +109,7 @@ class JobWindows {
   uint64_t peak_pages_ = 0;
   base::TimePoint rose_at_;
   bool has_ahead_ = false;
+  std::array<MergePause, kWindowKinds> merge_pauses_;
   int node_ = memory::kAnyNode;
 };
 

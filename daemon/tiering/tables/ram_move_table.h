@@ -49,7 +49,7 @@ struct RamMove {
 struct CompactionGoal {
   CompactionCause cause = CompactionCause::kBlock;
   uint64_t pages = 0;    // Of room that the job gets.
-  WindowIndex window{};  // kWindow: that is to be empty.
+  WindowIndex window{};  // EmptiesWindow: that is to be empty.
 };
 
 struct Compaction {

@@ -23,6 +23,7 @@
 #include "daemon/tiering/tables/lease_table.h"
 #include "daemon/tiering/tables/ledger.h"
 #include "daemon/tiering/tables/manifest_table.h"
+#include "daemon/tiering/tables/merge_state.h"
 #include "daemon/tiering/tables/metadata_budget.h"
 #include "daemon/tiering/tables/move_state.h"
 #include "daemon/tiering/tables/outcome.h"
@@ -95,6 +96,7 @@ struct Tables {
   WaitTable waits;
   AheadQueue ahead;
   HandOverState hand_over;
+  MergeState merge;
   ForcedReturnState forced_returns;
   Serving serving;
   DrainState drain;

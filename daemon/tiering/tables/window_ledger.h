@@ -107,6 +107,10 @@ class WindowLedger {
   uint64_t memory_gain() const { return memory_gain_; }
   void NoteMemoryGain() { ++memory_gain_; }
 
+  // A window was refused for want of an index, and none has come free since.
+  bool index_lacked() const { return index_lacked_; }
+  void SetIndexLacked(bool lacked) { index_lacked_ = lacked; }
+
   // Windows of each job that can be taken from it, those with least to move first.
   const WindowOrder& order() const { return order_; }
   // What lies in it, or whether it may be taken, has changed. REQUIRES: its job has it.
@@ -160,6 +164,7 @@ class WindowLedger {
   std::vector<WindowEntry> entries_;
   uint64_t arena_max_bytes_ = 0;
   uint64_t memory_gain_ = 1;
+  bool index_lacked_ = false;
   std::deque<AskedBack> asked_back_;
   std::deque<AskedBack> overdue_;
   std::vector<std::byte*> addresses_;  // Where each window is mapped.

@@ -45,6 +45,7 @@ class WorkBudget {
   void BeginTurn() {
     most_spent_ = std::max(most_spent_, spent_);
     spent_ = 0;
+    windows_ = 0;
     Enter(units_.submit);
   }
   // Enters the next stage. Units that the previous one left are not carried over.
@@ -95,6 +96,11 @@ class WorkBudget {
     left_ += kept;
   }
 
+  // Windows are counted apart from units: what they cost is paid by other threads too, and a request that has spent all
+  // its units on its pieces needs its windows all the same.
+  void NoteWindow() { ++windows_; }
+  bool may_start_window() const { return windows_ < units_.windows; }
+
   bool prepaid() const { return prepaid_; }
 
   uint64_t spent() const { return spent_; }                              // In this turn so far.
@@ -106,6 +112,7 @@ class WorkBudget {
   bool fresh_ = true;       // The stage has spent nothing.
   uint32_t divisions_ = 0;  // Calls of Divide under way, nested.
   bool prepaid_ = false;    // Prepaid work is under way.
+  uint32_t windows_ = 0;    // Started in this turn.
   uint64_t spent_ = 0;
   uint64_t most_spent_ = 0;
 };

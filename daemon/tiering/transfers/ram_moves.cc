@@ -62,7 +62,7 @@ void EndCompaction(Tables& tables, CompactionIndex index) {
   const CompactionGoal goal = compaction.goal;
   JobState& job = tables.jobs.At(compaction.job);
   job.moves.EndCompaction(goal.pages);
-  if (goal.cause == CompactionCause::kWindow) {
+  if (EmptiesWindow(goal.cause)) {
     tables.hand_over.EndMoves(goal.window);
   } else if (goal.cause != CompactionCause::kRun) {
     job.moves.NoteOutcome(compaction.cancelled != 0);
@@ -82,7 +82,7 @@ bool IsMovable(const Tables& tables, const Piece& piece, base::PageRun run) {
 
 CompactionIndex StartCompaction(Tables& tables, JobState& job, const CompactionGoal& goal) {
   job.moves.StartCompaction(goal.pages);
-  if (goal.cause == CompactionCause::kWindow) tables.hand_over.StartMoves();
+  if (EmptiesWindow(goal.cause)) tables.hand_over.StartMoves();
   return tables.ram_moves.AddCompaction(job.index, goal);
 }
 

@@ -25,6 +25,9 @@ struct EngineOutcome {
   uint64_t read = 0;    // Tensors drawn during the run, and all that live at its end.
   uint64_t unreadable = 0;
   double windows_at_peak = 0;  // The most that all jobs' windows took at one time, of the most that lived at one time.
+  // The most that the windows of one job took of the most of it that lived at one time, when that has not risen for a
+  // while, so that what was made ahead of need is given back. Of jobs of 32 GiB and more; 0: there was none.
+  double windows_of_job = 0;
   // Of what lives, at worst, while that is at least 0.99 of the peak, and while it is at least half of it: pages of the
   // windows that are in use, or, with SSD, what lies there or only in RAM.
   double used_at_peak = 0;

@@ -14,6 +14,8 @@ using tiering::SessionId;
 
 constexpr uint32_t kSessionsMax = 1u << 16;  // Of one job.
 constexpr int kTurnsMax = 1'000'000;
+constexpr base::Duration kTurn = std::chrono::microseconds(50);
+constexpr uint64_t kBytesForTurn = kMiB / 2;
 constexpr base::Duration kStepMax = std::chrono::milliseconds(1);  // Of the clock, while a request waits.
 
 SessionId IdOf(uint32_t job, uint32_t session) { return SessionId{uint64_t{job} * kSessionsMax + session + 1}; }
@@ -46,6 +48,7 @@ void Node::Sink::OnReply(SessionId, const tiering::Reply& reply) {
 
 Node::Node(const NodeOptions& options)
     : sizes_(SizesOf(options.arena_bytes)), windows_(WindowsOf(sizes_, options.page_size)) {
+  windows_.SetSizes(sizes_);
   for (const uint32_t blocks : options.devices) extents_.AddDevice(blocks);
   storage::TransferPort& transfers = options.transfers == nullptr ? instant_transfers_ : *options.transfers;
   engine_ = std::make_unique<tiering::Engine>(tiering::EngineOptions{},
@@ -67,12 +70,11 @@ void Node::Open(uint32_t job, uint32_t uid, uint32_t sessions, uint64_t guarante
   }
 }
 
-void Node::Turn() {
-  windows_.SetSmallestWished(
-      memory::SmallestWindow(sizes_, static_cast<uint32_t>(windows_.window_count()), windows_.arena_bytes()));
+bool Node::Turn() {
   now_ = now_ + std::chrono::microseconds(1);
-  engine_->Turn(now_);
+  const bool progress = engine_->Turn(now_);
   for (const auto& [session, window] : std::exchange(sink_.asked_back, {})) engine_->WindowReturned(session, window);
+  return progress;
 }
 
 Code Node::Ask(SessionId session, proto::Op op, std::span<const proto::RequestItem> items) {
@@ -112,14 +114,20 @@ void Node::FreeTensor(uint32_t job, uint32_t session, uint64_t tensor) {
 
 void Node::EndJob(uint32_t job) { engine_->EndSession(IdOf(job, 0), "it has ended", JobId{job}); }
 
+void Node::TurnsFor(uint64_t bytes) {
+  for (uint64_t turn = 0; turn < bytes / kBytesForTurn && Turn(); ++turn) now_ = now_ + kTurn;
+}
+
 void Node::Pass(base::Duration time) {
   now_ = now_ + time;
   Turn();
 }
 
 void Node::Settle() {
-  for (int turn = 0; turn < 300; ++turn) {
-    Turn();
+  bool progress = true;
+  for (int turn = 0; turn < 300 || progress; ++turn) {
+    TIER_CHECK(turn < kTurnsMax, "no end after {} turns", turn);
+    progress = Turn();
     if (const auto deadline = engine_->NextDeadline()) now_ = std::max(now_, *deadline);
   }
 }

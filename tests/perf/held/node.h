@@ -40,6 +40,8 @@ class Node {
   void EndJob(uint32_t job);       // As with the death of its only session, the first.
   void Pass(base::Duration time);  // A turn after so long.
   void Settle();                   // Turns until nothing is left to do.
+  // The turns that a daemon has while so many bytes are populated: at 10 GB/s, with 50 µs a turn.
+  void TurnsFor(uint64_t bytes);
   // Why the last request was refused.
   const std::string& refusal() const { return sink_.detail; }
 
@@ -68,7 +70,7 @@ class Node {
   };
 
   Code Ask(tiering::SessionId session, proto::Op op, std::span<const proto::RequestItem> items);
-  void Turn();
+  bool Turn();  // Whether the engine made progress.
 
   memory::ArenaSizes sizes_;
   memory::testing::FakeWindowSource windows_;

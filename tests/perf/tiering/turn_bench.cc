@@ -66,6 +66,7 @@ class InstantManifests final : public storage::ManifestStore {
   Result<std::vector<std::string>> Jobs() const override { return std::vector<std::string>{}; }
   void StartQuarantine(uint16_t, std::vector<base::PageRun>) override {}
   std::vector<base::PageRun> Quarantined(uint16_t) const override { return {}; }
+  std::string failure() const override { return {}; }
 
  private:
   std::vector<std::shared_ptr<void>> discarded_;

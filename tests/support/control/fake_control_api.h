@@ -61,6 +61,7 @@ class FakeControlApi final : public session::ControlApi {
     callers.push_back(caller);
     return jobs;
   }
+  std::string NameOwners(const session::Caller&, std::string text) const override { return text; }
   uint64_t epoch() const override { return description.epoch; }
   std::vector<session::StoredManifestDescription> ListStoredManifests(const session::Caller&, const std::string& after,
                                                                       size_t max) override {

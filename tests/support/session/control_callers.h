@@ -26,7 +26,7 @@ class Collector {
   explicit Collector(std::set<std::string> kinds = {}) : kinds_(std::move(kinds)) {}
   std::function<void(const Event&)> callback() {
     return [this](const Event& event) {
-      static const std::set<std::string> kSummaries = {"degraded", "recovered", "ssd_drained", "ssd_undrained"};
+      static const std::set<std::string> kSummaries = {"degraded", "recovered"};
       if (kinds_.empty() ? kSummaries.contains(event.kind) : !kinds_.contains(event.kind)) return;
       const std::lock_guard lock(mutex_);
       events_.push_back(event);

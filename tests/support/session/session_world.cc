@@ -19,6 +19,12 @@ std::string MakeScratchDirectory() {
   return path;
 }
 
+SessionTableOptions TableOptionsOf(const SessionWorldOptions& options) {
+  SessionTableOptions table = options.table;
+  table.owners = options.owners;
+  return table;
+}
+
 }  // namespace
 
 SessionWorld::SessionWorld(const SessionWorldOptions& options)
@@ -26,7 +32,7 @@ SessionWorld::SessionWorld(const SessionWorldOptions& options)
       socket_path_(directory_ + "/tierd.sock"),
       clock_(options.clock != nullptr ? *options.clock : steady_clock_),
       page_(EnginePageOwner::Make(77).value()) {
-  table_ = std::make_unique<SessionTable>(options.table, poller_, windows_);
+  table_ = std::make_unique<SessionTable>(TableOptionsOf(options), poller_, windows_);
   engine.Connect(*table_);
   registry_ = std::make_unique<JobRegistry>(options.jobs, tokens_);
   job_service_ = std::make_unique<JobService>(engine, *registry_, events, options.quotas, options.owners);
@@ -51,6 +57,7 @@ SessionWorld::SessionWorld(const SessionWorldOptions& options)
   listener.attaches_per_uid_per_second = options.attaches_per_uid_per_second;
   listener.on_warning = options.on_warning;
   listener.learn_user = options.learn_user;
+  listener.owners = options.owners;
   listener_ = std::make_unique<Listener>(
       listener, ListenerParts{.io = io_, .mailbox = mailbox_, .sessions = *table_, .page = page_, .clock = clock_});
   table_->Connect(*job_service_, *listener_);

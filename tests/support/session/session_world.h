@@ -25,8 +25,9 @@ namespace tier::session::testing {
 class FakeWindows final : public memory::WindowSource {
  public:
   memory::WindowSizes window_sizes(WindowKind) const override { return {kWindowSizeMin, kWindowSizeMin}; }
-  uint64_t smallest_wished() const override { return kWindowSizeMin; }
+  memory::WindowWishes wishes(const memory::WindowHolder&) const override { return {.next = kWindowSizeMin}; }
   uint32_t windows_max() const override { return 64; }
+  uint32_t free_indices() const override { return 64; }
   uint64_t arena_limit_bytes() const override { return 64 * kWindowSizeMin; }
   uint64_t address_space_bytes() const override { return 128 * kWindowSizeMin; }
   uint64_t arena_max_bytes() const override { return 64 * kWindowSizeMin; }

@@ -150,6 +150,8 @@ std::vector<base::PageRun> FakeManifestStore::Quarantined(uint16_t device) const
   return found == quarantines_->end() ? std::vector<base::PageRun>() : found->second;
 }
 
+std::string FakeManifestStore::failure() const { return lost_ ? kLost : std::string(); }
+
 Result<std::vector<std::string>> FakeManifestStore::Jobs() const {
   std::set<std::string> jobs;
   for (const auto& [job, manifest] : *committed_) jobs.insert(job);

@@ -31,6 +31,7 @@ class FakeManifestStore final : public ManifestStore {
   Result<std::vector<std::byte>> Load(std::string_view job) const override;
   Result<std::vector<std::byte>> LoadExtents(std::string_view job) const override;
   Result<std::vector<std::string>> Jobs() const override;
+  std::string failure() const override;
   // At once.
   void StartQuarantine(uint16_t device, std::vector<base::PageRun> places) override;
   std::vector<base::PageRun> Quarantined(uint16_t device) const override;

@@ -44,6 +44,12 @@ FakeWindowSource::Addresses::~Addresses() { ::munmap(base_, bytes_); }
 
 FakeWindowSource::~FakeWindowSource() = default;
 
+WindowWishes FakeWindowSource::wishes(const WindowHolder& job) const {
+  if (sizes_) return WindowsWished(*sizes_, {static_cast<uint32_t>(windows_.size()), arena_bytes()}, job);
+  return {.next = std::max({std::bit_floor(job.kind_bytes / kWindowsHeld), smallest_wished_, uint64_t{1}}),
+          .merged = merged_wished_};
+}
+
 Result<StartedWindow> FakeWindowSource::StartCreate(OwnerId owner, WindowKind kind, uint64_t size, int node) {
   TIER_CHECK(std::has_single_bit(size) && size >= window_sizes(kind).least && size <= window_sizes(kind).most,
              "a window of {}", size);

@@ -2,6 +2,7 @@
 // Single-threaded and deterministic: time is counted in calls of Poll.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/memory/arena_sizing.h"
 #include "daemon/memory/place_allocator.h"
 #include "daemon/memory/window_source.h"
 #include "proto/mapping.h"
@@ -39,8 +41,12 @@ class FakeWindowSource final : public WindowSource {
     const uint64_t most = kind == WindowKind::kBlock ? options_.window_size : options_.slot_window_size;
     return {.least = options_.window_size_min == 0 ? most : options_.window_size_min, .most = most};
   }
-  uint64_t smallest_wished() const override { return smallest_wished_; }
+  WindowWishes wishes(const WindowHolder& job) const override;
   uint32_t windows_max() const override { return options_.windows_max; }
+  uint32_t free_indices() const override {
+    const auto used = static_cast<uint32_t>(windows_.size()) + indices_closing_;
+    return options_.windows_max - std::min(options_.windows_max, used);
+  }
   uint64_t arena_limit_bytes() const override { return options_.arena_limit_bytes; }
   uint64_t address_space_bytes() const override { return places_.space_bytes(); }
   uint64_t arena_max_bytes() const override { return options_.arena_max_bytes; }
@@ -75,7 +81,10 @@ class FakeWindowSource final : public WindowSource {
   // Block windows have to wait for pages that are on their way back.
   void SetHugePagesClosing(bool closing) { huge_pages_closing_ = closing; }
   void RefuseSlotWindows(bool refuse) { refuses_slot_windows_ = refuse; }
-  void SetSmallestWished(uint64_t bytes) { smallest_wished_ = bytes; }
+  void SetSmallestWished(uint64_t bytes) { smallest_wished_ = bytes; }  // Of the next windows of any job.
+  void SetMergedWished(uint64_t bytes) { merged_wished_ = bytes; }      // The same of merged ones.
+  // Instead of these: as an arena of such sizes has it.
+  void SetSizes(const ArenaSizes& sizes) { sizes_ = sizes; }
   void HalveNext(uint32_t count) { halved_ += count; }  // The next windows have half of the size asked for.
   std::byte* address(WindowIndex window) const { return windows_.at(Value(window)).address; }
   bool ready(WindowIndex window) const { return windows_.contains(Value(window)) && windows_.at(Value(window)).ready; }
@@ -98,7 +107,7 @@ class FakeWindowSource final : public WindowSource {
     uint64_t due_turn = 0;
     bool ready = false;
   };
-  bool HasIndex() const { return windows_.size() + indices_closing_ < options_.windows_max; }
+  bool HasIndex() const { return free_indices() != 0; }
   void GiveMemory(Window* window);
   // Addresses of all places, where no byte may be touched.
   class Addresses {
@@ -127,6 +136,8 @@ class FakeWindowSource final : public WindowSource {
   bool looked_ = false;
   bool refuses_slot_windows_ = false;
   uint64_t smallest_wished_ = 0;
+  uint64_t merged_wished_ = 0;
+  std::optional<ArenaSizes> sizes_;
   uint32_t halved_ = 0;
   uint32_t failures_ = 0;
   uint64_t turn_ = 0;

@@ -160,6 +160,14 @@ TEST(Config, MistakesAreToldWithLineAndRemedy) {
   for (const MistakeCase& c : cases) EXPECT_THAT(Mistake(c.text), HasSubstr(c.message)) << c.text;
 }
 
+TEST(Config, ADeviceIsNamedOnce) {
+  EXPECT_EQ(Mistake("[ssd]\ndevices = [\"/dev/x\", \"/dev/y\", \"/dev/x\"]\n"),
+            "tierd.toml:2: option ssd.devices: /dev/x is named twice: name it once");
+  Config config = DefaultConfig();
+  ASSERT_TRUE(ApplyOverride("ssd.devices=[\"/dev/x\", \"/dev/x\"]", &config));
+  EXPECT_FALSE(CheckConfig(config));
+}
+
 TEST(Config, MissingQuotesAreTold) {
   const MistakeCase cases[] = {
       {"[jobs]\nmax_ssd_per_uid = 1GiB\n", "; write sizes in quotes: max_ssd_per_uid = \"1GiB\""},
@@ -264,14 +272,6 @@ TEST(Config, MetricsListenOnAWholeAddressOrNone) {
     EXPECT_TRUE(ApplyOverride("metrics.listen=" + text, &config)) << text;
     EXPECT_EQ(config.metrics.listen, text);
   }
-}
-
-TEST(Config, MissingFileIsNamed) {
-  const auto config = LoadConfig("/nonexistent/tierd.toml");
-  ASSERT_FALSE(config);
-  EXPECT_EQ(config.error().code, Code::kNotFound);
-  EXPECT_THAT(config.error().message, HasSubstr("/nonexistent/tierd.toml"));
-  EXPECT_FALSE(LoadConfig("/")) << "a directory is no file";
 }
 
 TEST(Override, TakesTomlAndPlainText) {

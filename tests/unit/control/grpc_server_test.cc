@@ -14,7 +14,6 @@
 #include <future>
 #include <list>
 #include <memory>
-#include <semaphore>
 #include <string>
 #include <thread>
 #include <vector>
@@ -28,6 +27,7 @@
 #include "daemon/control/identity_servers.h"
 #include "proto/mapping.h"
 #include "tests/support/control/grpc_fixture.h"
+#include "tests/support/control/held_calls.h"
 #include "tests/support/proto/thread_shortage.h"
 #include "tier/v1/control.grpc.pb.h"
 #include "tier/v1/error_details.pb.h"
@@ -93,6 +93,7 @@ TEST_F(GrpcServerTest, AnswersStatus) {
   api_.description.ssd_mode = "reduced";
   api_.description.ssd_mode_reason = "the disk is full";
   api_.description.devices.resize(2);
+  api_.description.engine.index_failure = "nothing can be persisted";
   grpc::ClientContext context;
   SetDeadline(&context);
   v1::GetStatusResponse response;
@@ -103,6 +104,9 @@ TEST_F(GrpcServerTest, AnswersStatus) {
   EXPECT_EQ(status.devices_size(), 2);
   EXPECT_EQ(status.ssd_mode(), v1::SSD_MODE_REDUCED);
   EXPECT_EQ(status.ssd_mode_reason(), "the disk is full");
+  EXPECT_EQ(status.index_failure(), "nothing can be persisted");
+  ASSERT_EQ(status.degraded_by_size(), 2) << "this, and the mode";
+  EXPECT_EQ(status.degraded_by(1), "nothing can be persisted");
 }
 
 TEST_F(GrpcServerTest, TellsTheDaemonWhoCalls) {
@@ -227,24 +231,8 @@ TEST_F(GrpcServerTest, ANegativeDrainTimeoutIsRefusedBeforeAnythingIsDrained) {
   EXPECT_TRUE(api_.drained.empty());
 }
 
-// Calls that stay in the daemon until they are let go.
-class HeldCalls {
- public:
-  void Enter() {
-    entered_.release();
-    go_future_.wait();
-  }
-  void WaitForOne() { entered_.acquire(); }
-  void LetGo() { go_.set_value(); }
-
- private:
-  std::counting_semaphore<> entered_{0};
-  std::promise<void> go_;
-  std::shared_future<void> go_future_ = go_.get_future().share();
-};
-
 TEST_F(GrpcServerTest, DrainsUnderWayAreLimitedAndLeaveOtherCallsTheirThreads) {
-  HeldCalls held;
+  test::HeldCalls held;
   api_.on_drain = [&] { held.Enter(); };
   const auto drain = [this] {
     grpc::ClientContext context;
@@ -270,7 +258,7 @@ TEST_F(GrpcServerTest, DrainsUnderWayAreLimitedAndLeaveOtherCallsTheirThreads) {
 }
 
 TEST_F(GrpcServerTest, CallsBeyondTheThreadsOfAUserAreRefusedAndNotQueued) {
-  HeldCalls held;
+  test::HeldCalls held;
   api_.on_describe = [&] { held.Enter(); };
   std::vector<std::future<grpc::Status>> calls;
   const auto stub = Stub(options_.control_socket);

@@ -11,6 +11,7 @@
 
 #include "daemon/base/workers.h"
 #include "daemon/session/owner_table.h"
+#include "daemon/ssd_devices.h"
 #include "daemon/storage/known_devices.h"
 #include "daemon/storage/ssd_tier.h"
 #include "tests/support/session/temporary_directory.h"
@@ -29,6 +30,7 @@ class HostCheck : public ::testing::Test {
     std::ofstream(directory_ + "/file") << "x";
     paths_ = {.socket_directory = directory_ + "/run", .data_directory = directory_ + "/data"};
     config_.ssd.any_file_system = true;
+    config_.ssd.file_size = 64 * kMiB;  // Of a new one: by default it depends on the disk.
   }
   std::string Mistake(const std::string& device = {}) {
     if (!device.empty()) config_.ssd.devices = {device};
@@ -45,10 +47,12 @@ class HostCheck : public ::testing::Test {
 TEST_F(HostCheck, WhatIsThereOrCanBeMadeIsRight) {
   EXPECT_EQ(Mistake(), "");
   EXPECT_EQ(Mistake("none"), "");
-  EXPECT_EQ(Mistake(directory_ + "/file"), "");
+  std::ofstream(directory_ + "/blank").close();
+  EXPECT_EQ(Mistake(directory_ + "/blank"), "");
   EXPECT_EQ(Mistake(directory_ + "/new.ssd"), "");
   paths_.data_directory = directory_ + "/not/yet/there";
   EXPECT_EQ(Mistake(), "");
+  EXPECT_EQ(Mistake(paths_.data_directory + "/new.ssd"), "") << "a start makes that directory";
   EXPECT_FALSE(std::filesystem::exists(directory_ + "/not")) << "nothing is made";
   EXPECT_FALSE(std::filesystem::exists(directory_ + "/new.ssd"));
 }
@@ -62,6 +66,21 @@ TEST_F(HostCheck, ADeviceThatIsNoneIsNamed) {
   EXPECT_THAT(Mistake(directory_), HasSubstr("is neither a block device nor a regular file"));
   EXPECT_THAT(Mistake(directory_ + "/absent/tier.ssd"), HasSubstr("ssd.devices: "));
   EXPECT_THAT(Mistake(directory_ + "/file/tier.ssd"), HasSubstr("ssd.devices: "));
+}
+
+TEST_F(HostCheck, ForeignContentAndADeviceThatIsNamedTwiceAreMistakes) {
+  EXPECT_THAT(Mistake(directory_ + "/file"), AllOf(HasSubstr("ssd.devices: "), HasSubstr("/file is left untouched")));
+  const std::string device = directory_ + "/a.ssd";
+  std::filesystem::create_symlink(device, directory_ + "/link");
+  std::ofstream(device).close();
+  config_.ssd.devices = {device, directory_ + "/link"};
+  EXPECT_THAT(Mistake(), HasSubstr(device + " and " + directory_ + "/link are one device"));
+  const Status distinct = CheckDistinctDevices(config_);
+  ASSERT_FALSE(distinct);
+  EXPECT_EQ(distinct.error().code, Code::kInvalid);
+  config_.ssd.devices.pop_back();
+  EXPECT_EQ(Mistake(), "");
+  EXPECT_TRUE(CheckDistinctDevices(config_));
 }
 
 TEST_F(HostCheck, AFileSystemThatCannotServeIsNamed) {

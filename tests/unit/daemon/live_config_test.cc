@@ -50,6 +50,7 @@ class LiveConfigTest : public ::testing::Test {
   std::string file_ = kStart;
   Status may_;      // What the process may do, of what is checked.
   Status fits_;     // Another minimum than the first one.
+  Status restart_;  // Whether a restart would be refused.
   Status metrics_;  // Whether their address can be had.
   std::vector<std::string> moved_;
   std::vector<std::string> at_restart_;
@@ -63,6 +64,7 @@ class LiveConfigTest : public ::testing::Test {
                           if (next.arena.minimum != config::Config{}.arena.minimum && !fits_) return fits_;
                           return next.jobs.kills_keepers() ? may_ : Status();
                         },
+                    .check_restart = [this](const config::Config&) { return restart_; },
                     .move_metrics =
                         [this](const config::Config& next) {
                           moved_.push_back(next.metrics.listen);
@@ -81,6 +83,18 @@ class LiveConfigTest : public ::testing::Test {
                         },
                     .post = [](const std::function<void()>& run) { run(); }}};
 };
+
+TEST_F(LiveConfigTest, AFileThatARestartWouldRefuseIsRefused) {
+  restart_ = Fail(Code::kInvalid, "/dev/a is named twice");
+  file_ = "[engine]\ndeadline = \"5s\"\n[ssd]\nqueue_depth = 8\n";
+  live_.Reload();
+  EXPECT_THAT(applied_, IsEmpty());
+  EXPECT_TRUE(live_.reload_failed());
+  EXPECT_THAT(live_.List(true).file_error, HasSubstr("/dev/a is named twice"));
+  restart_ = {};
+  live_.Reload();
+  EXPECT_FALSE(live_.reload_failed());
+}
 
 TEST_F(LiveConfigTest, SizesThatFitOnlyTheNextStartsArenaWaitForIt) {
   fits_ = Fail(Code::kInvalid, "does not fit");

@@ -23,17 +23,6 @@ TEST(ServiceStatus, ShowsWhatHoldsForAsLongAsItHolds) {
   EXPECT_EQ(status.Line(), "serving");
 }
 
-TEST(ServiceStatus, ShowsThatTheLastDeviceIsDrained) {
-  ServiceStatus status;
-  status.SetServing("serving");
-  EXPECT_TRUE(ServiceStatus::IsAbout("ssd_drained"));
-  EXPECT_TRUE(ServiceStatus::IsAbout("ssd_undrained"));
-  EXPECT_TRUE(status.OnEvent(Of("ssd_drained", "no SSD device takes new tensors")));
-  EXPECT_EQ(status.Line(), "serving; no SSD device takes new tensors");
-  EXPECT_TRUE(status.OnEvent(Of("ssd_undrained", "an SSD device takes new tensors again")));
-  EXPECT_EQ(status.Line(), "serving");
-}
-
 TEST(ServiceStatus, AStartThatTakesLongAsksForMicroseconds) {
   EXPECT_EQ(ExtensionOfStart(std::chrono::seconds(10)), "EXTEND_TIMEOUT_USEC=10000000\n");
   EXPECT_EQ(ExtensionOfStart(base::Duration{1}), "EXTEND_TIMEOUT_USEC=1\n") << "never none";

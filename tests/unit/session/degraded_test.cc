@@ -1,6 +1,8 @@
 // The causes by which a daemon does less than it was set up for.
 #include "daemon/session/degraded.h"
 
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -57,23 +59,45 @@ TEST(DegradedBy, MemoryThatIsNotPinnedIsOneWhereTransfersUseIt) {
   EXPECT_THAT(TextsOf(daemon), IsEmpty());
 }
 
-TEST(DegradedBy, ADaemonThatIsDrainedDoesWhatItWasTold) {
+TEST(DegradedBy, LessSsdSpaceThanConfiguredIsOne) {
+  DaemonDescription daemon;
+  daemon.ssd_mode = "reduced";
+  daemon.ssd_mode_reason = "11 GiB of 20 GiB are free";
+  EXPECT_THAT(TextsOf(daemon), ElementsAre("less SSD space than configured: 11 GiB of 20 GiB are free"));
+  EXPECT_EQ(DegradedCauseName(DegradedBy(daemon).front().cause), std::string("ssd_size"));
+}
+
+TEST(DegradedBy, AnIndexThatFailedIsOneInItsOwnWords) {
+  DaemonDescription daemon;
+  daemon.engine.index_failure = "nothing can be persisted: the file system of the index /d/index.mdb is read-only";
+  EXPECT_THAT(TextsOf(daemon), ElementsAre(daemon.engine.index_failure));
+  EXPECT_EQ(DegradedCauseName(DegradedBy(daemon).front().cause), std::string("index"));
+}
+
+TEST(DegradedBy, ANodeThatIsDrainedDoesWhatItWasTold) {
   DaemonDescription daemon;
   daemon.draining = true;
   EXPECT_THAT(TextsOf(daemon), IsEmpty());
 }
 
-TEST(NoDeviceTakesTensors, WhereEachIsDrainedOrDoesNotAnswer) {
-  using Devices = std::vector<tiering::DeviceView>;
+// Whether no device takes new tensors is told as a cause of its own.
+bool SsdIsDrained(const std::vector<tiering::DeviceView>& devices) {
+  DaemonDescription daemon;
+  for (const tiering::DeviceView& device : devices) daemon.devices.emplace_back().now = device;
+  return std::ranges::any_of(DegradedBy(daemon),
+                             [](const Degradation& each) { return each.cause == DegradedCause::kSsdDrained; });
+}
+
+TEST(DegradedBy, NoDeviceTakesTensorsWhereEachIsDrainedOrDoesNotAnswer) {
   const tiering::DeviceView online, drained{.draining = true}, offline{.state = storage::DeviceState::kOffline},
       suspect{.state = storage::DeviceState::kSuspect};
-  EXPECT_FALSE(NoDeviceTakesTensors({}));
-  EXPECT_FALSE(NoDeviceTakesTensors(Devices{drained, online}));
-  EXPECT_FALSE(NoDeviceTakesTensors(Devices{drained, suspect})) << "it is tried again";
-  EXPECT_FALSE(NoDeviceTakesTensors(Devices{offline, offline})) << "nobody told it to, so it is degraded";
-  EXPECT_TRUE(NoDeviceTakesTensors(Devices{drained}));
-  EXPECT_TRUE(NoDeviceTakesTensors(Devices{drained, drained}));
-  EXPECT_TRUE(NoDeviceTakesTensors(Devices{offline, drained}));
+  EXPECT_FALSE(SsdIsDrained({}));
+  EXPECT_FALSE(SsdIsDrained({drained, online}));
+  EXPECT_FALSE(SsdIsDrained({drained, suspect})) << "it is tried again";
+  EXPECT_FALSE(SsdIsDrained({offline, offline})) << "nobody told it to: the devices themselves are the cause";
+  EXPECT_TRUE(SsdIsDrained({drained}));
+  EXPECT_TRUE(SsdIsDrained({drained, drained}));
+  EXPECT_TRUE(SsdIsDrained({offline, drained}));
 }
 
 }  // namespace

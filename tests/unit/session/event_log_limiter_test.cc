@@ -44,6 +44,16 @@ TEST(EventLogLimiter, AReloadLogsItself) {
       << "that an administrator set an option is not logged otherwise";
 }
 
+TEST(EventLogLimiter, ASessionThatIsEndedByForceIsAWarningAndCounted) {
+  EventLogLimiter limiter;
+  const auto first = limiter.Pass(Of("session_revoked"), kStart);
+  ASSERT_TRUE(first);
+  EXPECT_TRUE(first->fault);
+  uint32_t told = 1;
+  for (int i = 0; i < 1000; ++i) told += limiter.Pass(Of("session_revoked"), kStart) ? 1 : 0;
+  EXPECT_EQ(told, kEventLinesPerPeriodMax) << "a client that breaks the protocol in a loop";
+}
+
 TEST(EventLogLimiter, FaultsAreToldWhateverClientsDo) {
   EventLogLimiter limiter;
   while (limiter.Pass(Of("session_attached"), kStart)) continue;

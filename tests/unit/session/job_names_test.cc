@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,10 +19,10 @@ using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::SizeIs;
 using testing::kAdmin;
 using testing::kAlice;
 using testing::SessionWorld;
+using ::testing::SizeIs;
 
 const Caller kMallory = testing::kBob;
 
@@ -49,7 +50,7 @@ class JobNamesTest : public ::testing::Test {
 };
 
 TEST_F(JobNamesTest, ANameOfAnOwnerOrUserIsItsNumber) {
-  const JobNames names(&owners_, &users_, nullptr);
+  const JobNames names(&owners_, &users_);
   EXPECT_EQ(names.WithNumber("pod-a/train"), numbered_);
   EXPECT_THAT(users_.asked, IsEmpty()) << "the name means the owner";
   EXPECT_EQ(names.WithNumber("alice/a/b"), "1000/a/b");
@@ -58,11 +59,11 @@ TEST_F(JobNamesTest, ANameOfAnOwnerOrUserIsItsNumber) {
   EXPECT_EQ(names.WithNumber("/train"), std::nullopt);
   EXPECT_EQ(names.WithNumber("1000/train"), std::nullopt);
   EXPECT_THAT(users_.asked, ElementsAre("alice", "bob"));
-  EXPECT_EQ(JobNames(nullptr, nullptr, nullptr).WithNumber("alice/train"), std::nullopt);
+  EXPECT_EQ(JobNames(nullptr, nullptr).WithNumber("alice/train"), std::nullopt);
 }
 
 TEST_F(JobNamesTest, TheJobOfTheOwnerGoesFirst) {
-  const JobNames names(&owners_, &users_, nullptr);
+  const JobNames names(&owners_, &users_);
   std::vector<std::string> asked;
   const auto found = names.Find(kAdmin, "alice/train", [&](const std::string& name) -> Status {
     asked.push_back(name);
@@ -73,7 +74,7 @@ TEST_F(JobNamesTest, TheJobOfTheOwnerGoesFirst) {
 }
 
 TEST_F(JobNamesTest, OnlyOfAnAdministratorIsANameOfTwoParts) {
-  const JobNames names(&owners_, &users_, nullptr);
+  const JobNames names(&owners_, &users_);
   std::vector<std::string> asked;
   EXPECT_TRUE(names.Find(kAlice, "alice/train", [&](const std::string& name) -> Status {
     asked.push_back(name);
@@ -84,7 +85,7 @@ TEST_F(JobNamesTest, OnlyOfAnAdministratorIsANameOfTwoParts) {
 }
 
 TEST_F(JobNamesTest, WithoutTheUserDatabaseNoJobIsTakenForThatOfAUser) {
-  const JobNames names(&owners_, &users_, nullptr);
+  const JobNames names(&owners_, &users_);
   users_.answers = false;
   const auto any = [](const std::string&) -> Status { return {}; };
   const auto unsure = names.Find(kAdmin, "alice/train", any);
@@ -96,29 +97,28 @@ TEST_F(JobNamesTest, WithoutTheUserDatabaseNoJobIsTakenForThatOfAUser) {
 }
 
 TEST_F(JobNamesTest, AnErrorHasTheNameThatWasWritten) {
-  const JobNames names(&owners_, &users_, nullptr);
-  const auto absent = [](const std::string& name) -> Status { return Fail(Code::kNotFound, "no " + name); };
-  EXPECT_EQ(names.Find(kAdmin, "alice/train", absent).error().message, "no alice/train");
-  const auto busy = [](const std::string& name) -> Status {
-    return Fail(name == "alice/train" ? Code::kNotFound : Code::kTimeout, name);
+  const JobNames names(&owners_, &users_);
+  const auto absent = [](const std::string& name) -> Status {
+    return Fail(Code::kNotFound,
+                fmt::format("no job '{0}' (job remove --purge {0}), no '2{0}', '{0}s' or '{0}'", name));
   };
-  EXPECT_EQ(names.Find(kAdmin, "alice/train", busy).error().message, "1000/train");
-  EXPECT_EQ(names.Find(kAlice, "alice/train", busy).error().code, Code::kNotFound) << "only administrators may";
+  EXPECT_EQ(names.Find(kAdmin, "alice/train", absent).error().message,
+            "no job 'alice/train' (job remove --purge alice/train), no '21000/train', '1000/trains' or 'alice/train'");
+  const auto busy = [](const std::string& name) -> Status { return Fail(Code::kTimeout, name); };
+  EXPECT_EQ(names.Find(kAdmin, "alice/train", busy).error().code, Code::kTimeout);
+  EXPECT_EQ(names.Find(kAdmin, "alice/train", busy).error().message, "alice/train");
 }
 
-TEST_F(JobNamesTest, WhatAnOwnerKeepsIsTheJobThatIsMeant) {
-  bool kept = true;
-  const JobNames names(&owners_, &users_, [&kept](uint32_t uid, const std::string& name) -> Result<bool> {
-    EXPECT_EQ(uid, kAlice.uid);
-    EXPECT_EQ(name, "train");
-    return kept;
-  });
-  const auto of_another = [](const std::string& name) -> Status {
+TEST_F(JobNamesTest, AJobThatSomebodyHasCalledSoIsNeverMeant) {
+  const JobNames names(&owners_, &users_);
+  std::vector<std::string> asked;
+  const auto of_another = [&](const std::string& name) -> Status {
+    asked.push_back(name);
     return name == "alice/train" ? Status{} : Fail(Code::kNotFound, "no " + name);
   };
-  EXPECT_EQ(names.Find(kAdmin, "alice/train", of_another).error().message, "no 1000/train");
-  kept = false;
-  EXPECT_TRUE(names.Find(kAdmin, "alice/train", of_another));
+  EXPECT_EQ(names.Find(kAdmin, "alice/train", of_another).error().code, Code::kNotFound);
+  EXPECT_THAT(asked, ElementsAre("1000/train"));
+  EXPECT_TRUE(names.Find(kAlice, "alice/train", of_another)) << "who is no administrator names a job of its own";
 }
 
 TEST_F(JobNamesTest, EveryCallOfAnAdministratorFindsTheJob) {
@@ -144,14 +144,30 @@ TEST_F(JobNamesTest, NoOneTakesWhatIsMeantForTheJobOfAnother) {
   ControlServer& control = world.control();
   ASSERT_TRUE(control.OpenJob({.uid = pod_}, {.name = "train", .named = true}));
   ASSERT_TRUE(control.OpenJob(kAlice, {.name = "train", .named = true}));
-  const std::pair<std::string, uint32_t> meant[] = {{"pod-a/train", pod_}, {"alice/train", kAlice.uid}};
+  const std::pair<std::string, uint32_t> meant[] = {
+      {"pod-a/train", pod_}, {"alice/train", kAlice.uid}, {"1300/train", 1300}};
+  ASSERT_TRUE(control.OpenJob({.uid = 1300}, {.name = "train", .named = true}));
   for (const auto& [name, uid] : meant) ASSERT_TRUE(control.OpenJob(kMallory, {.name = name, .named = true}));
   for (const auto& [name, uid] : meant) {
     EXPECT_EQ(control.SetJob(kAdmin, name, {.limit_bytes = 1 << 30})->uid, uid);
     EXPECT_TRUE(control.Drain(kAdmin, name, seconds(10)));
     EXPECT_TRUE(control.CloseJob(kAdmin, name, false));
-    EXPECT_EQ(control.SetJob(kAdmin, name, {.limit_bytes = 1 << 30})->uid, kMallory.uid) << "the owner has none";
+    // It has none now, and Mallory still has one that is called so.
+    EXPECT_EQ(control.SetJob(kAdmin, name, {.guarantee_bytes = 1 << 20}).error().code, Code::kNotFound) << name;
+    EXPECT_EQ(control.CloseJob(kAdmin, name, false).error().code, Code::kNotFound);
+    EXPECT_EQ(control.CloseJob(kAdmin, name, true).error().code, Code::kNotFound);
+    EXPECT_EQ(control.Drain(kAdmin, name, seconds(10)).error().code, Code::kNotFound);
+    EXPECT_EQ(control.ListTensors(kAdmin, name, 0, 1).error().code, Code::kNotFound);
+    EXPECT_EQ(control.ListStalls(kAdmin, name).error().code, Code::kNotFound);
+    EXPECT_EQ(control.SetJob(kMallory, name, {.limit_bytes = 1 << 30})->uid, kMallory.uid) << "its own";
+    EXPECT_EQ(control.SetJob(kAdmin, "1001/" + name, {.limit_bytes = 1 << 30})->uid, kMallory.uid);
   }
+}
+
+TEST_F(JobNamesTest, ANameThatBeginsWithNoOneIsThatOfTheJob) {
+  SessionWorld world({.owners = &owners_, .users = &users_});
+  ASSERT_TRUE(world.control().OpenJob(kAlice, {.name = "vision/train", .named = true}));
+  EXPECT_TRUE(world.control().SetJob(kAdmin, "vision/train", {.limit_bytes = 1 << 30}));
 }
 
 TEST_F(JobNamesTest, NoOneTakesWhatIsMeantForWhatAnotherPersisted) {
@@ -166,6 +182,22 @@ TEST_F(JobNamesTest, NoOneTakesWhatIsMeantForWhatAnotherPersisted) {
   EXPECT_THAT(control.CloseJob(kAdmin, "alice/train", false).error().message, HasSubstr("--purge"));
   EXPECT_TRUE(control.CloseJob(kAdmin, "alice/train", true));
   EXPECT_THAT(control.ListJobs(kAdmin), SizeIs(1)) << "Mallory's";
+}
+
+TEST_F(JobNamesTest, NoOneLosesWhatItPersistedUnderTheNameOfAnother) {
+  SessionWorld world({.owners = &owners_, .users = &users_});
+  world.OnEngine([&] {
+    world.engine.kept = {{.key = "1001/1000/train"}, {.key = "1001/alice/train"}};
+    return 0;
+  });
+  ControlServer& control = world.control();
+  for (const char* const name : {"1000/train", "alice/train", "01000/train"}) {
+    EXPECT_EQ(control.CloseJob(kAdmin, name, true).error().code, Code::kNotFound) << name;
+  }
+  EXPECT_THAT(control.ListStoredManifests(kAdmin, "", 9), SizeIs(2));
+  EXPECT_TRUE(control.CloseJob(kAdmin, "1001/1000/train", true));
+  EXPECT_TRUE(control.CloseJob(kMallory, "alice/train", true));
+  EXPECT_THAT(control.ListStoredManifests(kAdmin, "", 9), IsEmpty());
 }
 
 TEST_F(JobNamesTest, AListOfManyTensorsAsksOnceWhoseTheyAre) {

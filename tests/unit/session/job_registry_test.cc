@@ -441,6 +441,17 @@ TEST_F(JobRegistryTest, AdminSaysWhoseJobWhereSeveralHaveTheName) {
   EXPECT_EQ(registry_.FindFor({.admin = true}, "1001/train").value()->uid, kBob);
 }
 
+TEST_F(JobRegistryTest, AnAdministratorsUidAndNameMeanNoJobThatIsCalledSo) {
+  ASSERT_TRUE(Open(kAlice, {.name = "1001/train"}));
+  const auto refused = registry_.FindFor({.admin = true}, "1001/train");
+  EXPECT_EQ(refused.error().code, Code::kNotFound);
+  EXPECT_EQ(refused.error().message,
+            "no job '1001/train' among the 1 that you may see (tierctl job list); 1000/1001/train names one of another "
+            "user that is called so");
+  EXPECT_EQ(registry_.FindFor({.admin = true}, "1000/1001/train").value()->uid, kAlice);
+  EXPECT_EQ(registry_.FindFor({.uid = kAlice}, "1001/train").value()->uid, kAlice) << "its own";
+}
+
 TEST_F(JobRegistryTest, OverflowUidControlsOnlyByToken) {
   const std::string token(64, 'b');
   ASSERT_TRUE(Open(kOverflowUid, {.name = "train", .token = token}));

@@ -12,6 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/session/control_callers.h"
 #include "tests/support/session/session_world.h"
 
 namespace tier::session {
@@ -21,11 +22,13 @@ using proto::Op;
 using proto::PacketKind;
 using proto::RequestItem;
 using ::testing::AnyOf;
+using testing::Collector;
 using ::testing::Contains;
 using testing::DataClient;
 using ::testing::HasSubstr;
 using testing::InChild;
 using testing::IncomingPacket;
+using testing::kAdmin;
 using testing::MakeHello;
 using testing::SessionWorld;
 
@@ -266,6 +269,8 @@ TEST(Listener, StrangePacketOfAnAttachedClientEndsItsSession) {
 
 TEST(Listener, EngineMayEndASession) {
   SessionWorld world;
+  Collector events({"session_revoked", "session_ended"});
+  const auto watch = world.control().Watch(kAdmin, events.callback());
   DataClient client(world.socket_path());
   const auto welcome = client.Attach(MakeHello("train"));
   world.OnEngine([&] {
@@ -276,6 +281,13 @@ TEST(Listener, EngineMayEndASession) {
   EXPECT_STREQ(end.message, "window 3 was punched");
   EXPECT_TRUE(client.Receive().closed);
   EXPECT_EQ(world.sessions(), 0u);
+  EXPECT_EQ(events.Wait(0).kind, "session_revoked") << "no client asked for it";
+  EXPECT_THAT(events.Wait(0).message, HasSubstr("window 3 was punched"));
+  {
+    DataClient leaver(world.socket_path());
+    ASSERT_EQ(leaver.Attach(MakeHello("train")).code, 0);
+  }
+  EXPECT_EQ(events.Wait(1).kind, "session_ended");
 }
 
 TEST(Listener, ClientsOfOtherUsersCannotJoinEachOthersJobs) {

@@ -20,6 +20,7 @@
 namespace tier::session {
 namespace {
 
+using ::testing::AllOf;
 using testing::ConnectError;
 using testing::DataClient;
 using ::testing::ElementsAre;
@@ -93,7 +94,8 @@ TEST_F(OwnerPurge, ANameIsGivenUpOnlyWhenNothingIsItsOwn) {
     const Status refused = control_.CloseSocket(kAdmin, "pod-a", true);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, Code::kDenied);
-    EXPECT_THAT(refused.error().message, HasSubstr("it has 1 job, open or reserved"));
+    EXPECT_THAT(refused.error().message,
+                AllOf(HasSubstr("it has 1 job, open or reserved"), HasSubstr("tierctl job remove --purge pod-a/JOB")));
   }
   ASSERT_TRUE(world_.WaitForSessions(0));
   world_.OnEngine([&] { world_.engine.kept = {{.key = fmt::format("{}/nightly", socket->uid)}}; });
@@ -103,6 +105,21 @@ TEST_F(OwnerPurge, ANameIsGivenUpOnlyWhenNothingIsItsOwn) {
   EXPECT_THAT(control_.ListSockets(kAdmin).value(), IsEmpty());
   EXPECT_FALSE(std::filesystem::exists(socket->directory + "/tierd.sock"));
   EXPECT_EQ(control_.OpenSocket(kAdmin, "pod-a").value().uid, socket->uid + 1);
+}
+
+TEST_F(OwnerPurge, ASocketThatIsClosedIsToldAlsoWhereItsNameStays) {
+  testing::Collector collector({"socket_closed"});
+  const auto watching = control_.Watch(kAdmin, collector.callback()).value();
+  const OwnerSocket socket = Open("pod-a");
+  EXPECT_EQ(control_.CloseSocket(kAdmin, "pod-b", true).error().code, Code::kNotFound);
+  ASSERT_TRUE(control_.OpenJob({.uid = socket.uid}, {.name = "train"}));
+  EXPECT_EQ(control_.CloseSocket(kAdmin, "pod-a", true).error().code, Code::kDenied);
+  EXPECT_FALSE(control_.ListSockets(kAdmin)->front().open);
+  EXPECT_EQ(collector.Wait(0).message, fmt::format("uid 0 closed the socket of owner pod-a (uid {})", socket.uid));
+  ASSERT_TRUE(control_.CloseJob(kAdmin, "pod-a/train", false));
+  ASSERT_TRUE(control_.CloseSocket(kAdmin, "pod-a", true));
+  EXPECT_EQ(collector.Wait(1).message,
+            fmt::format("uid 0 closed the socket of owner pod-a (uid {}), and gave the name up", socket.uid));
 }
 
 // Neither the registry nor the list of manifests has it: a purge now would leave a manifest without an owner.
@@ -207,8 +224,9 @@ TEST_F(OwnerPurge, NothingIsOpenedForAnOwnerWhoIsBeingLookedAt) {
     EXPECT_EQ(job().error().code, Code::kDenied);
     return Fail(Code::kDenied, "it is used");
   });
-  ASSERT_FALSE(kept);
-  EXPECT_EQ(kept.error().message, "it is used");
+  ASSERT_TRUE(kept) << "the socket is closed";
+  EXPECT_EQ(kept->uid, socket.uid);
+  EXPECT_EQ(kept->rest.error().message, "it is used");
   EXPECT_THAT(world_.ended_owners, ElementsAre(socket.uid)) << "else it opens what was removed again, before each look";
   EXPECT_TRUE(job()) << "the name stays, for a caller that was let in";
   EXPECT_EQ(table_.UidOf("pod-a"), socket.uid);

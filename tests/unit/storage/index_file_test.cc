@@ -1,9 +1,11 @@
 // The file of the index when its disk is full, cut short, or unreadable, or fails in the middle of a commit.
 #include "daemon/storage/index_file.h"
 
+#include <atomic>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <fcntl.h>
@@ -20,7 +22,9 @@
 namespace tier::storage {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 using IndexFileTest = ManifestStoreTest;
 
@@ -199,6 +203,9 @@ TEST_F(IndexFileTest, AnswersIoErrorForAFileThatWasCutShortAndStaysAlive) {
         EXPECT_THAT(result.message, HasSubstr("restart tierd"));
       }
       EXPECT_EQ(store->Jobs().error().code, Code::kIoError);
+      EXPECT_THAT(store->failure(),
+                  AllOf(HasSubstr("nothing can be persisted or resumed until tierd is restarted"),
+                        HasSubstr(path_ + " was cut short to"), Not(HasSubstr("save them elsewhere"))));
       ASSERT_EQ(::truncate(path_.c_str(), 4 * kMiB), 0);
       store->StartPut(5, "a", Manifest("third"), {});
       EXPECT_EQ(Wait(store.get(), 1).at(5).code, Code::kIoError) << "trusted again";
@@ -207,6 +214,36 @@ TEST_F(IndexFileTest, AnswersIoErrorForAFileThatWasCutShortAndStaysAlive) {
     const auto store = Open();
     EXPECT_EQ(*store->Load("a"), Manifest("first"));
   }
+}
+
+// Nobody persists, and nothing is resumed: without a look of its own the store would seem well.
+TEST_F(IndexFileTest, FindsByItselfThatItWasCutShort) {
+  ManifestStoreOptions options = Options();
+  options.index_check = std::chrono::milliseconds(1);
+  const auto opened = LmdbManifestStore::Open(options);
+  ASSERT_TRUE(opened) << opened.error().message;
+  EXPECT_EQ((*opened)->failure(), "");
+  ASSERT_EQ(::truncate(path_.c_str(), 0), 0);
+  while ((*opened)->failure().empty()) std::this_thread::yield();
+  EXPECT_THAT((*opened)->failure(), HasSubstr(path_ + " was cut short to 0 of"));
+}
+
+TEST_F(IndexFileTest, FindsByItselfThatItsFileSystemTakesNoWritesAndThatItDoesAgain) {
+  std::atomic<bool> read_only{false};
+  ManifestStoreOptions options = Options();
+  options.index_check = std::chrono::milliseconds(1);
+  options.space = [&](const std::string&) -> Result<FileSystemSpace> {
+    return FileSystemSpace{.total = kGiB, .available = kGiB, .read_only = read_only};
+  };
+  const auto opened = LmdbManifestStore::Open(options);
+  ASSERT_TRUE(opened) << opened.error().message;
+  EXPECT_EQ((*opened)->failure(), "");
+  read_only = true;
+  while ((*opened)->failure().empty()) std::this_thread::yield();
+  EXPECT_EQ((*opened)->failure(), "nothing can be persisted: the file system of the index " + path_ + " is read-only");
+  read_only = false;
+  while (!(*opened)->failure().empty()) std::this_thread::yield();
+  Put(opened->get(), "a");
 }
 
 // A disk that cannot read a page of the map raises SIGBUS just as a page without access raises SIGSEGV.
@@ -281,6 +318,8 @@ TEST_F(IndexFileTest, ACommitThatFailsHasAnUnknownOutcomeAndRefusesEverythingAft
       EXPECT_FALSE(later.unknown) << cookie;
       EXPECT_EQ(later.message, results.at(2).message);
     }
+    EXPECT_THAT(store->failure(), AllOf(HasSubstr("until tierd is restarted: it is unknown whether"),
+                                        HasSubstr("File too large"), Not(HasSubstr("save them elsewhere"))));
   }
   const auto store = Open();
   const auto found = store->Load("a");

@@ -202,6 +202,8 @@ TEST_F(ManifestStoreTest, CommitsNoManifestAfterAFlushWasLost) {
     EXPECT_THAT(result.message, HasSubstr("/dev/first"));
   }
   EXPECT_EQ((*store)->Load("a").error().code, Code::kNotFound);
+  EXPECT_EQ((*store)->failure(),
+            "a device lost a flush (flushing /dev/first: no): nothing can be persisted until tierd is restarted");
   (*store)->StartErase(3, "a");
   EXPECT_EQ(Wait(store->get(), 1).at(3).code, Code::kOk) << "erasing names no extent";
 }
@@ -276,8 +278,10 @@ TEST_F(ManifestStoreTest, TheFirstManifestIsRefusedWhereASuperblockCannotNameThe
   EXPECT_FALSE(refused.unknown);
   EXPECT_THAT(refused.message, HasSubstr("superblock: no"));
   EXPECT_EQ(store->Load("a").error().code, Code::kNotFound);
+  EXPECT_EQ(store->failure(), refused.message);
   commit_status_ = {};
   Put(store.get(), "a");
+  EXPECT_EQ(store->failure(), "");
 }
 
 // It names tensors on a device where nothing was persisted any more, and others were written since.

@@ -17,7 +17,7 @@ namespace tier::storage {
 
 inline constexpr int kWaitMs = 30'000;
 
-enum class Loss : uint8_t { kGone, kForeign, kWiped, kSwapped };
+enum class Loss : uint8_t { kGone, kForeign, kWiped, kSwapped, kCutShort };
 enum class Persisted : uint8_t { kNothing, kThere };
 
 // What the store says of the one request that it was given.
@@ -78,6 +78,10 @@ class LostDeviceTest : public testing::SsdTierFixture {
       case Loss::kForeign: ASSERT_TRUE(testing::RunCommand("yes foreign | head -c 64M > " + lost_)); break;
       case Loss::kWiped: ASSERT_TRUE(testing::RunCommand("truncate -s 64M " + lost_)); break;
       case Loss::kSwapped: MakeAnothers(lost_); break;
+      case Loss::kCutShort:
+        std::filesystem::copy_file(kept_, lost_);
+        std::filesystem::resize_file(lost_, kSize / 4 * 3);
+        break;
     }
     if (std::filesystem::exists(lost_)) std::filesystem::copy_file(lost_, found_);
   }

@@ -75,8 +75,8 @@ TEST_P(LostDeviceStates, TheTierStartsOnWhatIsThereAndIsWholeWhenItIsBack) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, LostDeviceStates,
-                         ::testing::Combine(::testing::Values(Loss::kGone, Loss::kForeign, Loss::kWiped,
-                                                              Loss::kSwapped),
+                         ::testing::Combine(::testing::Values(Loss::kGone, Loss::kForeign, Loss::kWiped, Loss::kSwapped,
+                                                              Loss::kCutShort),
                                             ::testing::Values(Persisted::kNothing, Persisted::kThere)));
 
 // All but the first MiB is there yet: it is no blank disk.
@@ -161,6 +161,9 @@ TEST_F(LostDeviceTest, APathThatTheIndexNeverKnewIsAMistake) {
   options.devices[1].path = directory_.File("anothers.img");
   MakeAnothers(options.devices[1].path);
   EXPECT_EQ(Refusal(options), Code::kCorrupt);
+  std::filesystem::copy_file(lost_, options.devices[1].path, std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::resize_file(options.devices[1].path, kSize / 2);
+  EXPECT_EQ(Refusal(options), Code::kCorrupt) << "cut short";
 }
 
 TEST_F(LostDeviceTest, APathThatWasTakenOutOfTheConfigurationIsUnknownAgain) {
@@ -192,15 +195,34 @@ TEST_F(LostDeviceTest, ADeviceThatIsThereAndCannotBeUsedRefusesTheStart) {
     ASSERT_TRUE(held);
     EXPECT_EQ(Refusal(Pair()), Code::kAlreadyExists);
   }
-  std::filesystem::resize_file(lost_, kSize / 2);
-  EXPECT_EQ(Refusal(Pair()), Code::kCorrupt) << "what is left of it may be wanted";
-  std::filesystem::resize_file(lost_, kSize);
   const uint32_t version = DeviceFile::ReadSuperblock(lost_)->version;
   WriteVersion(lost_, version + 1);
   EXPECT_EQ(Refusal(Pair()), Code::kVersion);
   std::filesystem::remove(lost_);
   std::filesystem::create_directory(lost_);
   EXPECT_EQ(Refusal(Pair()), Code::kInvalid);
+}
+
+// What is left of it is not used, also where the file is given up: only the operator gives up the rest.
+TEST_F(LostDeviceTest, ADeviceThatWasCutShortIsLeftAsItIsAfterAPurgeToo) {
+  const std::string uuid = FirstStart(Persisted::kThere);
+  Lose(Loss::kCutShort);
+  Purge(Open(Pair()).get(), uuid);
+  for (int start = 0; start < 2; ++start) {
+    const auto tier = Open(Pair());
+    ASSERT_NE(tier, nullptr);
+    EXPECT_EQ(tier->device_count(), 1);
+    ASSERT_THAT(tier->missing_devices(), SizeIs(1));
+    EXPECT_EQ(tier->missing_devices()[0].uuid, "");
+    EXPECT_THAT(tier->missing_devices()[0].reason,
+                AllOf(HasSubstr("it was cut short"), HasSubstr("tierctl device format --force " + lost_)));
+    EXPECT_TRUE(IsAsFound());
+  }
+  ASSERT_TRUE(FormatDevice(lost_, true));
+  const auto tier = Open(Pair());
+  ASSERT_NE(tier, nullptr);
+  EXPECT_EQ(tier->device_count(), 2);
+  EXPECT_THAT(tier->missing_devices(), IsEmpty());
 }
 
 TEST_F(LostDeviceTest, AFileOfAnotherSizeThatIsAnothersIsLost) {

@@ -234,20 +234,13 @@ TEST_F(DoctorTest, ADaemonWithoutTheSsdTierItShouldHaveIsDegraded) {
   EXPECT_EQ(WithDaemon({}, status, "/s").back().verdict, Verdict::kDegraded);
   EXPECT_THAT(WithDaemon({}, status, "/s").back().found,
               HasSubstr("degraded: no SSD tier, tensors stay in RAM: the disk is full"));
-  status.set_ssd_mode(v1::SSD_MODE_REDUCED);
-  status.clear_degraded_by();
-  EXPECT_EQ(WithDaemon({}, status, "/s").back().verdict, Verdict::kNote);
-  EXPECT_THAT(WithDaemon({}, status, "/s").back().found, HasSubstr("SSD reduced (the disk is full)"));
 }
 
-TEST_F(DoctorTest, ADaemonWhoseOnlyDeviceIsDrainedIsNotWell) {
+TEST_F(DoctorTest, ADaemonThatIsDrainedIsNotWell) {
   v1::NodeStatus status;
-  v1::Device* const device = status.add_devices();
-  device->set_state(v1::DEVICE_STATE_ONLINE);
-  EXPECT_EQ(WithDaemon({}, status, "/s").back().verdict, Verdict::kGood);
-  device->set_draining(true);
+  status.set_draining(true);
   EXPECT_EQ(WithDaemon({}, status, "/s").back().verdict, Verdict::kDegraded);
-  EXPECT_THAT(WithDaemon({}, status, "/s").back().found, HasSubstr("no SSD device takes new tensors"));
+  EXPECT_THAT(WithDaemon({}, status, "/s").back().found, HasSubstr("draining: no new job or process is taken"));
 }
 
 TEST_F(DoctorTest, MissingFilesAreNoCrash) {

@@ -32,29 +32,40 @@ TEST(FindJob, ByTheNameOfItsOwnerOrUser) {
   jobs.mutable_jobs(0)->set_owner("pod-a");
   jobs.mutable_jobs(3)->set_owner("pod-b");
   const auto alice = [](const std::string& name) { return name == "alice" ? std::optional(1001u) : std::nullopt; };
-  EXPECT_EQ(FindJob(jobs, "pod-a/train", alice).value(), &jobs.jobs(0));
-  EXPECT_EQ(FindJob(jobs, "alice/train", alice).value(), &jobs.jobs(1));
-  EXPECT_EQ(FindJob(jobs, "pod-b/train", alice).value(), &jobs.jobs(3)) << "not that of another, which is called so";
-  EXPECT_EQ(FindJob(jobs, "bob/train", alice).error().code, Code::kNotFound);
-  EXPECT_EQ(FindJob(jobs, "/train", alice).error().code, Code::kNotFound);
+  EXPECT_EQ(FindJob(jobs, "pod-a/train", true, alice).value(), &jobs.jobs(0));
+  EXPECT_EQ(FindJob(jobs, "alice/train", true, alice).value(), &jobs.jobs(1));
+  EXPECT_EQ(FindJob(jobs, "pod-b/train", true, alice).value(), &jobs.jobs(3))
+      << "not that of another, which is called so";
+  EXPECT_EQ(FindJob(jobs, "bob/train", true, alice).error().code, Code::kNotFound);
+  EXPECT_EQ(FindJob(jobs, "/train", true, alice).error().code, Code::kNotFound);
 }
 
-TEST(FindJob, AJobThatIsCalledLikeThatOfAnOwnerIsFoundWhereTheOwnerHasNone) {
-  auto jobs = Jobs({{1002, "alice/train"}});
+TEST(FindJob, AnAdministratorNeverMeansAJobThatIsCalledLikeThatOfAnOwner) {
+  auto jobs = Jobs({{1002, "alice/train"}, {1002, "1001/train"}, {1002, "vision/train"}});
   const auto alice = [](const std::string& name) { return name == "alice" ? std::optional(1001u) : std::nullopt; };
-  EXPECT_EQ(FindJob(jobs, "alice/train", alice).value(), &jobs.jobs(0));
+  EXPECT_EQ(FindJob(jobs, "alice/train", true, alice).error().code, Code::kNotFound);
+  EXPECT_EQ(FindJob(jobs, "1001/train", true, alice).error().code, Code::kNotFound);
+  EXPECT_EQ(FindJob(jobs, "1002/1001/train", true, alice).value(), &jobs.jobs(1));
+  EXPECT_EQ(FindJob(jobs, "vision/train", true, alice).value(), &jobs.jobs(2)) << "vision is no one";
+  EXPECT_EQ(FindJob(jobs, "alice/train", false, alice).value(), &jobs.jobs(0)) << "its own, as it sees no other's";
+  EXPECT_EQ(FindJob(jobs, "1001/train", false, alice).value(), &jobs.jobs(1));
+  v1::UnopenedReservation* const called_so = jobs.add_unopened_reservations();
+  called_so->set_uid(1002);
+  called_so->set_name("1001/step");
+  EXPECT_THAT(FindJob(jobs, "1001/step", true, alice).error().message, HasSubstr("no job '1001/step'"));
   v1::StoredManifest* const stored = jobs.add_stored_manifests();
   stored->set_uid(1001);
   stored->set_name("train");
-  EXPECT_THAT(FindJob(jobs, "alice/train", alice).error().message, HasSubstr("job 'train' of uid 1001 is persisted"));
+  EXPECT_THAT(FindJob(jobs, "alice/train", true, alice).error().message,
+              HasSubstr("job 'train' of uid 1001 is persisted"));
   v1::UnopenedReservation* const reserved = jobs.add_unopened_reservations();
   reserved->set_uid(1001);
   reserved->set_name("train");
-  EXPECT_THAT(FindJob(jobs, "alice/train", alice).error().message, HasSubstr("is reserved for uid 1001"));
+  EXPECT_THAT(FindJob(jobs, "alice/train", true, alice).error().message, HasSubstr("is reserved for uid 1001"));
   v1::Job* const open = jobs.add_jobs();
   open->set_uid(1001);
   open->set_name("train");
-  EXPECT_EQ(FindJob(jobs, "alice/train", alice).value(), open);
+  EXPECT_EQ(FindJob(jobs, "alice/train", true, alice).value(), open);
 }
 
 TEST(FindJob, AReservationThatIsNotOpenIsNamedWithItsReason) {

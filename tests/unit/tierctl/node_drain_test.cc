@@ -24,6 +24,7 @@ struct Node {
   uint64_t epoch = 7;
   bool draining = true;
   uint64_t jobs = 0;
+  std::string index_failure = "";
 };
 
 Result<v1::NodeStatus> StatusOf(const Node& node) {
@@ -32,6 +33,7 @@ Result<v1::NodeStatus> StatusOf(const Node& node) {
   status.set_epoch(node.epoch);
   status.set_draining(node.draining);
   status.set_job_count(node.jobs);
+  status.set_index_failure(node.index_failure);
   return status;
 }
 
@@ -107,6 +109,24 @@ TEST_F(DrainAndWaitTest, FailsInTheEndWhereJobsHoldWhatCannotBeWritten) {
   EXPECT_THAT(node.error().message, HasSubstr("no process is attached any more"));
   EXPECT_THAT(node.error().message, HasSubstr("device 0 fails"));
   EXPECT_EQ(write_times_.size(), 2u);
+}
+
+// What follows behind && is a restart, which ends what could not be persisted and may be refused by a damaged index.
+TEST_F(DrainAndWaitTest, FailsWhereWhatJobsPersistedCannotBeReliedUpon) {
+  const std::string failure = "nothing can be persisted: the index was cut short";
+  states_ = {StatusOf({.sessions = 1, .index_failure = failure}), StatusOf({.jobs = 1, .index_failure = failure})};
+  const auto node = Run();
+  ASSERT_FALSE(node);
+  EXPECT_EQ(node.error().code, Code::kIoError);
+  EXPECT_THAT(node.error().message, HasSubstr("no process is attached any more, and the node stays drained"));
+  EXPECT_THAT(node.error().message, HasSubstr("the index was cut short. What jobs persisted last cannot be relied"));
+  EXPECT_THAT(warned_, ElementsAre(HasSubstr("cannot be relied upon"))) << "at once too: jobs may save it elsewhere";
+}
+
+TEST_F(DrainAndWaitTest, FailsWhereTheIndexFailsMeanwhile) {
+  states_ = {StatusOf({.sessions = 1}), StatusOf({}), StatusOf({.index_failure = "nothing can be persisted"})};
+  EXPECT_EQ(Run().error().code, Code::kIoError);
+  EXPECT_THAT(warned_, IsEmpty());
 }
 
 TEST_F(DrainAndWaitTest, ANodeWithoutAnSsdTierKeepsAllInRam) {

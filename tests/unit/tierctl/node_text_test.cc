@@ -24,27 +24,28 @@ TEST(NodeText, NoSsdModeReadsAsIfTheDiskWereFull) {
   status.set_ssd_mode(v1::SSD_MODE_NONE);
   EXPECT_EQ(SsdModeText(status), "none");
   status.set_ssd_mode(v1::SSD_MODE_REDUCED);
-  status.set_ssd_mode_reason("of 10 GiB 9 must stay free");
-  EXPECT_EQ(SsdModeText(status), "reduced (of 10 GiB 9 must stay free)");
+  EXPECT_EQ(SsdModeText(status), "reduced");
 }
 
-TEST(NodeText, TellsOfTheNodeAndOfItsLastDevice) {
+TEST(NodeText, TellsOfEachCauseAndOfADrain) {
   v1::NodeStatus status;
-  EXPECT_EQ(DrainedText(status), "");
-  *status.add_devices() = Device(0, true);
-  *status.add_devices() = Device(1, false);
-  EXPECT_EQ(DrainedText(status), "") << "the other takes what comes";
-  status.mutable_devices(1)->set_draining(true);
-  EXPECT_THAT(DrainedText(status), HasSubstr("no SSD device takes new tensors"));
+  EXPECT_EQ(LackText(status), "");
   status.set_draining(true);
-  EXPECT_THAT(DrainedText(status), HasSubstr("no new job or process is taken; no SSD device"));
-  status.mutable_devices(1)->set_draining(false);
-  EXPECT_EQ(DrainedText(status), "draining: no new job or process is taken");
-  status.mutable_devices(1)->set_state(v1::DEVICE_STATE_OFFLINE);
-  EXPECT_THAT(DrainedText(status), HasSubstr("no SSD device takes new tensors"));
+  EXPECT_EQ(LackText(status), "draining: no new job or process is taken");
+  status.add_degraded_by("torn tensors: 3");
+  status.add_degraded_by("device 0 errors: 2");
+  EXPECT_EQ(LackText(status),
+            "degraded: torn tensors: 3; device 0 errors: 2; draining: no new job or process is taken");
   status.set_draining(false);
-  status.mutable_devices(0)->set_draining(false);
-  EXPECT_EQ(DrainedText(status), "") << "degraded_by tells of devices that do not answer";
+  EXPECT_EQ(LackText(status), "degraded: torn tensors: 3; device 0 errors: 2");
+}
+
+TEST(NodeText, SaysThatWhatWasPersistedLastCannotBeReliedUpon) {
+  v1::NodeStatus status;
+  EXPECT_EQ(UnpersistedText(status), "");
+  status.set_index_failure("nothing can be persisted: the index was cut short");
+  EXPECT_THAT(UnpersistedText(status), AllOf(HasSubstr("the index was cut short. What jobs persisted last cannot be"),
+                                             HasSubstr("before tierd is restarted")));
 }
 
 TEST(NodeText, SaysWhatFollowsFromDrainingTheLastDevice) {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "daemon/tiering/memory/growth.h"
 #include "tests/support/tiering/world.h"
 
 namespace tier::tiering::testing {
@@ -142,6 +143,8 @@ TEST_F(Leases, AtTheDeadlineTheWaiterHearsWhoStandsInTheWay) {
 }
 
 TEST_F(Leases, NextDeadlineIsThatOfTheWaiter) {
+  world.Advance(kAheadKept);  // The windows that the job got are looked at again.
+  world.Turns(2);
   EXPECT_FALSE(world.engine->NextDeadline().has_value());
   Granted(a, Ask(a, 1, proto::kFlagWrite));
   Ask(b, 1);

@@ -3,6 +3,7 @@
 
 #include <bit>
 
+#include "daemon/tiering/memory/growth.h"
 #include "tests/support/tiering/world.h"
 
 namespace tier::tiering::testing {
@@ -280,6 +281,7 @@ TEST(Requests, AnIdleTurnDoesNothingAndSaysSo) {
   World world;
   const SessionId session = world.Open();
   world.Put(session, 1, 5000);
+  world.Advance(kAheadKept);  // The window that the job got is looked at again.
   world.Turns(5);
   EXPECT_FALSE(world.Turn());
   EXPECT_FALSE(world.engine->NextDeadline().has_value());

@@ -58,7 +58,9 @@ TEST_P(UnknownCommit, KeepsTheBytesOfBothManifestsAfterTheJobWasClosed) {
 }
 
 TEST_P(UnknownCommit, RefusesEveryLaterPersistAndResumeWithTheSameReason) {
+  EXPECT_EQ(world.engine->Snapshot().index_failure, "");
   const std::string reason = LoseSecondManifest().detail;
+  EXPECT_THAT(world.engine->Snapshot().index_failure, HasSubstr("unknown")) << "administrators see it too";
   const auto expect_refused = [&](Code code, const std::string& detail) {
     EXPECT_EQ(code, Code::kIoError);
     EXPECT_EQ(detail, reason);

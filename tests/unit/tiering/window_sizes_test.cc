@@ -2,6 +2,8 @@
 // window is larger than the job may have; and the arena can ask for larger ones.
 #include <algorithm>
 #include <map>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -83,6 +85,26 @@ TEST(WindowSizes, TheArenaCanWishForLargerOnes) {
   Fill(world, world.OpenSession(job), 1, 6 * kBlockSize);
   EXPECT_EQ(world.Job(job).held_bytes, 16 * kMiB);
   EXPECT_EQ(CountBySize(world), (std::map<uint64_t, uint64_t>{{16 * kMiB, 1}}));
+}
+
+TEST(WindowSizes, ATurnStartsABoundedNumberOfWindows) {
+  World world(WithSizes(64 * kGiB));
+  constexpr uint64_t kSize = 3 * kGiB;  // 384 windows of 8 MiB.
+  constexpr uint64_t kInATurn = WorkUnits{}.windows;
+  std::vector<std::pair<SessionId, uint64_t>> asked;
+  for (int job = 0; job < 4; ++job) {
+    const SessionId session = world.Open();
+    asked.emplace_back(session, world.Send(session, proto::Op::kCreate, {{1, 0, 0, kSize}}));
+  }
+  uint64_t before = 0;
+  for (int turn = 0; turn < 20; ++turn) {
+    world.Turn();
+    EXPECT_LE(world.windows.made_count() - before, kInATurn + 8) << "and one for each request";
+    before = world.windows.made_count();
+  }
+  EXPECT_GT(before, 3 * kInATurn);
+  for (const auto& [session, sequence] : asked) EXPECT_EQ(world.Wait(session, sequence).code, Code::kOk);
+  EXPECT_EQ(world.engine->Snapshot().totals.evicted_bytes, 0U);
 }
 
 TEST(WindowSizes, AWishIsNotALimit) {
