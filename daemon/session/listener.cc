@@ -217,10 +217,16 @@ void Listener::OnAttached(const ConnectionPtr& connection, std::vector<proto::Fi
 
 void Listener::Refuse(const ConnectionPtr& connection, const Error& error) {
   const PeerIdentity& peer = connection->peer();
-  Warn(NameOwners(fmt::format("refused a client of uid {} (pid {}): {} {}", peer.uid, peer.pid, CodeName(error.code),
-                              error.message),
-                  options_.owners, std::nullopt));
-  connection->SendFinal(BytesOf(MakeRefusal({error.code, NameOwners(error.message, options_.owners, peer.uid)})));
+  const std::string told = fmt::format("refused a client of uid {} (pid {}): {} {}", peer.uid, peer.pid,
+                                       CodeName(error.code), error.message);
+  // A process whose own uid is the number of an owner is not that owner: it neither reads nor bears its name.
+  const bool passes_as_owner = IsOwnerUid(peer.uid) && !peer.of_owners_socket;
+  const auto named = [&](const std::string& words, std::optional<uint32_t> reader) {
+    return NameOwners(words, options_.owners, reader);
+  };
+  Warn(passes_as_owner ? told : named(told, std::nullopt));
+  connection->SendFinal(
+      BytesOf(MakeRefusal({error.code, passes_as_owner ? error.message : named(error.message, peer.uid)})));
 }
 
 void Listener::OnPacket(const ConnectionPtr& connection, const ClientPacket& packet) {

@@ -347,6 +347,10 @@ Status DeviceFile::MakeRoom(const DeviceFileOptions& options, const std::string&
 
 Status DeviceFile::Preallocate(uint64_t size, const std::string& directory) {
   if (plan_) {
+    const Result<FileSystemSpace> space = plan_->Of(directory);
+    if (size > planned_ && space && space->available < size - planned_) {
+      return FailErrno(ENOSPC, fmt::format("preallocating {} in {}", FormatBytes(size), directory));
+    }
     Plan(size, directory);
     return {};
   }

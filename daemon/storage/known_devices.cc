@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <cerrno>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 
 #include "daemon/base/check.h"
@@ -15,6 +18,14 @@
 
 namespace tier::storage {
 namespace {
+
+// UINT64_MAX: it cannot be told.
+uint64_t BytesOf(const std::string& path, const struct stat& about) {
+  if (S_ISREG(about.st_mode)) return static_cast<uint64_t>(about.st_size);
+  const proto::FileDescriptor device(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  uint64_t bytes = 0;
+  return device && ::ioctl(device.get(), BLKGETSIZE64, &bytes) == 0 ? bytes : UINT64_MAX;
+}
 
 // By what stat(2) answers.
 bool IsGone(int error) {
@@ -200,7 +211,7 @@ bool KnownDevices::IsLost(const std::string& path, const Error& why) {
     default: return false;
   }
   const auto label = DeviceFile::ReadSuperblock(path);
-  if (label) return why.code == Code::kCorrupt || IsOfAnother(path, *label);  // Whole, and CORRUPT: it was cut short.
+  if (label) return label->device_size > BytesOf(path, about) || IsOfAnother(path, *label);  // Cut short, or another's.
   const Code found = label.error().code;
   return found == Code::kInvalid || found == Code::kCorrupt || (found == Code::kNotFound && IsNeeded(path));
 }

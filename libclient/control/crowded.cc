@@ -21,8 +21,9 @@ const Pauses& SystemPauses() {
 bool WasTurnedAway(const grpc::Status& status, const grpc::ClientContext& context) {
   if (status.error_code() != grpc::StatusCode::RESOURCE_EXHAUSTED) return false;
   if (context.GetServerTrailingMetadata().contains(kCodeKey)) return false;
-  // This gRPC's own word for a message beyond a limit: the next one is no smaller, and the call may have been served.
-  return status.error_message().find("larger than max") == std::string::npos;
+  // gRPC's server has this code also for calls that it ends while they run, and for messages beyond a limit: only this
+  // word of it says that the call was never begun.
+  return status.error_message().find("Server Threadpool Exhausted") != std::string::npos;
 }
 
 Attempt RepeatWhileCrowded(std::chrono::system_clock::time_point deadline, const std::function<Attempt()>& attempt,

@@ -341,7 +341,9 @@ int ShowJob(const DaemonOptions& options, const std::string& name, bool show_tok
   v1::ListJobsResponse answer;
   if (auto listed = (*channel)->CallPages(&Stub::ListJobs, WithTokens(show_token), &answer); !listed)
     return Explain(listed.error());
-  const auto number_of = NumbersFor(**channel);
+  // Whom the part before a '/' may name: not asked for other names.
+  const bool may_name_an_owner = name.find('/') != std::string::npos;
+  const Result<NumberOf> number_of = may_name_an_owner ? NumbersFor(**channel) : Result<NumberOf>(UserNumber);
   if (!number_of) return Explain(number_of.error());
   const auto job = FindJob(answer, name, IsForAdministrators(**channel), *number_of);
   return job ? ShowOneJob(options, **job) : Explain(job.error());
@@ -353,7 +355,9 @@ int ListJobNames(const DaemonOptions& options) {
     for (const v1::Job& job : answer.jobs()) ++owners[job.name()];
     std::vector<std::string> names;
     for (const v1::Job& job : answer.jobs()) {
-      names.push_back(owners[job.name()] > 1 ? fmt::format("{}/{}", job.uid(), job.name()) : job.name());
+      // An administrator's verbs take what stands before a '/' for an owner.
+      const bool whole = owners[job.name()] > 1 || job.name().find('/') != std::string::npos;
+      names.push_back(whole ? fmt::format("{}/{}", job.uid(), job.name()) : job.name());
     }
     std::ranges::sort(names);
     if (options.output.json) {

@@ -72,6 +72,7 @@ def test_a_call_that_was_turned_away_is_made_again_until_its_deadline(monkeypatc
         (Refused(EXHAUSTED, "the arena has 1 GiB", tier_code="NO_MEMORY"), tierd.NoMemory),
         (Refused(EXHAUSTED, "no room on SSD", tier_code="NO_SPACE"), tierd.NoSpace),
         (Refused(EXHAUSTED, "Received message larger than max (9 vs. 4)"), tierd.Error),
+        (Refused(EXHAUSTED, "Bandwidth exhausted or memory limit exceeded"), tierd.Error),  # It may have run.
         (Refused(grpc.StatusCode.UNAVAILABLE, "gone"), tierd.Disconnected),
     ],
 )

@@ -396,9 +396,11 @@ def _repeat_while_crowded(attempt: Callable[[float], Any], timeout: float) -> An
 
 
 def _turned_away(error: Any) -> bool:
-    """Before tierd saw the call: what tierd refuses has its code beside it. A message beyond gRPC's limit is no smaller
-    the next time."""
-    if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED or "larger than max" in (error.details() or ""):
+    """Before tierd saw the call: what tierd refuses has its code beside it. gRPC's server has this status also for
+    calls that it ends while they run, and for messages beyond a limit; only this word of it says that none was begun."""
+    if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return False
+    if "Server Threadpool Exhausted" not in (error.details() or ""):
         return False
     return "tier-code" not in dict(error.trailing_metadata() or ())
 

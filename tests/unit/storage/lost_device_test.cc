@@ -293,6 +293,16 @@ TEST_F(LostDeviceTest, TheIndexIsOpenedWhenAQuestionAsksForItAndNotBefore) {
   EXPECT_FALSE(known.failure());
 }
 
+// A fault while it was read, for example: its jobs would be lost to a start that went on without it.
+TEST_F(LostDeviceTest, ADamagedLabelThatIsWholeNowIsNotLost) {
+  (void)FirstStart(Persisted::kThere);
+  KnownDevices known(directory_.File("index.mdb"));
+  const Error damaged{Code::kCorrupt, "its label is damaged"};
+  EXPECT_FALSE(known.IsLost(lost_, damaged));
+  std::filesystem::resize_file(lost_, kSize / 4 * 3);
+  EXPECT_TRUE(known.IsLost(lost_, damaged)) << "it was cut short";
+}
+
 // A number is below 63: each device that jobs need keeps one.
 TEST_F(LostDeviceTest, ADeviceForWhichTheIndexHasNoNumberIsDoneWithout) {
   constexpr size_t kNeeded = kIndexDevicesMax;

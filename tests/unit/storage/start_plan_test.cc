@@ -208,6 +208,19 @@ TEST_F(PlannedSizes, ANewFileForWhichAnEarlierOneLeavesNoRoomIsRefused) {
   EXPECT_THAT(Notes(With(2 * kLarger)), IsEmpty());
 }
 
+// A start allocates them.
+TEST_F(PlannedSizes, HolesOfAFileForWhichThereIsNoRoomAreRefused) {
+  (void)FirstStart(Persisted::kThere);
+  ASSERT_TRUE(testing::RunCommand("fallocate --punch-hole -o 32M -l 16M " + lost_));
+  SsdTierOptions options = With(kForIndex + 16 * kMiB);
+  for (auto& device : options.devices) device.size = 0;
+  EXPECT_TRUE(PlanStart(options));
+  options.space = With(8 * kMiB).space;
+  const auto refused = PlanStart(options);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kNoSpace) << refused.error().message;
+}
+
 // An interrupted growth has left a file longer than its device is.
 TEST_F(PlannedSizes, WhatIsCutOffOneFileTheNextOneMayHave) {
   (void)FirstStart(Persisted::kThere);

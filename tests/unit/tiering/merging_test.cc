@@ -146,18 +146,18 @@ TEST_F(Merging, NoWindowIsMadeBeyondWhatItsJobIsPromised) {
 TEST_F(Merging, AJobThatOnceHeldMoreIsMergedAsOthersAre) {
   Start(0, {.guarantee_bytes = 20 * kMiB});
   for (uint64_t id = 13; id <= kSmall; ++id) ASSERT_EQ(world_->Free(session_, id).code, Code::kOk);
-  const SessionId peer = world_->Open({.uid = 7, .guarantee_bytes = 220 * kMiB});
-  ASSERT_EQ(world_->Create(peer, 1, 220 * kMiB).code, Code::kOk);
-  ASSERT_EQ(held(), 36 * kMiB) << "12 windows in use, and 6 of 20 others";
+  const SessionId peer = world_->Open({.uid = 7, .guarantee_bytes = 216 * kMiB});
+  ASSERT_EQ(world_->Create(peer, 1, 216 * kMiB).code, Code::kOk);
+  ASSERT_EQ(held(), 40 * kMiB) << "12 windows in use, and 8 of 20 others";
   world_->EndSession(peer);
   Settle();
-  ASSERT_EQ(held(), 36 * kMiB);
+  ASSERT_EQ(held(), 40 * kMiB);
   const uint64_t made = world_->windows.made_count();
   world_->windows.SetMergedWished(8 * kMiB);
   TurnsOften(200);
-  EXPECT_LE(world_->windows.made_count() - made, 5U) << "four of 8 MiB take the place of 16";
-  EXPECT_LE(world_->windows.window_count(), 7U);
-  EXPECT_GE(held(), 36 * kMiB);
+  EXPECT_LE(world_->windows.made_count() - made, 6U) << "five of 8 MiB take the place of 20";
+  EXPECT_LE(world_->windows.window_count(), 8U);
+  EXPECT_GE(held(), 40 * kMiB);
   EXPECT_EQ(world_->CheckEach(session_, 1, 12), Code::kOk);
 }
 
@@ -257,10 +257,10 @@ TEST_F(Merging, ATurnReturnsAsManyWindowsAsItHasWorkFor) {
 // The windows of a client that is stopped would be taken without its answer, and reported.
 TEST_F(Merging, AClientThatDoesNotAnswerIsAskedForNothing) {
   Start(0, {.guarantee_bytes = 20 * kMiB});
-  for (uint64_t id = 29; id <= kSmall; ++id) ASSERT_EQ(world_->Free(session_, id).code, Code::kOk);
+  for (uint64_t id = 13; id <= kSmall; ++id) ASSERT_EQ(world_->Free(session_, id).code, Code::kOk);
   world_->options.returns_windows = false;
-  const SessionId peer = world_->Open({.uid = 7, .guarantee_bytes = 200 * kMiB});
-  world_->Send(peer, proto::Op::kCreate, {{1, 0, 0, 200 * kMiB}});
+  const SessionId peer = world_->Open({.uid = 7, .guarantee_bytes = 216 * kMiB});
+  world_->Send(peer, proto::Op::kCreate, {{1, 0, 0, 216 * kMiB}});
   for (int i = 0; i < 100 && world_->sink.taken.empty(); ++i) {
     world_->Turns(5);
     world_->Advance(std::chrono::seconds(1));
