@@ -397,7 +397,7 @@ def _repeat_while_crowded(attempt: Callable[[float], Any], timeout: float) -> An
 
 def _turned_away(error: Any) -> bool:
     """Before tierd saw the call: what tierd refuses has its code beside it. gRPC's server has this status also for
-    calls that it ends while they run, and for messages beyond a limit; only this word of it says that none was begun."""
+    calls that it ends while they run, and for messages beyond a limit; this word alone says that none was begun."""
     if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
         return False
     if "Server Threadpool Exhausted" not in (error.details() or ""):
