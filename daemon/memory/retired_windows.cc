@@ -10,12 +10,11 @@
 #include <optional>
 #include <utility>
 
+#include "daemon/base/allocated_bytes.h"
 #include "proto/mutex.h"
 
 namespace tier::memory {
 namespace {
-
-constexpr uint64_t kStatBlock = 512;
 
 // False: no other process has it, and it can be closed.
 bool Look(RetiredFile& retired) {
@@ -24,7 +23,7 @@ bool Look(RetiredFile& retired) {
   if (IsUnusedByOthers(file)) return false;
   struct stat status{};
   if (::fstat(file, &status) != 0 || status.st_blocks == 0) return true;
-  retired.window.refilled_bytes = static_cast<uint64_t>(status.st_blocks) * kStatBlock;
+  retired.window.refilled_bytes = base::AllocatedBytes(status);
   ++retired.window.refills;
   // Best effort: the next look tries again.
   (void)::fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, status.st_size);

@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/base/allocated_bytes.h"
 #include "daemon/base/check.h"
 #include "daemon/base/format_bytes.h"
 #include "daemon/storage/device_lock.h"
@@ -30,7 +31,6 @@ using base::FormatBytes;
 
 constexpr int kOpenFlags = O_RDWR | O_DIRECT | O_CLOEXEC;
 constexpr int kLookFlags = O_RDONLY | O_DIRECT | O_CLOEXEC;
-constexpr uint64_t kStatBlock = 512;  // Bytes of a block of stat(2).
 constexpr mode_t kFileMode = 0600;
 
 struct AlignedFree {
@@ -194,9 +194,10 @@ Status DeviceFile::OpenNode(bool allow_any_file_system) {
   const int flags = plan_ ? kLookFlags : kOpenFlags | (block_device_ ? O_EXCL : 0);
   fd_ = proto::FileDescriptor(::open(path_.c_str(), flags));
   if (!fd_) return OpenFailure(errno, path_);
-  size_ = static_cast<uint64_t>(about.st_size);
-  planned_ = static_cast<uint64_t>(about.st_blocks) * kStatBlock;
-  if (block_device_ && ::ioctl(fd_.get(), BLKGETSIZE64, &size_) != 0) return FailErrno(errno, "sizing " + path_);
+  const Result<uint64_t> size = SizeOf(fd_.get(), path_);
+  if (!size) return std::unexpected(size.error());
+  size_ = *size;
+  planned_ = base::AllocatedBytes(about);
   if (Status status = Lock(); !status) return status;
   return CheckAlignment();
 }
@@ -322,10 +323,17 @@ Result<FileSystemSpace> DeviceFile::SpaceIn(const std::string& directory, const 
 }
 
 // As Preallocate.
-void DeviceFile::Plan(uint64_t size, const std::string& directory) {
-  if (size > planned_) plan_->Take(directory, static_cast<int64_t>(size - planned_));
-  planned_ = std::max(planned_, size);
+Status DeviceFile::Plan(uint64_t size, const std::string& directory) {
+  if (size > planned_) {
+    const Result<FileSystemSpace> space = plan_->Of(directory);
+    if (space && space->available < size - planned_) {
+      return FailErrno(ENOSPC, fmt::format("preallocating {} in {}", FormatBytes(size), directory));
+    }
+    plan_->Take(directory, static_cast<int64_t>(size - planned_));
+    planned_ = size;
+  }
   size_ = std::max(size_, size);
+  return {};
 }
 
 Status DeviceFile::MakeRoom(const DeviceFileOptions& options, const std::string& directory) {
@@ -346,14 +354,7 @@ Status DeviceFile::MakeRoom(const DeviceFileOptions& options, const std::string&
 }
 
 Status DeviceFile::Preallocate(uint64_t size, const std::string& directory) {
-  if (plan_) {
-    const Result<FileSystemSpace> space = plan_->Of(directory);
-    if (size > planned_ && space && space->available < size - planned_) {
-      return FailErrno(ENOSPC, fmt::format("preallocating {} in {}", FormatBytes(size), directory));
-    }
-    Plan(size, directory);
-    return {};
-  }
+  if (plan_) return Plan(size, directory);
   // An io_uring that was closed on this thread may interrupt it (seen on Linux 6.1).
   if (TEMP_FAILURE_RETRY(::fallocate(fd_.get(), 0, 0, static_cast<off_t>(size))) == 0) {
     size_ = std::max(size_, size);

@@ -89,7 +89,7 @@ class DeviceFile {
   Status OpenNode(bool allow_any_file_system);
   Status MakeRoom(const DeviceFileOptions& options, const std::string& directory);
   Result<FileSystemSpace> SpaceIn(const std::string& directory, const DeviceFileOptions& options) const;
-  void Plan(uint64_t size, const std::string& directory);
+  Status Plan(uint64_t size, const std::string& directory);
   Status Preallocate(uint64_t size, const std::string& directory);
   Status Extend(uint64_t size, const DeviceFileOptions& options);
   Status SetSize(uint64_t size);

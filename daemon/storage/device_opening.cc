@@ -38,15 +38,9 @@ std::string ShortageAround(const DeviceFile& file, const SsdTierOptions& options
   return PlanDefaultFile(*space, directory).shortage;
 }
 
-Uuid IndexOf(const DeviceFile& file) {
-  Uuid index{};
-  std::copy_n(file.superblock().index_uuid, index.size(), index.begin());
-  return index;
-}
-
 // What the manifests of its index name on a bound device would be overwritten by a tier that knows nothing of them.
 Status RefuseBound(const DeviceFile& file) {
-  const Uuid index = IndexOf(file);
+  const Uuid index = IndexUuidOf(file.superblock());
   if (index == Uuid{}) return {};
   return Fail(Code::kInvalid,
               fmt::format("{} holds tensors that the index {} (commit {}) names, and no data directory to find it in: "
@@ -58,8 +52,8 @@ std::string ForeignReason(const DeviceFile& file) {
   return fmt::format(
       "{} is left untouched: it is device {} of another index, {} (commit {}); to give up what it holds, "
       "type: tierctl device format --force {}",
-      file.path(), FormatUuid(UuidOf(file.superblock())), FormatUuid(IndexOf(file)), file.superblock().index_commit,
-      file.path());
+      file.path(), FormatUuid(UuidOf(file.superblock())), FormatUuid(IndexUuidOf(file.superblock())),
+      file.superblock().index_commit, file.path());
 }
 
 // An index that cannot be read may be why the device is not known to be lost: it comes first.

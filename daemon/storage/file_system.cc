@@ -8,6 +8,8 @@
 #include <tuple>
 
 #include <fmt/format.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
@@ -104,6 +106,14 @@ std::string ExistingPartOf(const std::string& path) {
          std::filesystem::status(there, error).type() == std::filesystem::file_type::not_found)
     there = there.parent_path();
   return there;
+}
+
+Result<uint64_t> SizeOf(int fd, const std::string& path) {
+  struct stat about{};
+  if (::fstat(fd, &about) != 0) return FailErrno(errno, "sizing " + path);
+  auto size = static_cast<uint64_t>(about.st_size);
+  if (S_ISBLK(about.st_mode) && ::ioctl(fd, BLKGETSIZE64, &size) != 0) return FailErrno(errno, "sizing " + path);
+  return size;
 }
 
 Result<FileSystemSpace> SpaceOf(const std::string& path) {

@@ -28,6 +28,9 @@ Status CheckDistinct(std::span<const std::string> paths);
 // The path, or the nearest directory above it that is there.
 std::string ExistingPartOf(const std::string& path);
 
+// Bytes of an open regular file or block device.
+Result<uint64_t> SizeOf(int fd, const std::string& path);
+
 Result<FileSystemSpace> SpaceOf(const std::string& path);
 
 }  // namespace tier::storage

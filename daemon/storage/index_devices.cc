@@ -75,9 +75,10 @@ Result<Numbers> NumbersNamedBy(const IndexFile& index, const std::string& job) {
 }  // namespace
 
 ManifestDevice ManifestDeviceOf(const std::string& path, const proto::Superblock& superblock) {
-  ManifestDevice device{.path = path, .uuid = UuidOf(superblock), .index_commit = superblock.index_commit};
-  std::copy_n(superblock.index_uuid, device.index_uuid.size(), device.index_uuid.begin());
-  return device;
+  return {.path = path,
+          .uuid = UuidOf(superblock),
+          .index_uuid = IndexUuidOf(superblock),
+          .index_commit = superblock.index_commit};
 }
 
 Result<IndexIdentity> ReadIdentity(const IndexFile& index) {

@@ -6,12 +6,11 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <linux/fs.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 
 #include "daemon/base/check.h"
 #include "daemon/storage/device_file.h"
+#include "daemon/storage/file_system.h"
 #include "daemon/storage/index_devices.h"
 #include "daemon/storage/lmdb_manifest_store.h"
 #include "daemon/storage/os_error.h"
@@ -19,24 +18,16 @@
 namespace tier::storage {
 namespace {
 
-// UINT64_MAX: it cannot be told.
-uint64_t BytesOf(const std::string& path, const struct stat& about) {
-  if (S_ISREG(about.st_mode)) return static_cast<uint64_t>(about.st_size);
+// Its label says that it had more bytes than it has.
+bool IsCutShort(const std::string& path, const proto::Superblock& label) {
   const proto::FileDescriptor device(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  uint64_t bytes = 0;
-  return device && ::ioctl(device.get(), BLKGETSIZE64, &bytes) == 0 ? bytes : UINT64_MAX;
+  const Result<uint64_t> size = device ? SizeOf(device.get(), path) : FailErrno(errno, "opening " + path);
+  return size && label.device_size > *size;
 }
 
 // By what stat(2) answers.
 bool IsGone(int error) {
   return error == ENOENT || error == ENOTDIR || error == ENXIO || error == ENODEV || error == EIO;
-}
-
-// Zero: it belongs to none.
-Uuid IndexOf(const proto::Superblock& superblock) {
-  Uuid index{};
-  std::copy_n(superblock.index_uuid, index.size(), index.begin());
-  return index;
 }
 
 }  // namespace
@@ -130,7 +121,7 @@ std::string KnownDevices::NoRoomFor(const Uuid& uuid, std::span<const Uuid> open
 }
 
 bool KnownDevices::IsNew(const proto::Superblock& superblock) {
-  if (IndexOf(superblock) != Uuid{}) return false;
+  if (IndexUuidOf(superblock) != Uuid{}) return false;
   const Table* const table = Read();
   if (table == nullptr) return false;
   const std::vector<ManifestDevice> known = table->devices.Known();
@@ -211,13 +202,13 @@ bool KnownDevices::IsLost(const std::string& path, const Error& why) {
     default: return false;
   }
   const auto label = DeviceFile::ReadSuperblock(path);
-  if (label) return label->device_size > BytesOf(path, about) || IsOfAnother(path, *label);  // Cut short, or another's.
+  if (label) return IsCutShort(path, *label) || IsOfAnother(path, *label);
   const Code found = label.error().code;
   return found == Code::kInvalid || found == Code::kCorrupt || (found == Code::kNotFound && IsNeeded(path));
 }
 
 bool KnownDevices::IsOfAnother(const std::string& path, const proto::Superblock& superblock) {
-  const Uuid bound = IndexOf(superblock);
+  const Uuid bound = IndexUuidOf(superblock);
   if (bound == Uuid{} || !Knows(path)) return false;
   const Uuid& own = Read()->index.uuid;
   return own != Uuid{} && bound != own;

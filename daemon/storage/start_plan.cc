@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include "daemon/base/allocated_bytes.h"
 #include "daemon/base/check.h"
 #include "daemon/storage/device_opening.h"
 #include "daemon/storage/known_devices.h"
@@ -22,7 +23,7 @@ void PlanIndex(const SsdTierOptions& options) {
   if (options.data_dir.empty()) return;
   struct stat about{};
   const bool is_there = ::stat(IndexPath(options.data_dir).c_str(), &about) == 0;
-  const int64_t has = is_there ? about.st_blocks * 512 : 0;
+  const auto has = static_cast<int64_t>(is_there ? base::AllocatedBytes(about) : 0);
   const auto needs = static_cast<int64_t>(kManifestMapSizeDefault);
   if (has < needs) options.plan->Take(ExistingPartOf(options.data_dir), needs - has);
 }

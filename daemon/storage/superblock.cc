@@ -97,6 +97,12 @@ Uuid UuidOf(const Superblock& superblock) {
   return uuid;
 }
 
+Uuid IndexUuidOf(const Superblock& superblock) {
+  Uuid uuid{};
+  std::memcpy(uuid.data(), superblock.index_uuid, uuid.size());
+  return uuid;
+}
+
 Superblock MakeSuperblock(const Uuid& uuid, uint64_t device_size, uint64_t formatted_at) {
   Superblock s{};
   s.magic = proto::kDiskMagic;

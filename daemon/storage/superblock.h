@@ -20,6 +20,8 @@ using Uuid = std::array<uint8_t, 16>;
 std::string FormatUuid(const Uuid& uuid);  // "8-4-4-4-12" hexadecimal digits.
 Uuid DrawUuid();                           // Random (version 4), from the kernel.
 Uuid UuidOf(const proto::Superblock& superblock);
+// Of the index that it belongs to. Zero: it belongs to none.
+Uuid IndexUuidOf(const proto::Superblock& superblock);
 
 // A superblock for a device of `device_size` bytes, commit 1, not yet sealed. REQUIRES: device_size >= kDiskSizeMin.
 proto::Superblock MakeSuperblock(const Uuid& uuid, uint64_t device_size, uint64_t formatted_at);

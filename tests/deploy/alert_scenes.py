@@ -65,6 +65,14 @@ def restarted(node: Node) -> Play:
     yield
 
 
+def until_restarted(node: Node, series: str) -> Play:
+    """What was started shows; it ends with a start as configured."""
+    node.wait_figure(series)
+    yield
+    node.start()
+    node.wait_figure(series, 0, 0)
+
+
 def draining(node: Node) -> Play:
     node.start()
     yield
@@ -87,10 +95,7 @@ def unpinned(node: Node) -> Play:
     without.write_text(f'#!/bin/sh\nexec {lowered} {shlex.quote(str(launcher.need_build()))} "$@"\n')
     without.chmod(0o755)
     node.start(without)
-    node.wait_figure('tierd_degraded{cause="memory"}')
-    yield
-    node.start()
-    node.wait_figure('tierd_degraded{cause="memory"}', 0, 0)
+    yield from until_restarted(node, 'tierd_degraded{cause="memory"}')
 
 
 def threads(node: Node) -> Play:
@@ -116,20 +121,14 @@ def no_ssd_tier(node: Node) -> Play:
     yield
     store = {"socket_directory": str(node.folder), "data_directory": str(full)}
     node.start(daemon=store, ssd={"any_file_system": True})
-    node.wait_figure('tierd_degraded{cause="ssd_tier"}')
-    yield
-    node.start()
-    node.wait_figure('tierd_degraded{cause="ssd_tier"}', 0, 0)
+    yield from until_restarted(node, 'tierd_degraded{cause="ssd_tier"}')
 
 
 def ssd_reduced(node: Node) -> Play:
     node.start()
     yield
     node.start(ssd={"file_size": "1000TiB"})  # It cannot grow to that.
-    node.wait_figure('tierd_degraded{cause="ssd_size"}')
-    yield
-    node.start()
-    node.wait_figure('tierd_degraded{cause="ssd_size"}', 0, 0)
+    yield from until_restarted(node, 'tierd_degraded{cause="ssd_size"}')
 
 
 def ssd_drained(node: Node) -> Play:

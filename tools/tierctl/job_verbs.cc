@@ -199,13 +199,21 @@ int AskJobs(const DaemonOptions& options, bool tokens, Show&& show) {
   return AskPages<v1::ListJobsResponse>(options, &Stub::ListJobs, WithTokens(tokens), all, show);
 }
 
+// What stands before the first '/', which may be an owner, and behind it.
+std::optional<std::pair<std::string, std::string>> SplitAtOwner(const std::string& name) {
+  const size_t slash = name.find('/');
+  if (slash == std::string::npos || slash == 0) return std::nullopt;
+  return std::pair(name.substr(0, slash), name.substr(slash + 1));
+}
+
 // Whether a uid, or the name of an owner or user, stands before the first '/'.
 bool NamesAnOwner(const std::string& name, const NumberOf& number_of) {
-  const size_t slash = name.find('/');
-  if (slash == std::string::npos || slash == 0) return false;
+  const auto split = SplitAtOwner(name);
+  if (!split) return false;
+  const std::string& owner = split->first;
   uint32_t uid = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + slash, uid);
-  return (error == std::errc() && end == name.data() + slash) || number_of(name.substr(0, slash)).has_value();
+  const auto [end, error] = std::from_chars(owner.data(), owner.data() + owner.size(), uid);
+  return (error == std::errc() && end == owner.data() + owner.size()) || number_of(owner).has_value();
 }
 
 // The number of an owner of a socket or of a user, as an administrator's daemon has it.
@@ -230,10 +238,9 @@ Error NotOpen(const v1::UnopenedReservation& each) {
 // Where `name` is "OWNER/NAME" or "USER/NAME": that one's job, or why it is not open. Null: that one has none.
 Result<const v1::Job*> FindOfOwner(const v1::ListJobsResponse& jobs, const std::string& name,
                                    const NumberOf& number_of) {
-  const size_t slash = name.find('/');
-  if (slash == std::string::npos || slash == 0) return nullptr;
-  const std::string owner = name.substr(0, slash);
-  const std::string of_owner = name.substr(slash + 1);
+  const auto split = SplitAtOwner(name);
+  if (!split) return nullptr;
+  const auto& [owner, of_owner] = *split;
   const auto by_owner = [&](const auto& each) { return each.owner() == owner && each.name() == of_owner; };
   std::optional<uint32_t> uid;
   const auto by_user = [&](const auto& each) { return uid && each.uid() == *uid && each.name() == of_owner; };
@@ -342,8 +349,7 @@ int ShowJob(const DaemonOptions& options, const std::string& name, bool show_tok
   if (auto listed = (*channel)->CallPages(&Stub::ListJobs, WithTokens(show_token), &answer); !listed)
     return Explain(listed.error());
   // Whom the part before a '/' may name: not asked for other names.
-  const bool may_name_an_owner = name.find('/') != std::string::npos;
-  const Result<NumberOf> number_of = may_name_an_owner ? NumbersFor(**channel) : Result<NumberOf>(UserNumber);
+  const Result<NumberOf> number_of = SplitAtOwner(name) ? NumbersFor(**channel) : Result<NumberOf>(UserNumber);
   if (!number_of) return Explain(number_of.error());
   const auto job = FindJob(answer, name, IsForAdministrators(**channel), *number_of);
   return job ? ShowOneJob(options, **job) : Explain(job.error());

@@ -35,8 +35,7 @@ std::string UnpersistedText(const v1::NodeStatus& status) {
   if (status.index_failure().empty()) return {};
   return fmt::format(
       "{}. What jobs persisted last cannot be relied upon: save elsewhere what is needed, and look after the disk "
-      "before "
-      "tierd is restarted",
+      "before tierd is restarted",
       status.index_failure());
 }
 

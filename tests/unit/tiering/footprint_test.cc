@@ -103,9 +103,13 @@ class Footprint : public ::testing::Test {
  protected:
   Footprint() : windows({.window_size = 8 * kMiB, .arena_max_bytes = 512 * kMiB, .windows_max = 64}) {
     extents.AddDevice(1024);
-    engine = std::make_unique<Engine>(EngineOptions{}, EnginePorts{windows, extents, transfers, nullptr, sink});
-    EXPECT_TRUE(engine->OpenJob(JobId{1}, {.key = "0/a"}).has_value());
-    EXPECT_TRUE(engine->OpenSession(SessionId{2}, JobId{1}).has_value());
+    OpenOver(windows, extents);
+  }
+  // Another engine, with its job and session.
+  void OpenOver(memory::testing::FakeWindowSource& source, storage::ExtentStore& store) {
+    engine = std::make_unique<Engine>(EngineOptions{}, EnginePorts{source, store, transfers, nullptr, sink});
+    ASSERT_TRUE(engine->OpenJob(JobId{1}, {.key = "0/a"}).has_value());
+    ASSERT_TRUE(engine->OpenSession(SessionId{2}, JobId{1}).has_value());
   }
   void Send(Op op, std::span<const RequestItem> items, uint32_t flags = 0) {
     engine->Submit(SessionId{2}, {.sequence = ++sequence, .op = op, .flags = flags, .items = items, .text = {}});
@@ -243,9 +247,7 @@ TEST_F(Footprint, WhatFreedTensorsTookGoesBackToTheSystem) {
   memory::testing::FakeWindowSource large(
       {.window_size = 64 * kMiB, .arena_max_bytes = 16 * kGiB, .windows_max = 256, .without_memory = true});
   storage::ExtentStore none;
-  engine = std::make_unique<Engine>(EngineOptions{}, EnginePorts{large, none, transfers, nullptr, sink});
-  ASSERT_TRUE(engine->OpenJob(JobId{1}, {.key = "0/a"}).has_value());
-  ASSERT_TRUE(engine->OpenSession(SessionId{2}, JobId{1}).has_value());
+  OpenOver(large, none);
   std::vector<RequestItem> names;
   const auto free = [&](uint64_t first, uint64_t count) {
     for (uint64_t done = 0; done < count; done += kBatch) {
@@ -314,9 +316,7 @@ TEST_F(Footprint, PiecesAndTensorsTakeAtMostTwoHundredBytesForATensorOfOnePiece)
   memory::testing::FakeWindowSource large(
       {.window_size = 64 * kMiB, .arena_max_bytes = 16 * kGiB, .windows_max = 256, .without_memory = true});
   storage::ExtentStore none;
-  engine = std::make_unique<Engine>(EngineOptions{}, EnginePorts{large, none, transfers, nullptr, sink});
-  ASSERT_TRUE(engine->OpenJob(JobId{1}, {.key = "0/a"}).has_value());
-  ASSERT_TRUE(engine->OpenSession(SessionId{2}, JobId{1}).has_value());
+  OpenOver(large, none);
   constexpr uint64_t kFew = 512;
   Put(1, kFew, 4096);  // The tables are there.
   const uint64_t held_few = engine->Snapshot().metadata.held;
