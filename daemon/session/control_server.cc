@@ -443,6 +443,7 @@ Status ControlServer::RetryDevice(const Caller& caller, uint16_t device) {
       return Fail(Code::kNotFound, fmt::format("no device {}; there are {}", device, facts_.devices.size()));
     }
     if (auto retried = parts_.jobs.engine().RetryDevice(device); !retried) return retried;
+    snapshot_rate_.EndTick();
     parts_.events.Emit("retry", nullptr,
                        fmt::format("device {} ({}): its quarantined places are tried again when nothing else is left",
                                    device, facts_.devices[device].path));
@@ -454,7 +455,10 @@ Result<std::vector<std::string>> ControlServer::PurgeDevice(const Caller& caller
   if (!caller.admin) return std::unexpected(NotAdmin("purge a missing device").error());
   using Jobs = std::vector<std::string>;
   return calls_.AskLater<Jobs>([this, caller, uuid](const EngineCalls::Answer<Jobs>& answer) {
-    const auto done = [answer](const Result<Jobs>& jobs) { answer(jobs); };
+    const auto done = [this, answer](const Result<Jobs>& jobs) {
+      snapshot_rate_.EndTick();
+      answer(jobs);
+    };
     if (Status begun = parts_.jobs.PurgeDevice(uuid, fmt::format("by request of uid {}", caller.uid), done); !begun) {
       answer(std::unexpected(begun.error()));
     }

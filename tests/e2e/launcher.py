@@ -106,12 +106,14 @@ def start(
     settings: Mapping[str, Any] | None = None,
     program: pathlib.Path | None = None,
     audited: bool = True,
+    keeps_processes: bool = False,
 ) -> Iterator[Running]:
     """A daemon with its sockets in `folder`, until the context ends; `settings` replace sections. `program` runs
     it. Skips without a build.
 
     At the end of the context all clients must be gone, and the daemon must have given back what was theirs
-    (leak_audit.py), unless it has ended by then. `audited` is False where that cannot be, and the caller says why."""
+    (leak_audit.py), unless it has ended by then. `audited` is False where that cannot be, and the caller says why.
+    `keeps_processes`: see leak_audit.Baseline."""
     program = program or need_build()
     from tierd.daemon import Daemon
 
@@ -128,7 +130,7 @@ def start(
             port = int(port_file.read_text()) if port_file.exists() else 0
             url = f"http://127.0.0.1:{port}/metrics"
             running = Running(str(folder / "tierd.sock"), url, daemon.process.pid, folder, daemon.process)
-            before = leak_audit.Baseline(running.pid, lambda: state_of(running)) if audited else None
+            before = leak_audit.Baseline(running.pid, lambda: state_of(running), keeps_processes) if audited else None
             running = dataclasses.replace(running, before=before)
             yield running
             running.audit()

@@ -64,23 +64,33 @@ def _kind(target: str) -> str:
     return re.sub(r":\[\d+\]$", "", target)
 
 
+def _of_living(descriptor: pathlib.Path) -> bool:
+    """A pidfd of a process that has not ended: not even as one whose parent has not asked for its end yet."""
+    told = re.search(r"^Pid:\s+(\d+)$", (descriptor.parents[1] / "fdinfo" / descriptor.name).read_text(), re.M)
+    if told is None:
+        return False
+    return pathlib.Path(f"/proc/{told[1]}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
 def _listening() -> set[str]:
     """Unix sockets of the machine that listen, as descriptors name them."""
     lines = [line.split() for line in pathlib.Path("/proc/net/unix").read_text().splitlines()[1:]]
     return {f"socket:[{fields[6]}]" for fields in lines if int(fields[3], 16) & 0x10000}
 
 
-def kernel_of(pid: int) -> Kernel:
+def kernel_of(pid: int, keeps_processes: bool = False) -> Kernel:
+    """`keeps_processes`: it may have pidfds of processes that live, which are not counted."""
     process = pathlib.Path(f"/proc/{pid}")
     descriptors: collections.Counter[str] = collections.Counter()
     threads: collections.Counter[str] = collections.Counter()
     window_bytes = 0
     listening = _listening()
     for descriptor in (process / "fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # Closed meanwhile.
+        with contextlib.suppress(FileNotFoundError):  # Closed, or ended, meanwhile.
             target = os.readlink(descriptor)
             kind = _kind(target)
-            descriptors[kind] += target not in listening
+            kept = kind.endswith("[pidfd]") and keeps_processes and _of_living(descriptor)
+            descriptors[kind] += target not in listening and not kept
             if kind == "memfd:tierd-window":
                 window_bytes += os.stat(descriptor).st_blocks * 512
     for task in (process / "task").iterdir():
@@ -101,10 +111,12 @@ def more_than(now: collections.Counter[str], before: collections.Counter[str], k
 
 
 class Baseline:
-    """Of a daemon that has had no client."""
+    """Of a daemon that has had no client. `keeps_processes`: with `jobs.on_unreturned = "kill"` it has pidfds of
+    processes that have had sessions, while they live."""
 
-    def __init__(self, pid: int, ask: Callable[[], State]) -> None:
+    def __init__(self, pid: int, ask: Callable[[], State], keeps_processes: bool = False) -> None:
         self._pid = pid
+        self._keeps_processes = keeps_processes
         self._ask = ask
         self._state = ask()  # First: with it, gRPC has the threads and the descriptors that it keeps.
         self._kernel = kernel_of(pid)
@@ -124,7 +136,7 @@ class Baseline:
         """What is not given back now."""
         state = self._ask()
         left = self._left_in_daemon(state)
-        return left or self._left_in_kernel(state, kernel_of(self._pid))
+        return left or self._left_in_kernel(state, kernel_of(self._pid, self._keeps_processes))
 
     def _left_in_daemon(self, state: State) -> list[str]:
         left = [

@@ -39,7 +39,7 @@ def running(socket_folder: pathlib.Path, jobs: dict[str, str]) -> Iterator[launc
     """A daemon with these further settings of `jobs`."""
     launcher.need_user(NOBODY)
     settings = {"jobs": {"reclaim_deadline": f"{DEADLINE_S:g}s", **jobs}}
-    with launcher.start(socket_folder, arena="32MiB", tier="256MiB", settings=settings) as daemon:
+    with launcher.start(socket_folder, "32MiB", "256MiB", settings, keeps_processes=True) as daemon:
         socket_folder.chmod(0o755)
         yield daemon
 
