@@ -48,22 +48,24 @@ JobState* Next(Tables& tables) {
   return next != nullptr ? next : first;
 }
 
-// A job of another user works within its promise and is owed memory.
-bool OtherUserIsOwed(const Tables& tables, const JobState& served) {
+// Finds jobs that work within their promises and are owed memory. What the last request that was served took beyond its
+// promise may be missed by one of another user still after it.
+void NoteOwed(Tables& tables) {
+  Serving& serving = tables.serving;
+  const base::TimePoint now = tables.turn.now();
+  const JobState* served = tables.jobs.Find(serving.last_job());
+  const uint64_t beyond = served == nullptr ? 0 : tables.ledger.Surplus(served->entitlement);
+  bool owed = false;
+  bool missed = false;
   for (const EntitlementIndex claim : tables.ledger.claims()) {
     const JobState* job = tables.jobs.Find(tables.ledger.IdOf(claim));
-    if (job != nullptr && job->record.uid != served.record.uid && !ExceedsPromise(tables, *job)) return true;
+    if (job == nullptr || ExceedsPromise(tables, *job)) continue;
+    owed = true;
+    missed = missed || (beyond != 0 && job->record.uid != served->record.uid);
   }
-  return false;
-}
-
-// What the last request that was served took beyond its promise may be missed still after it.
-void NoteMissed(Tables& tables) {
-  Serving& serving = tables.serving;
-  const JobState* job = tables.jobs.Find(serving.last_job());
-  const uint64_t beyond = job == nullptr ? 0 : tables.ledger.Surplus(job->entitlement);
-  if (beyond != 0 && OtherUserIsOwed(tables, *job)) {
-    serving.NoteMissed(beyond, tables.turn.now());
+  if (serving.NoteWithinOwed(owed, now)) tables.waits.OnRoomEverywhere();
+  if (missed) {
+    serving.NoteMissed(beyond, now);
   } else {
     serving.NoteNotMissed();
   }
@@ -73,7 +75,7 @@ void NoteMissed(Tables& tables) {
 
 void ServeStalled(Tables& tables) {
   Serving& serving = tables.serving;
-  if (tables.ledger.anybody_owed() || serving.missed()) NoteMissed(tables);
+  if (tables.ledger.anybody_owed() || serving.notes_owed()) NoteOwed(tables);
   if (serving.any()) {
     JobState* job = tables.jobs.Find(serving.job());
     const bool stalled = job != nullptr && ShortIn(tables, *job) == serving.waiter();

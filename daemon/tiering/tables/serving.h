@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "daemon/base/time.h"
 #include "daemon/tiering/api/request.h"
@@ -18,6 +19,10 @@ inline constexpr uint32_t kPauseFactor = 9;
 inline constexpr base::Duration kPauseMax = std::chrono::seconds(10);
 // What was taken is read from SSD again where it is needed: the time for that counts as missed, at this pace.
 inline constexpr uint64_t kMissedBytesPerMillisecond = 1 << 20;
+
+// While a job that works within its promise is owed memory, no other gets leases beyond its own promise, so that
+// windows can go. But not longer than this each time: it may be that what is owed is not to be had.
+inline constexpr base::Duration kHeldBackMax = std::chrono::milliseconds(500);
 
 class Serving {
  public:
@@ -57,7 +62,15 @@ class Serving {
     pause_until_ = std::min(std::max(pause_until_, now) + missed * kPauseFactor, now + kPauseMax);
   }
   void NoteNotMissed() { missed_at_.reset(); }
-  bool missed() const { return missed_at_.has_value(); }
+  bool notes_owed() const { return missed_at_ || within_owed_since_; }
+  // A job that works within its promise is owed memory, or none is. True: leases are held back no more.
+  bool NoteWithinOwed(bool owed, base::TimePoint now) {
+    if (!owed) within_owed_since_.reset();
+    if (owed && !within_owed_since_) within_owed_since_ = now;
+    return std::exchange(held_back_, HoldsBack(now)) && !held_back_;
+  }
+  // No leases beyond promises now.
+  bool HoldsBack(base::TimePoint now) const { return within_owed_since_ && now < *within_owed_since_ + kHeldBackMax; }
   bool pauses(base::TimePoint now) const { return now < pause_until_; }
   base::TimePoint pause_until() const { return pause_until_; }
 
@@ -69,6 +82,8 @@ class Serving {
   base::TimePoint owed_since_;
   uint64_t taken_bytes_ = 0;                  // The most that others missed in this service, counted once.
   std::optional<base::TimePoint> missed_at_;  // The last time that it was so.
+  std::optional<base::TimePoint> within_owed_since_;
+  bool held_back_ = false;  // At the last note.
   base::TimePoint pause_until_;
 };
 

@@ -91,7 +91,7 @@ class Neighbour : public ::testing::TestWithParam<uint64_t> {
 
 // It has no guarantee; its part is 30 MiB. The others, each of another user, lease a tensor of 56 MiB in a loop.
 TEST_P(Neighbour, OfClientsThatLeaseNearlyAllInALoopLosesATenthOfTheTimeAtMost) {
-  const uint32_t clients = 1 + random_() % 3;
+  const auto clients = static_cast<uint32_t>(1 + random_() % 3);
   const JobId job = world_.OpenJob({.key = "1/neighbour", .uid = 1});
   const uint64_t tensors = 2 + random_() % 5;
   Reader neighbour(world_, job, tensors, kWindow, GetParam());
