@@ -426,6 +426,7 @@ std::optional<base::TimePoint> Engine::NextDeadline() const {
   if (tables.waits.any_ready()) consider(tables.turn.now());
   if (const auto at = tables.waits.NextDeadline()) consider(*at);
   if (HandOverDue(tables)) consider(tables.hand_over.next_at());
+  if (const auto at = NextServing(tables)) consider(*at);
   if (tables.ahead.any()) consider(tables.ahead.oldest().at);
   if (const auto at = tables.merge.NextDeadline()) consider(*at);
   if (const auto at = NextCallForBudget(tables)) consider(*at);

@@ -48,10 +48,34 @@ JobState* Next(Tables& tables) {
   return next != nullptr ? next : first;
 }
 
+// Finds jobs that work within their promises and are owed memory. What the last request that was served took beyond its
+// promise may be missed by one of another user still after it.
+void NoteOwed(Tables& tables) {
+  Serving& serving = tables.serving;
+  const base::TimePoint now = tables.turn.now();
+  const JobState* served = tables.jobs.Find(serving.last_job());
+  const uint64_t beyond = served == nullptr ? 0 : tables.ledger.Surplus(served->entitlement);
+  bool owed = false;
+  bool missed = false;
+  for (const EntitlementIndex claim : tables.ledger.claims()) {
+    const JobState* job = tables.jobs.Find(tables.ledger.IdOf(claim));
+    if (job == nullptr || ExceedsPromise(tables, *job)) continue;
+    owed = true;
+    missed = missed || (beyond != 0 && job->record.uid != served->record.uid);
+  }
+  if (serving.NoteWithinOwed(owed, now)) tables.waits.OnRoomEverywhere();
+  if (missed) {
+    serving.NoteMissed(beyond, now);
+  } else {
+    serving.NoteNotMissed();
+  }
+}
+
 }  // namespace
 
 void ServeStalled(Tables& tables) {
   Serving& serving = tables.serving;
+  if (tables.ledger.anybody_owed() || serving.notes_owed()) NoteOwed(tables);
   if (serving.any()) {
     JobState* job = tables.jobs.Find(serving.job());
     const bool stalled = job != nullptr && ShortIn(tables, *job) == serving.waiter();
@@ -62,7 +86,7 @@ void ServeStalled(Tables& tables) {
   }
   if (!tables.ledger.anybody_owed()) serving.NoteNobodyOwed(tables.turn.now());
   if (tables.waits.short_jobs().empty() || tables.jobs.open().size() <= 1) return;
-  if (tables.ledger.guarantee_owed()) return;
+  if (tables.ledger.guarantee_owed() || serving.pauses(tables.turn.now())) return;
   // Jobs that are owed memory within their promise come first. But where windows do not divide evenly, a job may be
   // owed less than one window for good, and no other job has a whole one to give.
   if (tables.ledger.anybody_owed() && tables.turn.now() - serving.owed_since() < kOwedPatience) return;
@@ -71,6 +95,11 @@ void ServeStalled(Tables& tables) {
   serving.Begin(job->id, tables.waits.shortage_waiter(*job), tables.turn.now() + kServingMax);
   tables.ledger.Serve(job->entitlement, MissingBytes(tables, *job));
   tables.waits.OnRoom(*job);
+}
+
+std::optional<base::TimePoint> NextServing(const Tables& tables) {
+  if (tables.waits.short_jobs().empty() || !tables.serving.pauses(tables.turn.now())) return std::nullopt;
+  return tables.serving.pause_until();
 }
 
 }  // namespace tier::tiering

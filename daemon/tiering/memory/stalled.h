@@ -8,7 +8,15 @@
 // guarantee is owed, and serving ends when one is. Jobs that are owed memory within equal parts go first for
 // kOwedPatience. Each request is served for kServingMax at most, so that one whose memory is under the leases of other
 // jobs does not delay the rest without a limit.
+//
+// A job of another user that works within its promise loses by that what it then reads again: while it is owed memory
+// that a served job holds beyond its own promise, it misses that. Afterwards no request is served for nine times as
+// long (tables/serving.h). So all requests beyond promises together take a tenth of the time from those who work within
+// theirs, however many ask, and for whatever user. Where nobody misses anything there is no pause: jobs that all ask
+// for more than they are promised, idle ones, and those of one user have their turns at once.
 #pragma once
+
+#include <optional>
 
 #include "daemon/tiering/tables/tables.h"
 
@@ -21,5 +29,7 @@ inline constexpr base::Duration kOwedPatience = std::chrono::milliseconds(100);
 
 // Once a turn: stops serving a request that was answered or has had its time, and begins with the next one.
 void ServeStalled(Tables& tables);
+// When a request that waits may be served after a pause. None: it waits for something else.
+std::optional<base::TimePoint> NextServing(const Tables& tables);
 
 }  // namespace tier::tiering

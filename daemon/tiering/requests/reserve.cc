@@ -80,10 +80,19 @@ void StartReads(Tables& tables, const Ask& ask) {
   }
 }
 
+bool HeldBack(const Tables& tables, const Ask& ask) {
+  const JobState& job = *ask.session->job;
+  if (!tables.serving.HoldsBack(tables.turn.now()) || tables.ledger.Surplus(job.entitlement) == 0) return false;
+  const uint64_t pages = NewlyHeldPages(tables, ask.items);
+  return pages != 0 &&
+         tables.ledger.LeasedBy(job.entitlement) + pages * kPageSize > tables.ledger.PromisedTo(job.entitlement);
+}
+
 }  // namespace
 
 LeaseFit FitOfLeases(const Tables& tables, const Ask& ask) {
   const JobState& job = *ask.session->job;
+  if (ask.op != proto::Op::kFree && HeldBack(tables, ask)) return LeaseFit::kOtherLeases;
   uint64_t most = 0;  // Where not all of it is in RAM yet, and nothing is there twice.
   for (const WaitItem& item : ask.items) most += item.piece_count * kBlockSize;
   if (ask.op == proto::Op::kFree || tables.ledger.MayLease(job.entitlement, most)) return LeaseFit::kFits;

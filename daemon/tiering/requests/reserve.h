@@ -22,7 +22,9 @@ Reserved Reserve(Tables& tables, const Ask& ask, bool may_be_scattered);
 enum class LeaseFit : uint8_t {
   kFits,
   kOwnLeases,    // Leases of its job must end first.
-  kOtherLeases,  // It fits as soon as other jobs lease less beyond their guarantees.
+  // It fits as soon as other jobs lease less beyond their guarantees; or others miss the windows of its job, and it asks
+  // for leases beyond its promise (tables/serving.h): that waits for a moment.
+  kOtherLeases,
 };
 LeaseFit FitOfLeases(const Tables& tables, const Ask& ask);
 inline bool LeasesFit(const Tables& tables, const Ask& ask) { return FitOfLeases(tables, ask) == LeaseFit::kFits; }

@@ -2,12 +2,27 @@
 // thread only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
+#include <utility>
 
 #include "daemon/base/time.h"
 #include "daemon/tiering/api/request.h"
 
 namespace tier::tiering {
+
+// What others have missed for it makes a pause, in which no request is served beyond a promise: this many times as long
+// …
+inline constexpr uint32_t kPauseFactor = 9;
+// … but never longer than this from now, so that a request is served before its deadline.
+inline constexpr base::Duration kPauseMax = std::chrono::seconds(10);
+// What was taken is read from SSD again where it is needed: the time for that counts as missed, at this pace.
+inline constexpr uint64_t kMissedBytesPerMillisecond = 1 << 20;
+
+// While a job that works within its promise is owed memory, no other gets leases beyond its own promise, so that
+// windows can go. But not longer than this each time: it may be that what is owed is not to be had.
+inline constexpr base::Duration kHeldBackMax = std::chrono::milliseconds(500);
 
 class Serving {
  public:
@@ -18,8 +33,11 @@ class Serving {
   base::TimePoint until() const { return until_; }
   void Begin(JobId job, uint64_t waiter, base::TimePoint until) {
     job_ = job;
+    last_job_ = job;
     waiter_ = waiter;
     until_ = until;
+    taken_bytes_ = 0;
+    missed_at_.reset();
   }
   void End(base::TimePoint now) {
     job_ = JobId{};
@@ -30,11 +48,43 @@ class Serving {
   base::TimePoint owed_since() const { return owed_since_; }
   void NoteNobodyOwed(base::TimePoint now) { owed_since_ = now; }
 
+  // The job that is served, or was last.
+  JobId last_job() const { return last_job_; }
+  // Other users miss so many bytes that it holds beyond its promise, now and until the next call, or until
+  // NoteNotMissed.
+  void NoteMissed(uint64_t bytes, base::TimePoint now) {
+    base::Duration missed = now - missed_at_.value_or(now);
+    if (bytes > taken_bytes_) {
+      missed += std::chrono::milliseconds((bytes - taken_bytes_) / kMissedBytesPerMillisecond);
+      taken_bytes_ = bytes;
+    }
+    missed_at_ = now;
+    pause_until_ = std::min(std::max(pause_until_, now) + missed * kPauseFactor, now + kPauseMax);
+  }
+  void NoteNotMissed() { missed_at_.reset(); }
+  bool notes_owed() const { return missed_at_ || within_owed_since_; }
+  // A job that works within its promise is owed memory, or none is. True: leases are held back no more.
+  bool NoteWithinOwed(bool owed, base::TimePoint now) {
+    if (!owed) within_owed_since_.reset();
+    if (owed && !within_owed_since_) within_owed_since_ = now;
+    return std::exchange(held_back_, HoldsBack(now)) && !held_back_;
+  }
+  // No leases beyond promises now.
+  bool HoldsBack(base::TimePoint now) const { return within_owed_since_ && now < *within_owed_since_ + kHeldBackMax; }
+  bool pauses(base::TimePoint now) const { return now < pause_until_; }
+  base::TimePoint pause_until() const { return pause_until_; }
+
  private:
   JobId job_{};
+  JobId last_job_{};
   uint64_t waiter_ = 0;
   base::TimePoint until_;
   base::TimePoint owed_since_;
+  uint64_t taken_bytes_ = 0;                  // The most that others missed in this service, counted once.
+  std::optional<base::TimePoint> missed_at_;  // The last time that it was so.
+  std::optional<base::TimePoint> within_owed_since_;
+  bool held_back_ = false;  // At the last note.
+  base::TimePoint pause_until_;
 };
 
 }  // namespace tier::tiering
