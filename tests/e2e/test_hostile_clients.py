@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
 import struct
 import sys
+import tempfile
+from collections.abc import Iterator
 
 import launcher
 import numpy
@@ -25,8 +28,17 @@ REQUESTS = {
     "STAT flood": ("stat", 2000),
     "1,023-item requests": ("acquire", 5),
     "1,024 waiters on one tensor": ("acquire", 2000),
+    "one tensor of nearly all": ("create", 21),  # The neighbour creates 20.
 }
 SESSIONS = {"attach and leave": 5, "doorbell writes": 1, "handshake garbage": 0}
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[launcher.Running]:
+    """As large as the bench's: a client leases a tensor of nearly all of it."""
+    with tempfile.TemporaryDirectory(prefix="tier-") as folder:
+        with launcher.start(pathlib.Path(folder), arena="512MiB", tier="1GiB") as running:
+            yield running
 
 
 def shown(daemon: launcher.Running, kind: str) -> float:

@@ -30,6 +30,7 @@ from raw_session import (
 SIZE = 4096  # Of its tensors, bytes.
 ITEMS_MAX = 1023  # In one request.
 WAITERS = 1024
+LARGE = 480 << 20  # Bytes of a tensor: all of the bench's arena but the part that is promised to no job.
 ATTACHING = 16
 # Bytes of a hello in which every change is a fault: magic, kind and size of its header, and reserved fields.
 CHECKED = (*range(10), *range(12, 16), *range(36, 40))
@@ -129,6 +130,19 @@ def waiters(socket: str) -> None:
         lease = holder.call(ACQUIRE, [(1, 0, 0, 0)], SHARED | WRITE)
 
 
+def large_tensor(socket: str) -> None:
+    """Leases it in a loop. Where that is refused, at the deadline of the request, it asks again."""
+    session = RawSession(socket, JOB)
+    operation, whole = CREATE, (1, 0, LARGE, LARGE)
+    while True:
+        session.stage(operation, [whole])
+        session.publish()
+        ((_, leases),) = session.answers(1)
+        if leases:
+            session.call(RELEASE, released(leases[:1]))
+            operation, whole = ACQUIRE, (1, 0, 0, 0)
+
+
 KINDS: dict[str, Callable[[str], None]] = {
     "attach and leave": attach_and_leave,
     "doorbell writes": doorbell,
@@ -137,7 +151,10 @@ KINDS: dict[str, Callable[[str], None]] = {
     "1,023-item requests": long_requests,
     "1,024 waiters on one tensor": waiters,
     "handshake garbage": handshake_garbage,
+    "one tensor of nearly all": large_tensor,
 }
+# The neighbour beside these has no guarantee: it works within its equal part, which only other users leave it.
+BESIDE_EQUAL_PARTS = ("one tensor of nearly all",)
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 #include "daemon/tiering/memory/stalled.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "daemon/tiering/memory/room.h"
 #include "daemon/tiering/memory/window_ownership.h"
@@ -34,18 +35,33 @@ void End(Tables& tables) {
   tables.waits.OnRoomEverywhere();  // They may grow again.
 }
 
-// The request that came first after the one that was served last; round and round.
+// Of the request that is served. Where leases of others must end first, those get no new ones meanwhile (requests/
+// reserve), and no windows are taken for it.
+enum class Phase : uint8_t { kTakesWindows, kLacksLeases, kLooksAgain, kOver };
+
+Phase PhaseOfServed(const Tables& tables) {
+  const Serving& serving = tables.serving;
+  const JobState* job = tables.jobs.Find(serving.job());
+  if (job == nullptr || tables.turn.now() >= serving.until()) return Phase::kOver;
+  if (ShortIn(tables, *job) == serving.waiter()) return Phase::kTakesWindows;
+  if (job->record.closing || tables.waits.Find(serving.waiter()) == nullptr) return Phase::kOver;
+  using Lack = WaitTable::Lack;
+  const Lack lack = tables.waits.StandingOf(serving.waiter()).lack;
+  return lack == Lack::kWork ? Phase::kLooksAgain : lack == Lack::kLeases ? Phase::kLacksLeases : Phase::kOver;
+}
+
+// The request whose turn it is: users take turns, jobs of one user do, and requests of one job come in the order of
+// arrival.
 JobState* Next(Tables& tables) {
+  const auto turn = [&](const JobState& job) {
+    return std::tuple(tables.serving.LastOf(job.record.uid), job.last_service, ShortIn(tables, job));
+  };
   JobState* next = nullptr;
-  JobState* first = nullptr;
   for (JobState* job : tables.waits.short_jobs()) {
-    const uint64_t number = ShortIn(tables, *job);
-    if (number == 0 || !ExceedsPromise(tables, *job)) continue;
-    if (first == nullptr || number < tables.waits.shortage_waiter(*first)) first = job;
-    if (number <= tables.serving.waiter()) continue;
-    if (next == nullptr || number < tables.waits.shortage_waiter(*next)) next = job;
+    if (ShortIn(tables, *job) == 0 || !ExceedsPromise(tables, *job)) continue;
+    if (next == nullptr || turn(*job) < turn(*next)) next = job;
   }
-  return next != nullptr ? next : first;
+  return next;
 }
 
 // Finds jobs that work within their promises and are owed memory. What the last request that was served took beyond its
@@ -77,11 +93,15 @@ void ServeStalled(Tables& tables) {
   Serving& serving = tables.serving;
   if (tables.ledger.anybody_owed() || serving.notes_owed()) NoteOwed(tables);
   if (serving.any()) {
-    JobState* job = tables.jobs.Find(serving.job());
-    const bool stalled = job != nullptr && ShortIn(tables, *job) == serving.waiter();
-    const bool over = !stalled || tables.turn.now() >= serving.until();
-    if (over || tables.ledger.guarantee_owed()) return End(tables);
-    tables.ledger.Serve(job->entitlement, MissingBytes(tables, *job));
+    const Phase phase = PhaseOfServed(tables);
+    if (phase == Phase::kOver || tables.ledger.guarantee_owed()) return End(tables);
+    if (phase == Phase::kTakesWindows) {
+      JobState* job = tables.jobs.Find(serving.job());
+      tables.ledger.Serve(job->entitlement, MissingBytes(tables, *job));
+    } else if (phase == Phase::kLacksLeases && tables.ledger.serving()) {
+      tables.ledger.EndServing();
+      tables.waits.OnRoomEverywhere();
+    }
     return;
   }
   if (!tables.ledger.anybody_owed()) serving.NoteNobodyOwed(tables.turn.now());
@@ -92,14 +112,20 @@ void ServeStalled(Tables& tables) {
   if (tables.ledger.anybody_owed() && tables.turn.now() - serving.owed_since() < kOwedPatience) return;
   JobState* job = Next(tables);
   if (job == nullptr) return;
-  serving.Begin(job->id, tables.waits.shortage_waiter(*job), tables.turn.now() + kServingMax);
+  const uint64_t waiter = tables.waits.shortage_waiter(*job);
+  job->last_service = serving.Begin(job->id, job->record.uid, waiter, tables.turn.now() + kServingMax);
   tables.ledger.Serve(job->entitlement, MissingBytes(tables, *job));
   tables.waits.OnRoom(*job);
 }
 
 std::optional<base::TimePoint> NextServing(const Tables& tables) {
-  if (tables.waits.short_jobs().empty() || !tables.serving.pauses(tables.turn.now())) return std::nullopt;
-  return tables.serving.pause_until();
+  const Serving& serving = tables.serving;
+  const base::TimePoint now = tables.turn.now();
+  std::optional<base::TimePoint> next;
+  if (serving.HoldsBack(now)) next = serving.held_back_until();
+  if (serving.pauses(now) && !tables.waits.short_jobs().empty())
+    next = std::min(next.value_or(serving.pause_until()), serving.pause_until());
+  return next;
 }
 
 }  // namespace tier::tiering

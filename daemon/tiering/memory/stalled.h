@@ -7,7 +7,8 @@
 // explicit guarantee is not taken from: its job is asked only for what lies beyond, no request is served while a
 // guarantee is owed, and serving ends when one is. Jobs that are owed memory within equal parts go first for
 // kOwedPatience. Each request is served for kServingMax at most, so that one whose memory is under the leases of other
-// jobs does not delay the rest without a limit.
+// jobs does not delay the rest without a limit. Meanwhile no other job gets leases beyond its promise: one that leases
+// the same again and again would leave no moment in which its windows could go.
 //
 // A job of another user that works within its promise loses by that what it then reads again: while it is owed memory
 // that a served job holds beyond its own promise, it misses that. Afterwards no request is served for nine times as
@@ -29,7 +30,7 @@ inline constexpr base::Duration kOwedPatience = std::chrono::milliseconds(100);
 
 // Once a turn: stops serving a request that was answered or has had its time, and begins with the next one.
 void ServeStalled(Tables& tables);
-// When a request that waits may be served after a pause. None: it waits for something else.
+// When a request may be served after a pause, or leases are held back no longer. None: what waits is woken by others.
 std::optional<base::TimePoint> NextServing(const Tables& tables);
 
 }  // namespace tier::tiering

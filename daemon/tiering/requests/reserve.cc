@@ -82,7 +82,9 @@ void StartReads(Tables& tables, const Ask& ask) {
 
 bool HeldBack(const Tables& tables, const Ask& ask) {
   const JobState& job = *ask.session->job;
-  if (!tables.serving.HoldsBack(tables.turn.now()) || tables.ledger.Surplus(job.entitlement) == 0) return false;
+  const bool other_served = tables.serving.any() && tables.serving.job() != job.id;
+  if (!other_served && !tables.serving.HoldsBack(tables.turn.now())) return false;
+  if (tables.ledger.Surplus(job.entitlement) == 0) return false;
   const uint64_t pages = NewlyHeldPages(tables, ask.items);
   return pages != 0 &&
          tables.ledger.LeasedBy(job.entitlement) + pages * kPageSize > tables.ledger.PromisedTo(job.entitlement);

@@ -21,9 +21,9 @@ Reserved Reserve(Tables& tables, const Ask& ask, bool may_be_scattered);
 // as for room: leased memory that is lent could not be taken back.
 enum class LeaseFit : uint8_t {
   kFits,
-  kOwnLeases,    // Leases of its job must end first.
-  // It fits as soon as other jobs lease less beyond their guarantees; or others miss the windows of its job, and it asks
-  // for leases beyond its promise (tables/serving.h): that waits for a moment.
+  kOwnLeases,  // Leases of its job must end first.
+  // It fits as soon as other jobs lease less beyond their guarantees; or it waits for a moment, since others miss
+  // windows of its job (tables/serving.h).
   kOtherLeases,
 };
 LeaseFit FitOfLeases(const Tables& tables, const Ask& ask);

@@ -91,6 +91,8 @@ struct JobState {
   Claims claims;
   JobStalls stalls;
 
+  uint64_t last_service = 0;  // The number of the last time that a request of it was served (tables/serving.h).
+
   uint64_t used_pages() const { return pool.used_pages() - moves.extra_pages(); }  // By its pieces.
 };
 

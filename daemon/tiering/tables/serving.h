@@ -3,7 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -20,9 +22,12 @@ inline constexpr base::Duration kPauseMax = std::chrono::seconds(10);
 // What was taken is read from SSD again where it is needed: the time for that counts as missed, at this pace.
 inline constexpr uint64_t kMissedBytesPerMillisecond = 1 << 20;
 
-// While a job that works within its promise is owed memory, no other gets leases beyond its own promise, so that
-// windows can go. But not longer than this each time: it may be that what is owed is not to be had.
+// While a job that works within its promise is owed memory, or a request is served, no other gets leases beyond its own
+// promise, so that windows can go. But not longer than this each time: it may be that what is owed is not to be had.
 inline constexpr base::Duration kHeldBackMax = std::chrono::milliseconds(500);
+
+// Users who were served are known for so long: until as many others have been.
+inline constexpr size_t kServedUsersKept = 256;
 
 class Serving {
  public:
@@ -31,13 +36,23 @@ class Serving {
   // The number of that request, or of the last one while none is served.
   uint64_t waiter() const { return waiter_; }
   base::TimePoint until() const { return until_; }
-  void Begin(JobId job, uint64_t waiter, base::TimePoint until) {
+  // Returns the number of this service, which rises.
+  uint64_t Begin(JobId job, uint32_t uid, uint64_t waiter, base::TimePoint until) {
     job_ = job;
     last_job_ = job;
     waiter_ = waiter;
     until_ = until;
     taken_bytes_ = 0;
     missed_at_.reset();
+    users_[uid] = ++services_;
+    if (users_.size() > kServedUsersKept)
+      users_.erase(std::ranges::min_element(users_, {}, [](const auto& user) { return user.second; }));
+    return services_;
+  }
+  // The number of the last service of a job of that user. 0: there was none, or long ago.
+  uint64_t LastOf(uint32_t uid) const {
+    const auto found = users_.find(uid);
+    return found == users_.end() ? 0 : found->second;
   }
   void End(base::TimePoint now) {
     job_ = JobId{};
@@ -70,7 +85,9 @@ class Serving {
     return std::exchange(held_back_, HoldsBack(now)) && !held_back_;
   }
   // No leases beyond promises now.
-  bool HoldsBack(base::TimePoint now) const { return within_owed_since_ && now < *within_owed_since_ + kHeldBackMax; }
+  bool HoldsBack(base::TimePoint now) const { return within_owed_since_ && now < held_back_until(); }
+  // Only while they are held back.
+  base::TimePoint held_back_until() const { return *within_owed_since_ + kHeldBackMax; }
   bool pauses(base::TimePoint now) const { return now < pause_until_; }
   base::TimePoint pause_until() const { return pause_until_; }
 
@@ -79,6 +96,8 @@ class Serving {
   JobId last_job_{};
   uint64_t waiter_ = 0;
   base::TimePoint until_;
+  uint64_t services_ = 0;
+  std::map<uint32_t, uint64_t> users_;  // By uid: the number of its last service.
   base::TimePoint owed_since_;
   uint64_t taken_bytes_ = 0;                  // The most that others missed in this service, counted once.
   std::optional<base::TimePoint> missed_at_;  // The last time that it was so.
