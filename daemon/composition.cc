@@ -330,9 +330,9 @@ void Daemon::AnnounceReady() {
   spdlog::info("started as uid {} with {}; may lock {} and open {} files", ::geteuid(),
                source_.file.empty() ? "no configuration file" : "configuration " + source_.file, LockableText(),
                OpenFileLimit());
-  const std::string status = StatusText();
-  spdlog::info("tierd {} {}", kVersion, status);
-  status_.SetServing(status);
+  status_.SetServing(StatusText());
+  status_.SetShortage(SsdShortage(engine_->ssd()));
+  spdlog::info("tierd {} {}", kVersion, status_.Line());
   manager_.Notify(fmt::format("READY=1\nSTATUS={}\n", status_.Line()));
   quotas_->WarnOfUnknown();
 }
@@ -340,13 +340,14 @@ void Daemon::AnnounceReady() {
 // What it serves, in one line.
 std::string Daemon::StatusText() const {
   const memory::WindowSizes sizes = engine_->arena().window_sizes(WindowKind::kBlock);
-  const std::string ssd_status = SsdStatus(engine_->ssd());
+  const bool chose_no_ssd = engine_->ssd().ssd_mode() == storage::SsdMode::kNone && SsdShortage(engine_->ssd()).empty();
   const std::string metrics = metrics_->address();
-  return fmt::format(
-      "serving at {}/tierd.sock; arena up to {} in windows of {} to {}; {}, memory {}, spin {}; {}{}{}",
-      paths_.socket_directory, base::FormatBytes(engine_->arena().arena_limit_bytes()), base::FormatBytes(sizes.least),
-      base::FormatBytes(sizes.most), IoModeName(engine_->ssd()), MemoryMode(), live_config_->running().engine.spin,
-      metrics.empty() ? "no metrics" : "metrics at " + metrics, ssd_status.empty() ? "" : "; ", ssd_status);
+  return fmt::format("serving at {}/tierd.sock; arena up to {} in windows of {} to {}; {}, memory {}, spin {}; {}{}",
+                     paths_.socket_directory, base::FormatBytes(engine_->arena().arena_limit_bytes()),
+                     base::FormatBytes(sizes.least), base::FormatBytes(sizes.most), IoModeName(engine_->ssd()),
+                     MemoryMode(), live_config_->running().engine.spin,
+                     metrics.empty() ? "no metrics" : "metrics at " + metrics,
+                     chose_no_ssd ? "; no SSD tier, tensors stay in RAM" : "");
 }
 
 void Daemon::Tick() {

@@ -20,8 +20,9 @@ struct Note {
 };
 // Every user of the machine may read the line, and the parser quotes the file.
 constexpr char kReloadRefused[] = "the new configuration was refused, the log says why; all settings stay as they are";
+constexpr char kDegraded[] = "degraded";
 constexpr std::array<Note, 5> kNotes = {{{"draining", "undrained"},
-                                         {"degraded", "recovered"},
+                                         {kDegraded, "recovered"},
                                          {"prefault", ""},
                                          {"host_memory", ""},
                                          {kConfigReloadFailed, kConfigReloaded, kReloadRefused}}};
@@ -49,11 +50,12 @@ bool ServiceStatus::OnEvent(const session::Event& event) {
 
 std::string ServiceStatus::Line() const {
   std::string line = serving_;
+  if (!shortage_.empty() && !notes_.contains(kDegraded)) line += "; " + shortage_;
   // A manager reads one line.
   for (const Note& note : kNotes) {
     const auto found = notes_.find(note.begins);
     if (found == notes_.end()) continue;
-    const bool named = note.begins == std::string_view("degraded");
+    const bool named = note.begins == std::string_view(kDegraded);
     line += (named ? "; degraded: " : "; ") + found->second;
   }
   return line;

@@ -10,14 +10,11 @@
 
 namespace tier {
 
-std::string SsdStatus(const storage::SsdTier& ssd) {
+std::string SsdShortage(const storage::SsdTier& ssd) {
   const std::string& reason = ssd.ssd_mode_reason();
-  switch (ssd.ssd_mode()) {
-    case storage::SsdMode::kFull: return "";
-    case storage::SsdMode::kReduced: return "the SSD file is smaller than usual: " + reason;
-    case storage::SsdMode::kNone: break;
-  }
-  return "no SSD tier, tensors stay in RAM" + (reason.empty() ? "" : ": " + reason);
+  if (reason.empty()) return "";
+  const bool none = ssd.ssd_mode() == storage::SsdMode::kNone;
+  return (none ? "no SSD tier, tensors stay in RAM: " : "the SSD file is smaller than usual: ") + reason;
 }
 
 std::string DeviceText(uint16_t index, const storage::SsdDeviceDescription& device) {
@@ -49,7 +46,7 @@ void LogSsdTier(const storage::SsdTier& ssd) {
   for (const std::string& dropped : ssd.dropped_devices()) spdlog::info("{}", dropped);
   for (const storage::MissingDevice& missing : ssd.missing_devices()) spdlog::warn("{}", storage::MissingText(missing));
   for (const std::string& unread : ssd.unread_quarantines()) spdlog::warn("{}", unread);
-  if (!ssd.ssd_mode_reason().empty()) spdlog::warn("{}", SsdStatus(ssd));
+  if (const std::string shortage = SsdShortage(ssd); !shortage.empty()) spdlog::warn("{}", shortage);
   // Without a device there is nothing to pin, and the line above says why there is none.
   if (!ssd.pinned() && ssd.device_count() != 0) spdlog::warn("memory mode unpinned: {}", ssd.unpinned_reason());
 }

@@ -9,8 +9,8 @@
 
 namespace tier {
 
-// What differs from the usual tier; empty: nothing.
-std::string SsdStatus(const storage::SsdTier& ssd);
+// Why there is none, or a smaller one; empty: it is as configured.
+std::string SsdShortage(const storage::SsdTier& ssd);
 std::string IoModeName(const storage::SsdTier& ssd);
 std::string SsdModeName(storage::SsdMode mode);
 // "device 0: /srv/tierd/tier.ssd (64 GiB, formatted now)"

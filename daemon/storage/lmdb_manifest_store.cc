@@ -310,8 +310,24 @@ std::string LmdbManifestStore::superblock_failure() const {
   return superblock_failure_;
 }
 
+// Else what a job was refused for would seem to last until another job persists. A lost flush does last.
+void LmdbManifestStore::RetryDevices() {
+  {
+    const MutexLock lock(mutex_);
+    if (unready_.empty() || !flush_failure_.empty()) return;
+  }
+  const Status ready = NameDevices();
+  if (ready) {  // The job's manifest was refused: while there is none, the loss of the index must cost nothing.
+    named_ = MayHaveManifests(*index_);
+    WriteSuperblocks();
+  }
+  const MutexLock lock(mutex_);
+  unready_ = ready ? std::string() : ready.error().message;
+}
+
 // What shows without a request: else it would not be known before a job persists, or is to be resumed.
 void LmdbManifestStore::CheckIndex() {
+  RetryDevices();
   std::string unwritable = index_->CheckWritable();
   const MutexLock lock(mutex_);
   unwritable_ = std::move(unwritable);

@@ -1,7 +1,8 @@
 // LmdbManifestStore: the index of manifests, one file in the data directory (index_file.h) that says what must survive
 // the machine. Commits run on a thread of its own, all waiting requests in one synced transaction. After a fault of the
 // file, or a commit whose outcome is unknown, every request answers IO_ERROR until the daemon is restarted. The file is
-// looked at every `index_check` too, so that failure() tells of it before a job persists, or is to be resumed.
+// looked at every `index_check` too, so that failure() tells of it before a job persists, or is to be resumed; and a
+// superblock that could not be written is tried again then, so that failure() ends without a job.
 //
 // It is bound to its devices: it knows their uuids, and while it has manifests each superblock names it and its last
 // commit. A lost half shows. Where no superblock names it, nothing is persisted, and its loss costs nothing.
@@ -50,7 +51,7 @@ struct ManifestStoreOptions {
   // repeated after `superblock_retry`. Before the first manifest it is called too, and its failure refuses that.
   std::function<Status(const Uuid& index, uint64_t commit)> on_commit;
   std::chrono::milliseconds superblock_retry{1000};
-  std::chrono::milliseconds index_check{10'000};  // How often the file is looked at that no request touches.
+  std::chrono::milliseconds index_check{10'000};  // How often file and devices are tried that no request touches.
 };
 
 class LmdbManifestStore final : public ManifestStore {
@@ -110,6 +111,7 @@ class LmdbManifestStore final : public ManifestStore {
   Status NameIndex(bool named);
   void WriteSuperblocks();
   void CheckIndex();
+  void RetryDevices();
   void WriteQuarantines(const std::map<uint16_t, std::vector<base::PageRun>>& quarantines);
   std::vector<ManifestResult> Perform(std::span<Request> batch);
   std::vector<ManifestResult> CommitBatch(std::span<const Request> batch);

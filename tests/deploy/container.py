@@ -40,6 +40,7 @@ ExecStart=/bin/bash /drill/drill.sh
 @dataclasses.dataclass(frozen=True)
 class Container:
     disk: pathlib.Path
+    binds: tuple[str, ...] = ()  # What else of this machine is seen inside: OUTSIDE:INSIDE.
 
     @property
     def root(self) -> pathlib.Path:
@@ -91,6 +92,7 @@ class Container:
         command = ["timeout", "--kill-after=10", "600", find_tool("systemd-nspawn"), "-D", str(self.root), "--boot"]
         command += ["--register=no", "--keep-unit", "--private-network", f"--bind={self.drill}:/drill"]
         command += [f"--bind={self.disk / 'state'}:/var/lib/tierd", f"--bind-ro={ROOT}", *self._links()]
+        command += [f"--bind={bind}" for bind in self.binds]
         booted = subprocess.run(
             [*command, "--", "systemd.unit=drill.target"],
             stdin=subprocess.DEVNULL,

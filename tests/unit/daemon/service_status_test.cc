@@ -23,6 +23,18 @@ TEST(ServiceStatus, ShowsWhatHoldsForAsLongAsItHolds) {
   EXPECT_EQ(status.Line(), "serving");
 }
 
+TEST(ServiceStatus, GivesAReasonOnceThoughTheDaemonIsDegradedForIt) {
+  const std::string shortage = "no SSD tier, tensors stay in RAM: the disk is full";
+  ServiceStatus status;
+  status.SetServing("serving");
+  status.SetShortage(shortage);
+  EXPECT_EQ(status.Line(), "serving; " + shortage) << "no event has told of it yet";
+  EXPECT_TRUE(status.OnEvent(Of("degraded", shortage + "; torn tensors: 3")));
+  EXPECT_EQ(status.Line(), "serving; degraded: " + shortage + "; torn tensors: 3");
+  EXPECT_TRUE(status.OnEvent(Of("draining", "no new job is taken")));
+  EXPECT_EQ(status.Line(), "serving; no new job is taken; degraded: " + shortage + "; torn tensors: 3");
+}
+
 TEST(ServiceStatus, AStartThatTakesLongAsksForMicroseconds) {
   EXPECT_EQ(ExtensionOfStart(std::chrono::seconds(10)), "EXTEND_TIMEOUT_USEC=10000000\n");
   EXPECT_EQ(ExtensionOfStart(base::Duration{1}), "EXTEND_TIMEOUT_USEC=1\n") << "never none";

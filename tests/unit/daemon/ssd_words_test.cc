@@ -26,6 +26,15 @@ TEST_F(SsdWords, OfADeviceItsSizeAndWhatBecameOfIt) {
   EXPECT_EQ(DeviceText(1, device), "device 1: /srv/tier.ssd (1 GiB, its file grew from 512 MiB)");
 }
 
+TEST_F(SsdWords, OfATierThatIsNotThereWhyUnlessItWasConfiguredAway) {
+  storage::SsdTierOptions options = Options();
+  EXPECT_EQ(SsdShortage(*Open(options)), "");
+  options.devices.clear();
+  EXPECT_EQ(SsdShortage(*Open(options)), "") << "nobody wanted one";
+  options.no_device_reason = "the disk is full";
+  EXPECT_EQ(SsdShortage(*Open(options)), "no SSD tier, tensors stay in RAM: the disk is full");
+}
+
 TEST_F(SsdWords, OfFilesWhatTheNextStartMakesOfAnotherSize) {
   storage::SsdTierOptions options = Options();
   options.devices.push_back({.path = directory_.path(), .size = kSize, .private_file = true});

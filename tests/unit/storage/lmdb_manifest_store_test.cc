@@ -1,6 +1,7 @@
 // The index of manifests: synced commits off the engine thread, and its bond with its devices.
 #include "daemon/storage/lmdb_manifest_store.h"
 
+#include <atomic>
 #include <future>
 #include <thread>
 
@@ -282,6 +283,51 @@ TEST_F(ManifestStoreTest, TheFirstManifestIsRefusedWhereASuperblockCannotNameThe
   commit_status_ = {};
   Put(store.get(), "a");
   EXPECT_EQ(store->failure(), "");
+}
+
+// No job comes that persists: without a try of its own the store would be unready until one does.
+TEST_F(ManifestStoreTest, FindsByItselfThatASuperblockCanNameTheIndexAgain) {
+  std::atomic<bool> refuses{false};
+  std::atomic<int> refusals{0};
+  ManifestStoreOptions options = Options();
+  options.index_check = std::chrono::milliseconds(1);
+  options.on_commit = [&](const Uuid& index, uint64_t commit) -> Status {
+    if (refuses && ++refusals > 0) return Fail(Code::kIoError, "superblock: no");
+    device_.index_uuid = index;
+    device_.index_commit = commit;
+    return {};
+  };
+  auto store = LmdbManifestStore::Open(options);
+  ASSERT_TRUE(store) << store.error().message;
+  refuses = true;
+  (*store)->StartPut(1, "a", Manifest("x"), {});
+  const ManifestResult refused = Wait(store->get(), 1).at(1);
+  EXPECT_EQ(refused.code, Code::kIoError);
+  while (refusals < 3) std::this_thread::yield();
+  EXPECT_EQ((*store)->failure(), refused.message) << "tried, and not ready yet";
+  refuses = false;
+  while (!(*store)->failure().empty()) std::this_thread::yield();
+  EXPECT_EQ((*store)->superblock_failure(), "");
+  store->reset();
+  EXPECT_EQ(device_.index_uuid, Uuid{}) << "nothing is persisted: the loss of the index costs nothing";
+  Put(Open().get(), "a");
+}
+
+TEST_F(ManifestStoreTest, NoTryOfItsOwnTakesBackALostFlush) {
+  std::atomic<int> looks{0};
+  ManifestStoreOptions options = Options();
+  options.index_check = std::chrono::milliseconds(1);
+  options.flush_devices = [] { return Fail(Code::kIoError, "flushing /dev/first: no"); };
+  options.space = [&](const std::string&) -> Result<FileSystemSpace> {
+    ++looks;
+    return FileSystemSpace{.total = kGiB, .available = kGiB};
+  };
+  const auto store = LmdbManifestStore::Open(options);
+  ASSERT_TRUE(store) << store.error().message;
+  (*store)->StartPut(1, "a", Manifest("x"), {});
+  const ManifestResult refused = Wait(store->get(), 1).at(1);
+  for (const int before = looks; looks < before + 3;) std::this_thread::yield();
+  EXPECT_EQ((*store)->failure(), refused.message);
 }
 
 // It names tensors on a device where nothing was persisted any more, and others were written since.
