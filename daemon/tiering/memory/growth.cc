@@ -148,7 +148,9 @@ void GiveBackUnneeded(Tables& tables, JobState& job) {
     ReturnWindow(tables, window);
     unneeded -= size;
   }
-  tables.merge.LookAgain(tables.windows.capacity());  // What is left of that lies beside pieces.
+  // What is left of that lies beside pieces.
+  if (unneeded >= tables.windows.grain()) tables.merge.NoteUnneeded();
+  tables.merge.LookAgain(tables.windows.capacity());
 }
 
 // One more window for what is lacking may be had now, as far as the ledger and the size of the arena tell.

@@ -217,6 +217,7 @@ bool StartIntoTarget(Tables& tables, JobState& job, const Wanted& wanted) {
 bool StartMerge(Tables& tables, JobState& job, const WindowEntry& any) {
   const WindowKind kind = any.shape.kind;
   const Wanted wanted = WantedOf(tables, job, any.shape, TargetBytes(tables, job, kind));
+  if (!tables.ports.windows.wants_merges()) return StartIntoFreeRoom(tables, job, wanted);
   const bool target_first = job.windows.merge_pause(kind).target_first();
   if (!target_first && StartIntoFreeRoom(tables, job, wanted)) return true;
   if (StartIntoTarget(tables, job, wanted)) return true;
@@ -225,10 +226,13 @@ bool StartMerge(Tables& tables, JobState& job, const WindowEntry& any) {
   return false;
 }
 
-// The windows of the next one's job may be merged, and were not looked through yet.
+// The windows of the next one's job may be merged, and were not looked through yet. Where indices suffice, small jobs
+// are not worth moving what lies in theirs.
 bool IsToTry(Tables& tables, const JobState& job, WindowKind kind) {
   MergeState& state = tables.merge;
   if (state.tried(job.index, kind) || !MayMerge(tables, job)) return false;
+  const bool large = tables.ledger.HeldBy(job.entitlement) >= memory::kSmallJob;
+  if (!large && !tables.ports.windows.wants_merges()) return false;
   const MergePause& pause = job.windows.merge_pause(kind);
   if (pause.over(tables.turn.now())) return true;
   state.NotePaused(pause.until());
@@ -253,7 +257,8 @@ void Walk(Tables& tables) {
     if (StartMerge(tables, job, entry)) return;
   }
   if (state.any_left()) return tables.turn.NoteProgress();
-  state.NotePaused(tables.turn.now() + kMergeWalkInterval);
+  state.ClearUnneeded();
+  if (tables.ports.windows.wants_merges()) state.NotePaused(tables.turn.now() + kMergeWalkInterval);
 }
 
 bool OwnsTarget(const Tables& tables, const JobState& job, WindowCondition condition) {
@@ -358,7 +363,7 @@ void MergeWindows(Tables& tables) {
   switch (state.phase()) {
     case MergePhase::kNone:
       if (state.retry_due(tables.turn.now())) state.LookAgain(tables.windows.capacity());
-      if (!state.any_left() || !tables.ports.windows.wants_merges()) return;
+      if (!state.any_left() || (!state.unneeded() && !tables.ports.windows.wants_merges())) return;
       if (tables.ports.copier == nullptr || !HandOverRests(tables)) return;
       tables.work.Divide(2, [&] { Walk(tables); });  // The rest is for devices that are to be emptied.
       return;

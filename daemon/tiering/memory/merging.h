@@ -4,8 +4,9 @@
 // such jobs take most of the indices of a node, and a job that comes later would get large windows only, however small
 // it is. So the job gets a new window of the size that its windows should have now (WindowSource::wishes), what lies in
 // its smallest ones moves there (emptying.h), and these are returned. Where the job has room for some of its windows in
-// others, as in a large one of which it uses a part, they go without a new one. No piece is evicted or written for
-// that, and nothing that is leased moves.
+// others, as in a large one of which it uses a part, they go without a new one: also on a node with indices to spare,
+// if a job of 1 GiB or more holds more than 1/256 too much when its use has risen no more for a while. No piece is
+// evicted or written for that, and nothing that is leased moves.
 //
 // Merges are found by a walk through the window table, begun when a window was started, and one is under way at a time.
 // Hand-over comes first: what a job is owed ends a merge, unless the job lacks an index and no memory. While one is

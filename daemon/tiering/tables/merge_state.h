@@ -41,6 +41,10 @@ class MergeState {
     retry_at_.reset();
   }
   bool any_left() const { return left_ != 0; }
+  // A job holds more than it needs beside its pieces: that is worth a walk also where indices suffice.
+  void NoteUnneeded() { unneeded_ = true; }
+  void ClearUnneeded() { unneeded_ = false; }
+  bool unneeded() const { return unneeded_; }
   WindowIndex window() const { return WindowIndex{at_}; }  // That is looked at next. REQUIRES: any_left().
   void Advance(uint32_t windows) {
     TIER_CHECK(left_ != 0 && windows != 0, "{} of {} windows", left_, windows);
@@ -105,6 +109,7 @@ class MergeState {
   }
 
   uint32_t left_ = 0;
+  bool unneeded_ = false;
   uint32_t at_ = 0;
   uint64_t walk_ = 1;
   std::vector<uint64_t> tried_in_;  // By index of job and kind: the last walk that looked through its windows.
