@@ -64,13 +64,18 @@ JobState* Next(Tables& tables) {
   return next;
 }
 
-// Finds jobs that work within their promises and are owed memory. What the last request that was served took beyond its
-// promise may be missed by one of another user still after it.
+// Finds jobs that work within their promises and are owed memory. What the last request that was served got beyond the
+// promise of its job may be missed by one of another user still after it. Less than a window is nothing that could go.
 void NoteOwed(Tables& tables) {
   Serving& serving = tables.serving;
   const base::TimePoint now = tables.turn.now();
   const JobState* served = tables.jobs.Find(serving.last_job());
-  const uint64_t beyond = served == nullptr ? 0 : tables.ledger.Surplus(served->entitlement);
+  uint64_t beyond = 0;
+  if (served != nullptr) {
+    const uint64_t held = tables.ledger.HeldBy(served->entitlement);
+    beyond = std::min(tables.ledger.Surplus(served->entitlement), held - std::min(held, serving.held_before()));
+    if (beyond < tables.windows.grain()) beyond = 0;
+  }
   bool owed = false;
   bool missed = false;
   for (const EntitlementIndex claim : tables.ledger.claims()) {
@@ -113,7 +118,12 @@ void ServeStalled(Tables& tables) {
   JobState* job = Next(tables);
   if (job == nullptr) return;
   const uint64_t waiter = tables.waits.shortage_waiter(*job);
-  job->last_service = serving.Begin(job->id, job->record.uid, waiter, tables.turn.now() + kServingMax);
+  job->last_service = serving.Begin({.job = job->id,
+                                     .uid = job->record.uid,
+                                     .waiter = waiter,
+                                     .held_bytes = tables.ledger.HeldBy(job->entitlement),
+                                     .begin = tables.turn.now(),
+                                     .until = tables.turn.now() + kServingMax});
   tables.ledger.Serve(job->entitlement, MissingBytes(tables, *job));
   tables.waits.OnRoom(*job);
 }
@@ -122,9 +132,10 @@ std::optional<base::TimePoint> NextServing(const Tables& tables) {
   const Serving& serving = tables.serving;
   const base::TimePoint now = tables.turn.now();
   std::optional<base::TimePoint> next;
-  if (serving.HoldsBack(now)) next = serving.held_back_until();
-  if (serving.pauses(now) && !tables.waits.short_jobs().empty())
-    next = std::min(next.value_or(serving.pause_until()), serving.pause_until());
+  const auto consider = [&](base::TimePoint at) { next = std::min(next.value_or(at), at); };
+  if (serving.any()) consider(serving.until());
+  if (serving.HoldsBack(now)) consider(serving.held_back_until());
+  if (serving.pauses(now) && !tables.waits.short_jobs().empty()) consider(serving.pause_until());
   return next;
 }
 

@@ -10,11 +10,12 @@
 // jobs does not delay the rest without a limit. Meanwhile no other job gets leases beyond its promise: one that leases
 // the same again and again would leave no moment in which its windows could go.
 //
-// A job of another user that works within its promise loses by that what it then reads again: while it is owed memory
-// that a served job holds beyond its own promise, it misses that. Afterwards no request is served for nine times as
-// long (tables/serving.h). So all requests beyond promises together take a tenth of the time from those who work within
-// theirs, however many ask, and for whatever user. Where nobody misses anything there is no pause: jobs that all ask
-// for more than they are promised, idle ones, and those of one user have their turns at once.
+// A job of another user that works within its promise loses by that what it then reads again: while it is owed memory,
+// and the job that was served last has more than its promise by that service, it misses what that got. Afterwards no
+// request is served for nine times as long (tables/serving.h). So all requests beyond promises together take about a
+// tenth of the time from those who work within theirs, however many ask, and for whatever user; one of many may come to
+// its deadline. Where nobody is owed memory there is no pause: jobs that all ask for more than they are promised, idle
+// ones, and those of one user have their turns at once.
 #pragma once
 
 #include <optional>
@@ -30,7 +31,7 @@ inline constexpr base::Duration kOwedPatience = std::chrono::milliseconds(100);
 
 // Once a turn: stops serving a request that was answered or has had its time, and begins with the next one.
 void ServeStalled(Tables& tables);
-// When a request may be served after a pause, or leases are held back no longer. None: what waits is woken by others.
+// When a service or a pause ends, or leases are held back no longer. None: what waits is woken by others.
 std::optional<base::TimePoint> NextServing(const Tables& tables);
 
 }  // namespace tier::tiering

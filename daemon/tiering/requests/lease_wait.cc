@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "daemon/tiering/leases/conflicts.h"
 #include "daemon/tiering/memory/gathering.h"
 #include "daemon/tiering/memory/room.h"
@@ -143,10 +145,10 @@ Outcome OnLeaseLimit(Tables& tables, Waiter& waiter, LeaseWait* wait, LeaseFit f
   const Ask ask = AskOf(tables, waiter);
   UnpinAll(tables, waiter);
   DropClaims(tables, waiter);
-  wait->missed = true;
+  wait->missed = wait->missed || fit != LeaseFit::kHeldBack;
   wait->starved = true;
   const bool leaseless = ask.session->record.lease_count == 0;
-  const bool others = fit == LeaseFit::kOtherLeases;
+  const bool others = fit != LeaseFit::kOwnLeases;
   tables.waits.WaitForRoom(
       waiter.number,
       {.may_pass = true, .leaseless = leaseless, .other_leases = others, .closes_at = HalfTimeOf(tables, waiter)});
@@ -213,7 +215,7 @@ Outcome AdvanceLease(Tables& tables, Waiter& waiter, const ConflictCheck* known)
   if (known == nullptr) tables.work.Charge(CostOfRecordsScanned(found));
   if (found.outcome == ConflictOutcome::kRefused) return Refused(RefusalOf(tables, ask, found), found.item);
   if (found.outcome == ConflictOutcome::kBlocked) return OnLeaseConflict(tables, waiter, wait, found);
-  const LeaseFit fit = FitOfLeases(tables, ask);
+  const LeaseFit fit = FitOfLeases(tables, ask, wait->pinned);
   const bool fits = fit == LeaseFit::kFits;
   if (fits && found.outcome == ConflictOutcome::kReady) {
     const bool gathers = !wait->as_it_is && wait->gathers < GathersMax(ask.items) && WantsRuns(tables, ask);
@@ -222,9 +224,12 @@ Outcome AdvanceLease(Tables& tables, Waiter& waiter, const ConflictCheck* known)
   Outcome outcome = fits ? TryReserve(tables, waiter, wait) : OnLeaseLimit(tables, waiter, wait, fit);
   if (outcome.progress != Progress::kWaits || !Has(ask, proto::kFlagNoWait)) return outcome;
   tables.work.Charge(kRefusalCost);
-  Refusal refusal = NoMemoryRefusal(tables, *waiter.job, waiter.requested_bytes);
+  const bool held_back = fit == LeaseFit::kHeldBack;
+  Refusal refusal = held_back ? HeldBackRefusal(tables, *waiter.job, waiter.requested_bytes)
+                              : NoMemoryRefusal(tables, *waiter.job, waiter.requested_bytes);
   refusal.code = Code::kTimeout;
-  refusal.detail = "not in RAM now, and the request must not wait; " + refusal.detail;
+  refusal.detail =
+      fmt::format("not {} now, and the request must not wait; {}", held_back ? "granted" : "in RAM", refusal.detail);
   return Refused(std::move(refusal), found.item);
 }
 

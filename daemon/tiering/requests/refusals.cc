@@ -199,6 +199,21 @@ Refusal OtherLeasesRefusal(const Tables& tables, const JobState& job, uint64_t r
   return refusal;
 }
 
+}  // namespace
+
+Refusal HeldBackRefusal(const Tables& tables, const JobState& job, uint64_t requested_bytes) {
+  Refusal refusal{.code = Code::kNoMemory, .detail = {}, .reason = RefusalReason::kOtherLeases};
+  refusal.record = Figures(tables, job, requested_bytes);
+  refusal.detail = fmt::format(
+      "{} asked for; the job leases {} of {} that it is promised, and gets no leases beyond that while other jobs wait "
+      "for memory; end leases, or guarantee more to this job",
+      FormatBytes(requested_bytes), FormatBytes(tables.ledger.LeasedBy(job.entitlement)),
+      FormatBytes(tables.ledger.PromisedTo(job.entitlement)));
+  return refusal;
+}
+
+namespace {
+
 std::string UnfinishedSwapOf(const SessionState& session) {
   return fmt::format("under an unfinished swap_out of session {}", static_cast<uint64_t>(session.id));
 }
@@ -368,6 +383,7 @@ Refusal DeadlineRefusal(const Tables& tables, const Waiter& waiter) {
         Code::kTimeout, "nothing stands in its way any more, but its turn had not come at the deadline; ask again", {}};
   }
   const LeaseFit fit = FitOfLeases(tables, ask);
+  if (fit == LeaseFit::kHeldBack) return HeldBackRefusal(tables, job, waiter.requested_bytes);
   if (fit == LeaseFit::kOtherLeases) return OtherLeasesRefusal(tables, job, waiter.requested_bytes);
   const bool beyond = fit == LeaseFit::kOwnLeases && OnlyOwnLeases(*ask.session);
   if (beyond || OwnLeasesHoldRoom(tables, *ask.session)) return OwnLeasesRefusal(tables, *ask.session, 0);

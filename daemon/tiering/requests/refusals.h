@@ -14,6 +14,8 @@ Refusal OwnLeasesRefusal(const Tables& tables, const SessionState& session, uint
 Refusal BlockedRefusal(const Tables& tables, const Ask& ask, const ConflictCheck& at);
 // No room in RAM.
 Refusal NoMemoryRefusal(const Tables& tables, const JobState& job, uint64_t requested_bytes);
+// It would be a lease beyond the promise of its job, and other jobs wait for memory (LeaseFit::kHeldBack).
+Refusal HeldBackRefusal(const Tables& tables, const JobState& job, uint64_t requested_bytes);
 // No room in RAM because nothing could be written out.
 // Its writes, or those that would make room for it, fail.
 Refusal WriteFailureRefusal(const Tables& tables, const Waiter& waiter);

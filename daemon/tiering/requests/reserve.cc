@@ -1,6 +1,7 @@
 // See reserve.h.
 #include "daemon/tiering/requests/reserve.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "daemon/tiering/memory/compaction.h"
@@ -80,28 +81,33 @@ void StartReads(Tables& tables, const Ask& ask) {
   }
 }
 
-bool HeldBack(const Tables& tables, const Ask& ask) {
-  const JobState& job = *ask.session->job;
-  const bool other_served = tables.serving.any() && tables.serving.job() != job.id;
-  if (!other_served && !tables.serving.HoldsBack(tables.turn.now())) return false;
-  if (tables.ledger.Surplus(job.entitlement) == 0) return false;
-  const uint64_t pages = NewlyHeldPages(tables, ask.items);
-  return pages != 0 &&
-         tables.ledger.LeasedBy(job.entitlement) + pages * kPageSize > tables.ledger.PromisedTo(job.entitlement);
+// Not the request that is served, nor others of its job.
+bool MayBeHeldBack(const Tables& tables, const JobState& job) {
+  const Serving& serving = tables.serving;
+  const base::TimePoint now = tables.turn.now();
+  const bool held_back = serving.any()
+                             ? serving.job() != job.id && (serving.HoldsBackOthers(now) || serving.HoldsBack(now))
+                             : serving.HoldsBack(now);
+  return held_back && tables.ledger.Surplus(job.entitlement) != 0;
 }
 
 }  // namespace
 
-LeaseFit FitOfLeases(const Tables& tables, const Ask& ask) {
+LeaseFit FitOfLeases(const Tables& tables, const Ask& ask, bool reserved) {
   const JobState& job = *ask.session->job;
-  if (ask.op != proto::Op::kFree && HeldBack(tables, ask)) return LeaseFit::kOtherLeases;
+  if (ask.op == proto::Op::kFree) return LeaseFit::kFits;
   uint64_t most = 0;  // Where not all of it is in RAM yet, and nothing is there twice.
   for (const WaitItem& item : ask.items) most += item.piece_count * kBlockSize;
-  if (ask.op == proto::Op::kFree || tables.ledger.MayLease(job.entitlement, most)) return LeaseFit::kFits;
+  const uint64_t leased = tables.ledger.LeasedBy(job.entitlement);
+  const uint64_t promised = AlignUp(tables.ledger.PromisedTo(job.entitlement), kPageSize);
+  const bool to_hold_back = !reserved && leased + most > promised && MayBeHeldBack(tables, job);
+  if (!to_hold_back && tables.ledger.MayLease(job.entitlement, most)) return LeaseFit::kFits;
   const uint64_t pages = NewlyHeldPages(tables, ask.items);
+  if (pages == 0) return LeaseFit::kFits;
   const uint64_t ending = VacatedBy(tables, ask).held_pages * kPageSize;
   const uint64_t bytes = pages * kPageSize;
-  if (pages == 0 || tables.ledger.MayLease(job.entitlement, bytes, ending)) return LeaseFit::kFits;
+  if (to_hold_back && leased - std::min(leased, ending) + bytes > promised) return LeaseFit::kHeldBack;
+  if (tables.ledger.MayLease(job.entitlement, bytes, ending)) return LeaseFit::kFits;
   return tables.ledger.MayLeaseAlone(job.entitlement, bytes, ending) ? LeaseFit::kOtherLeases : LeaseFit::kOwnLeases;
 }
 

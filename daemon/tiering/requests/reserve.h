@@ -21,12 +21,12 @@ Reserved Reserve(Tables& tables, const Ask& ask, bool may_be_scattered);
 // as for room: leased memory that is lent could not be taken back.
 enum class LeaseFit : uint8_t {
   kFits,
-  kOwnLeases,  // Leases of its job must end first.
-  // It fits as soon as other jobs lease less beyond their guarantees; or it waits for a moment, since others miss
-  // windows of its job (tables/serving.h).
-  kOtherLeases,
+  kOwnLeases,    // Leases of its job must end first.
+  kOtherLeases,  // It fits as soon as other jobs lease less beyond their guarantees.
+  kHeldBack,     // It is beyond the promise of its job, and others wait for memory (tables/serving.h). For a moment.
 };
-LeaseFit FitOfLeases(const Tables& tables, const Ask& ask);
+// `reserved`: it has room for all of its pieces already, and is not held back any more: that would be given up.
+LeaseFit FitOfLeases(const Tables& tables, const Ask& ask, bool reserved = false);
 inline bool LeasesFit(const Tables& tables, const Ask& ask) { return FitOfLeases(tables, ask) == LeaseFit::kFits; }
 
 }  // namespace tier::tiering

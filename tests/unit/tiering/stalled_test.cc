@@ -19,8 +19,11 @@ using std::chrono::seconds;
 constexpr uint64_t kWindow = 2 * kMiB;
 constexpr base::Duration kPace = milliseconds(1);
 
-WorldOptions Arena(uint64_t bytes) {
-  return {.windows = {.window_size = kWindow, .arena_max_bytes = bytes}, .device_blocks = 1024};
+// Reads and writes take so many turns.
+WorldOptions Arena(uint64_t bytes, uint32_t delay = 5) {
+  return {.windows = {.window_size = kWindow, .arena_max_bytes = bytes},
+          .transfers = {.delay_turns_min = delay, .delay_turns_max = delay},
+          .device_blocks = 1024};
 }
 
 // One request, with windows returned meanwhile.
@@ -87,7 +90,7 @@ constexpr uint64_t kArena = 64 * kMiB;
 
 class Neighbour : public ::testing::TestWithParam<uint64_t> {
  protected:
-  World world_{Arena(kArena)};
+  World world_{Arena(kArena, static_cast<uint32_t>(GetParam() % 3 * 3))};
   std::mt19937_64 random_{GetParam()};
 };
 
@@ -130,6 +133,7 @@ TEST_P(Neighbour, OfAClientThatWaitsForNearlyAllGrowsToItsPart) {
   };
   for (uint64_t tensor = 1; tensor < kTensors; ++tensor) lease(Op::kCreate, tensor);
   for (uint64_t n = 0; n < 12 * kTensors; ++n) lease(Op::kAcquire, 1 + n % kTensors);
+  EXPECT_GE(hostile.granted(), 1u) << "seed " << GetParam();
 }
 INSTANTIATE_TEST_SUITE_P(Seeds, Neighbour, ::testing::Range<uint64_t>(1, 6));
 
@@ -206,6 +210,40 @@ TEST(Stalled, LeasesAreHeldBackForAMomentOnly) {
   EXPECT_EQ(world.Answered(large, held_back)->code, Code::kOk);
   EXPECT_LE(world.now, begin + kHeldBackMax + milliseconds(50));
   EXPECT_FALSE(world.Answered(neighbour, owed).has_value()) << "no test: what is owed was to be had";
+}
+
+// The request that is served lacks leases of others, and nothing happens any more: the service ends by the clock.
+TEST(Stalled, AServiceThatWaitsForLeasesEndsByItself) {
+  World world(Arena(kArena, 0));
+  world.OpenSession(world.OpenJob({.key = "4/guaranteed", .uid = 4, .guarantee_bytes = 20 * kMiB}));
+  const SessionId within = world.OpenSession(world.OpenJob({.key = "1/within", .uid = 1}));
+  const SessionId beyond = world.OpenSession(world.OpenJob({.key = "3/beyond", .uid = 3}));
+  const SessionId large = world.OpenSession(world.OpenJob({.key = "2/large", .uid = 2}));
+  Put(world, within, 2, 2 * kMiB);
+  ASSERT_EQ(Do(world, within, Op::kCreate, {{1, 0, 10 * kMiB, 10 * kMiB}}).code, Code::kOk);
+  const Answer small = Do(world, beyond, Op::kCreate, {{2, 0, 64 * kKiB, 64 * kKiB}});
+  ASSERT_EQ(Do(world, beyond, Op::kCreate, {{1, 0, 14 * kMiB, 14 * kMiB}}).code, Code::kOk);
+  ASSERT_EQ(Do(world, beyond, Op::kRelease, {{0, 0, 0, World::LeaseOf(small)}}).code, Code::kOk);
+  Put(world, within, 3, 30 * kMiB);
+  const uint64_t served = world.Send(large, Op::kCreate, {{1, 0, 18 * kMiB, 18 * kMiB}});
+  world.Turn();
+  const uint64_t more = world.Send(within, Op::kAcquire, {{2, 0, 0, 0}});
+  world.Turn();
+  ASSERT_TRUE(world.Answered(within, more).has_value()) << "it is within its promise";
+  const uint64_t held_back = world.Send(beyond, Op::kAcquire, {{2, 0, 0, 0}});
+  const base::TimePoint begin = world.now;
+  for (int turn = 0; turn < 100; ++turn) {
+    world.ReturnWindows();
+    world.Turn();
+  }
+  ASSERT_FALSE(world.Answered(large, served).has_value());
+  while (!world.Answered(beyond, held_back) && world.now < begin + seconds(5)) {
+    world.now = std::max(world.engine->NextDeadline().value_or(begin + seconds(5)), world.now + milliseconds(1));
+    world.ReturnWindows();
+    world.Turn();
+  }
+  ASSERT_TRUE(world.Answered(beyond, held_back).has_value());
+  EXPECT_LE(world.now, begin + seconds(1));
 }
 
 }  // namespace
