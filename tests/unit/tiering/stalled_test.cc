@@ -219,12 +219,12 @@ TEST(Stalled, AServiceThatWaitsForLeasesEndsByItself) {
   const SessionId within = world.OpenSession(world.OpenJob({.key = "1/within", .uid = 1}));
   const SessionId beyond = world.OpenSession(world.OpenJob({.key = "3/beyond", .uid = 3}));
   const SessionId large = world.OpenSession(world.OpenJob({.key = "2/large", .uid = 2}));
-  Put(world, within, 2, 2 * kMiB);
   ASSERT_EQ(Do(world, within, Op::kCreate, {{1, 0, 10 * kMiB, 10 * kMiB}}).code, Code::kOk);
   const Answer small = Do(world, beyond, Op::kCreate, {{2, 0, 64 * kKiB, 64 * kKiB}});
   ASSERT_EQ(Do(world, beyond, Op::kCreate, {{1, 0, 14 * kMiB, 14 * kMiB}}).code, Code::kOk);
   ASSERT_EQ(Do(world, beyond, Op::kRelease, {{0, 0, 0, World::LeaseOf(small)}}).code, Code::kOk);
   Put(world, within, 3, 30 * kMiB);
+  Put(world, within, 2, 2 * kMiB);
   const uint64_t served = world.Send(large, Op::kCreate, {{1, 0, 18 * kMiB, 18 * kMiB}});
   world.Turn();
   const uint64_t more = world.Send(within, Op::kAcquire, {{2, 0, 0, 0}});
