@@ -212,39 +212,5 @@ TEST(Stalled, LeasesAreHeldBackForAMomentOnly) {
   EXPECT_FALSE(world.Answered(neighbour, owed).has_value()) << "no test: what is owed was to be had";
 }
 
-// The request that is served lacks leases of others, and nothing happens any more: the service ends by the clock.
-TEST(Stalled, AServiceThatWaitsForLeasesEndsByItself) {
-  World world(Arena(kArena, 0));
-  world.OpenSession(world.OpenJob({.key = "4/guaranteed", .uid = 4, .guarantee_bytes = 20 * kMiB}));
-  const SessionId within = world.OpenSession(world.OpenJob({.key = "1/within", .uid = 1}));
-  const SessionId beyond = world.OpenSession(world.OpenJob({.key = "3/beyond", .uid = 3}));
-  const SessionId large = world.OpenSession(world.OpenJob({.key = "2/large", .uid = 2}));
-  ASSERT_EQ(Do(world, within, Op::kCreate, {{1, 0, 10 * kMiB, 10 * kMiB}}).code, Code::kOk);
-  const Answer small = Do(world, beyond, Op::kCreate, {{2, 0, 64 * kKiB, 64 * kKiB}});
-  ASSERT_EQ(Do(world, beyond, Op::kCreate, {{1, 0, 14 * kMiB, 14 * kMiB}}).code, Code::kOk);
-  ASSERT_EQ(Do(world, beyond, Op::kRelease, {{0, 0, 0, World::LeaseOf(small)}}).code, Code::kOk);
-  Put(world, within, 3, 30 * kMiB);
-  Put(world, within, 2, 2 * kMiB);
-  const uint64_t served = world.Send(large, Op::kCreate, {{1, 0, 18 * kMiB, 18 * kMiB}});
-  world.Turn();
-  const uint64_t more = world.Send(within, Op::kAcquire, {{2, 0, 0, 0}});
-  world.Turn();
-  ASSERT_TRUE(world.Answered(within, more).has_value()) << "it is within its promise";
-  const uint64_t held_back = world.Send(beyond, Op::kAcquire, {{2, 0, 0, 0}});
-  const base::TimePoint begin = world.now;
-  for (int turn = 0; turn < 100; ++turn) {
-    world.ReturnWindows();
-    world.Turn();
-  }
-  ASSERT_FALSE(world.Answered(large, served).has_value());
-  while (!world.Answered(beyond, held_back) && world.now < begin + seconds(5)) {
-    world.now = std::max(world.engine->NextDeadline().value_or(begin + seconds(5)), world.now + milliseconds(1));
-    world.ReturnWindows();
-    world.Turn();
-  }
-  ASSERT_TRUE(world.Answered(beyond, held_back).has_value());
-  EXPECT_LE(world.now, begin + seconds(1));
-}
-
 }  // namespace
 }  // namespace tier::tiering::testing
