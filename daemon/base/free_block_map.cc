@@ -65,8 +65,9 @@ FreeBlockMap::Runs FreeBlockMap::RunsIn(uint64_t free) {
           LongestOnes(free)};
 }
 
-FreeBlockMap::Runs FreeBlockMap::Join(const Node& node, uint32_t height) const {
-  const uint64_t span = uint64_t{1} << Shift(height);
+// The runs of a span from those of its parts, of `part` blocks each, in their order.
+template <typename RunsOfPart>
+FreeBlockMap::Runs FreeBlockMap::JoinParts(const Node& node, uint64_t part, const RunsOfPart& runs_of) {
   Runs all;
   for (uint32_t i = 0; i < kFanOut; ++i) {
     const uint32_t child = node.children[i];
@@ -74,39 +75,46 @@ FreeBlockMap::Runs FreeBlockMap::Join(const Node& node, uint32_t height) const {
       all.suffix = 0;
       continue;
     }
-    const Runs its = RunsOf(child, height - 1);
-    if (all.prefix == i * span) all.prefix += its.prefix;
+    const Runs its = runs_of(child);
+    if (all.prefix == i * part) all.prefix += its.prefix;
     all.longest = std::max({all.longest, its.longest, all.suffix + its.prefix});
-    all.suffix = its.suffix == span ? all.suffix + its.suffix : its.suffix;
+    all.suffix = its.suffix == part ? all.suffix + its.suffix : its.suffix;
   }
   return all;
 }
 
+FreeBlockMap::Runs FreeBlockMap::Join(const Node& node, uint32_t height) const {
+  if (height == 1) return JoinParts(node, kLeafBlocks, [this](uint32_t child) { return RunsOf(leaves_[child]); });
+  return JoinParts(node, uint64_t{1} << Shift(height), [this](uint32_t child) { return nodes_[child].runs; });
+}
+
 template <typename Change>
-bool FreeBlockMap::Edit(uint32_t number, uint32_t height, uint32_t first, uint32_t count, const Change& change) {
-  TIER_CHECK(number != kNone, "no members in {} blocks from {} on, at height {}", count, first, height);
-  if (height == 0) {
-    Leaf& leaf = leaves_[number];
-    change(&leaf, Mask(first, count));
-    const Runs before{leaf.prefix, leaf.suffix, leaf.longest};
-    const Runs runs = RunsIn(leaf.free);
-    leaf.prefix = static_cast<uint8_t>(runs.prefix);
-    leaf.suffix = static_cast<uint8_t>(runs.suffix);
-    leaf.longest = static_cast<uint8_t>(runs.longest);
-    return !(runs == before);
-  }
-  Node& node = nodes_[number];
-  const uint32_t in_child = (1U << Shift(height)) - 1;
-  bool changed = false;
-  ForEachPart(first, count, Shift(height), [&](uint32_t at, uint32_t here) {
-    changed |= Edit(node.children[ChildAt(at, height)], height - 1, at & in_child, here, change);
+void FreeBlockMap::Edit(uint32_t first, uint32_t count, const Change& change) {
+  ForEachPart(first, count, Shift(1), [&](uint32_t at, uint32_t here) {
+    std::array<uint32_t, kHeightMax + 1> path;  // The node at each height.
+    path[height_] = root_;
+    for (uint32_t height = height_; height != 0; --height) {
+      TIER_CHECK(path[height] != kNone, "no members at {}, {} of {} blocks", at, first, count);
+      path[height - 1] = nodes_[path[height]].children[ChildAt(at, height)];
+    }
+    TIER_CHECK(path[0] != kNone, "no members at {}, {} of {} blocks", at, first, count);
+    Leaf& leaf = leaves_[path[0]];
+    change(&leaf, Mask(at % kLeafBlocks, here));
+    Runs before = RunsOf(leaf);
+    Runs after = RunsIn(leaf.free);
+    leaf.prefix = static_cast<uint8_t>(after.prefix);
+    leaf.suffix = static_cast<uint8_t>(after.suffix);
+    leaf.longest = static_cast<uint8_t>(after.longest);
+    for (uint32_t height = 1; height <= height_ && !(before == after); ++height) {
+      Node& node = nodes_[path[height]];
+      // A change between the ends of a child, where a longer run lies elsewhere, makes no difference to the node.
+      const bool inside = before.prefix == after.prefix && before.suffix == after.suffix;
+      if (inside && before.longest < node.runs.longest && after.longest <= node.runs.longest) break;
+      before = node.runs;
+      node.runs = after = Join(node, height);
+    }
     return true;
   });
-  if (!changed) return false;  // Nor do the nodes above see a difference.
-  const Runs runs = Join(node, height);
-  if (runs == node.runs) return false;
-  node.runs = runs;
-  return true;
 }
 
 void FreeBlockMap::MakeLeaf(uint32_t block) {
@@ -148,7 +156,7 @@ void FreeBlockMap::AddMembers(uint32_t first, uint32_t count) {
     MakeLeaf(at);
     return true;
   });
-  Edit(root_, height_, first, count, [&](Leaf* leaf, uint64_t mask) {
+  Edit(first, count, [&](Leaf* leaf, uint64_t mask) {
     TIER_CHECK((leaf->members & mask) == 0, "first {} count {}", first, count);
     leaf->members |= mask;
     leaf->free |= mask;
@@ -160,7 +168,7 @@ void FreeBlockMap::AddMembers(uint32_t first, uint32_t count) {
 void FreeBlockMap::RemoveMembers(uint32_t first, uint32_t count) {
   if (count == 0) return;
   TIER_CHECK(AllFree(first, count), "first {} count {}", first, count);
-  Edit(root_, height_, first, count, [](Leaf* leaf, uint64_t mask) {
+  Edit(first, count, [](Leaf* leaf, uint64_t mask) {
     leaf->members &= ~mask;
     leaf->free &= ~mask;
   });
@@ -191,7 +199,7 @@ bool FreeBlockMap::AnyMember(uint32_t first, uint32_t count) const {
 void FreeBlockMap::MarkUsed(uint32_t first, uint32_t count) {
   TIER_CHECK(count != 0 && count <= free_count_ && first <= UINT32_MAX / 2 && Spans(first + count - 1),
              "first {} count {} of {} free", first, count, free_count_);
-  Edit(root_, height_, first, count, [&](Leaf* leaf, uint64_t mask) {
+  Edit(first, count, [&](Leaf* leaf, uint64_t mask) {
     TIER_CHECK((leaf->free & mask) == mask, "first {} count {}", first, count);
     leaf->free &= ~mask;
   });
@@ -200,7 +208,7 @@ void FreeBlockMap::MarkUsed(uint32_t first, uint32_t count) {
 
 void FreeBlockMap::MarkFree(uint32_t block) {
   TIER_CHECK(Spans(block), "block {}", block);
-  Edit(root_, height_, block, 1, [&](Leaf* leaf, uint64_t mask) {
+  Edit(block, 1, [&](Leaf* leaf, uint64_t mask) {
     TIER_CHECK((leaf->members & ~leaf->free & mask) != 0, "block {} member {}", block, (leaf->members & mask) != 0);
     leaf->free |= mask;
   });

@@ -46,6 +46,7 @@ class FreeBlockMap {
  private:
   static constexpr uint32_t kLeafBlocks = 64;
   static constexpr uint32_t kFanOut = 8;
+  static constexpr uint32_t kHeightMax = 9;  // Of 2^31 blocks.
   struct Runs {  // Free runs within a span of blocks.
     uint32_t prefix = 0;
     uint32_t suffix = 0;
@@ -80,18 +81,20 @@ class FreeBlockMap {
   Runs RunsOf(uint32_t number, uint32_t height) const {  // None: as where no block is free.
     if (number == kNone) return {};
     if (height != 0) return nodes_[number].runs;
-    const Leaf& leaf = leaves_[number];
-    return {leaf.prefix, leaf.suffix, leaf.longest};
+    return RunsOf(leaves_[number]);
   }
+  static Runs RunsOf(const Leaf& leaf) { return {leaf.prefix, leaf.suffix, leaf.longest}; }
   static Runs RunsIn(uint64_t free);
   Runs Join(const Node& node, uint32_t height) const;  // What the children say.
+  template <typename RunsOfPart>
+  static Runs JoinParts(const Node& node, uint64_t part, const RunsOfPart& runs_of);
   void MakeLeaf(uint32_t block);
   // Frees the leaf, and the nodes that have no other, if it has no members. Whether the node at `number` is gone.
   bool FreeIfEmpty(uint32_t number, uint32_t height, uint32_t block);
-  // Calls change(leaf, mask) for the leaves of a range, which are there, and brings the runs up to date. `first` counts
-  // from where the node begins. Whether the runs of the node have changed.
+  // Calls change(leaf, mask) for the leaves of a range, one after the other, and brings the runs above up to date.
+  // REQUIRES: the leaves are there.
   template <typename Change>
-  bool Edit(uint32_t number, uint32_t height, uint32_t first, uint32_t count, const Change& change);
+  void Edit(uint32_t first, uint32_t count, const Change& change);
   uint32_t FindAtOrAfter(uint32_t number, uint32_t height, uint32_t from) const;  // Both count from the node's begin.
   struct Counts {
     uint64_t members = 0;
