@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
-#include <map>
+#include <vector>
 
 #include "daemon/base/check.h"
 #include "daemon/base/free_block_map.h"
@@ -27,12 +27,15 @@ PageRun WholeBlock(uint32_t block) { return {block, 0, static_cast<uint16_t>(kPa
 
 struct BlockPool::State {
   struct Region {
+    uint32_t first = 0;
     uint32_t count = 0;
     RegionUse use = RegionUse::kSlotsFirst;
     bool closed = false;
   };
 
-  std::map<uint32_t, Region> regions;  // By first block.
+  // By first block. An owner has one for each of its windows, which may be of few blocks: so they stand side by side,
+  // and to add one moves those behind it, up to 100 KB of 8,192 windows.
+  std::vector<Region> regions;
   std::array<FreeBlockMap, kRegionUses> maps;
   FreeBlockMap closed;
   std::array<uint64_t, kRegionUses> closed_blocks{};  // By the use of their regions.
@@ -48,10 +51,20 @@ struct BlockPool::State {
     }
     return closed.IsMember(block) ? &closed : nullptr;
   }
-  std::map<uint32_t, Region>::iterator RegionAt(uint32_t first) {
-    const auto region = regions.find(first);
-    TIER_CHECK(region != regions.end(), "first {}", first);
-    return region;
+  using RegionIterator = std::vector<Region>::iterator;
+  RegionIterator FirstRegionBehind(uint32_t block) {
+    return std::upper_bound(regions.begin(), regions.end(), block,
+                            [](uint32_t wanted, const Region& region) { return wanted < region.first; });
+  }
+  RegionIterator RegionAt(uint32_t first) {
+    const RegionIterator behind = FirstRegionBehind(first);
+    TIER_CHECK(behind != regions.begin() && std::prev(behind)->first == first, "first {}", first);
+    return std::prev(behind);
+  }
+  void InsertRegion(const Region& region) {
+    // Room for some more at a time, where a vector by itself would take as much as all of them again.
+    if (regions.size() == regions.capacity()) regions.reserve(regions.size() + regions.size() / 8 + 4);
+    regions.insert(FirstRegionBehind(region.first), region);
   }
   uint64_t members() const {
     uint64_t blocks = closed.member_count();
@@ -174,7 +187,7 @@ PageRun BlockPool::State::TryTakeBlock(uint32_t near) {
 void BlockPool::State::TurnIntoSlotBlock(uint32_t block) {
   FreeBlockMap* map = MapOf(block);
   if (map == nullptr || !map->IsFree(block)) return;
-  if (std::prev(regions.upper_bound(block))->second.use == RegionUse::kBlocksOnly) return;
+  if (std::prev(FirstRegionBehind(block))->use == RegionUse::kBlocksOnly) return;
   map->MarkUsed(block, 1);
   slots.Add(block);
   slots.SetClosed(block, map == &closed);
@@ -216,23 +229,22 @@ void BlockPool::AddRegion(uint32_t first, uint32_t count, RegionUse use) {
   }
   TIER_CHECK(!s.closed.AnyMember(first, count), "first {} count {}", first, count);
   s.Of(use).AddMembers(first, count);
-  s.regions[first] = {.count = count, .use = use};
+  s.InsertRegion({.first = first, .count = count, .use = use});
 }
 
 void BlockPool::RemoveRegion(uint32_t first) {
   const auto region = state_->RegionAt(first);
-  const State::Region& its = region->second;
-  state_->Of(its).RemoveMembers(first, its.count);
-  if (its.closed) state_->closed_blocks[static_cast<size_t>(its.use)] -= its.count;
+  state_->Of(*region).RemoveMembers(first, region->count);
+  if (region->closed) state_->closed_blocks[static_cast<size_t>(region->use)] -= region->count;
   state_->regions.erase(region);
 }
 
 bool BlockPool::RegionEmpty(uint32_t first) const {
-  const State::Region& region = state_->RegionAt(first)->second;
+  const State::Region& region = *state_->RegionAt(first);
   return state_->Of(region).AllFree(first, region.count);
 }
 
-bool BlockPool::IsClosed(uint32_t first) const { return state_->RegionAt(first)->second.closed; }
+bool BlockPool::IsClosed(uint32_t first) const { return state_->RegionAt(first)->closed; }
 
 std::optional<uint32_t> BlockPool::FindFreeRun(uint32_t blocks) const {
   for (const RegionUse use : kForBlocks) {
@@ -244,11 +256,11 @@ std::optional<uint32_t> BlockPool::FindFreeRun(uint32_t blocks) const {
 
 bool BlockPool::InOpenRegions(uint32_t first, uint32_t count) const {
   for (uint32_t at = first; at < first + count;) {
-    const auto behind = state_->regions.upper_bound(at);
+    const auto behind = state_->FirstRegionBehind(at);
     if (behind == state_->regions.begin()) return false;
-    const auto& [begin, region] = *std::prev(behind);
-    if (region.closed || at >= begin + region.count) return false;
-    at = begin + region.count;
+    const State::Region& region = *std::prev(behind);
+    if (region.closed || at >= region.first + region.count) return false;
+    at = region.first + region.count;
   }
   return true;
 }
@@ -256,7 +268,7 @@ bool BlockPool::InOpenRegions(uint32_t first, uint32_t count) const {
 // Members come and go as wholly free ranges: what is used of the region is marked so in the map that it comes to.
 void BlockPool::SetClosed(uint32_t first, bool closed) {
   State& s = *state_;
-  State::Region& region = s.RegionAt(first)->second;
+  State::Region& region = *s.RegionAt(first);
   if (region.closed == closed) return;
   FreeBlockMap& from = s.Of(region);
   region.closed = closed;
@@ -433,11 +445,14 @@ void BlockPool::CheckInvariants() const {
   uint64_t members = 0;
   uint64_t closed = 0;
   uint64_t slot_blocks = 0;
-  for (const auto& [first, region] : s.regions) {
+  uint32_t end = 0;  // Of the region before.
+  for (const State::Region& region : s.regions) {
+    TIER_CHECK(region.count != 0 && region.first >= end, "region {} of {} behind {}", region.first, region.count, end);
+    end = region.first + region.count;
     members += region.count;
     closed += region.closed ? region.count : 0;
     const FreeBlockMap& map = s.Of(region);
-    for (uint32_t block = first; block < first + region.count; ++block) {
+    for (uint32_t block = region.first; block < end; ++block) {
       TIER_CHECK(map.IsMember(block), "block {}", block);
       if (!s.slots.Contains(block)) continue;
       ++slot_blocks;

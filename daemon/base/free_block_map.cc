@@ -1,4 +1,5 @@
-// Bits, and the tree of run lengths over them. Invariant: every node equals what its words say; free ⊆ members.
+// Bits, and the tree of run lengths over them. Invariant: every node equals what its children say, every leaf what its
+// bits say; free ⊆ members; every leaf has a member, and every node a child.
 #include "daemon/base/free_block_map.h"
 
 #include <algorithm>
@@ -9,15 +10,15 @@
 namespace tier::base {
 namespace {
 
-constexpr uint32_t kBitsPerWord = 64;
+constexpr uint64_t Mask(uint32_t first, uint32_t count) { return (~uint64_t{0} >> (64 - count)) << first; }
 
-// Calls visit(word index, mask) for the words of [first, first + count) until it returns false; whether it never did.
+// Calls visit(first, count) for the parts of a range, each in one span of 2^shift blocks, until it returns false;
+// whether it never did.
 template <typename Visit>
-bool ForEachWord(uint32_t first, uint32_t count, Visit visit) {
+bool ForEachPart(uint32_t first, uint32_t count, uint32_t shift, Visit visit) {
   while (count != 0) {
-    const uint32_t bit = first % kBitsPerWord;
-    const uint32_t here = std::min(count, kBitsPerWord - bit);
-    if (!visit(first / kBitsPerWord, (~uint64_t{0} >> (kBitsPerWord - here)) << bit)) return false;
+    const uint32_t here = std::min(count, (1U << shift) - (first & ((1U << shift) - 1)));
+    if (!visit(first, here)) return false;
     first += here;
     count -= here;
   }
@@ -27,7 +28,7 @@ bool ForEachWord(uint32_t first, uint32_t count, Visit visit) {
 // The length of the longest run of ones: runs of 2^k by doubling, then the lengths in between.
 uint32_t LongestOnes(uint64_t word) {
   if (word == 0) return 0;
-  if (word == ~uint64_t{0}) return kBitsPerWord;
+  if (word == ~uint64_t{0}) return 64;
   uint64_t starts[6];  // starts[k]: bits where a run of 2^k begins.
   int k = 0;
   starts[0] = word;
@@ -59,56 +60,107 @@ uint32_t FindOnes(uint64_t word, uint32_t count) {
 
 }  // namespace
 
-FreeBlockMap::Node FreeBlockMap::Leaf(uint64_t word) {
-  return {static_cast<uint32_t>(std::countr_one(word)), static_cast<uint32_t>(std::countl_one(word)),
-          LongestOnes(word)};
+FreeBlockMap::Runs FreeBlockMap::RunsIn(uint64_t free) {
+  return {static_cast<uint32_t>(std::countr_one(free)), static_cast<uint32_t>(std::countl_one(free)),
+          LongestOnes(free)};
 }
 
-FreeBlockMap::Node FreeBlockMap::Join(const Node& left, const Node& right, uint32_t half) {
-  return {left.prefix == half ? half + right.prefix : left.prefix,
-          right.suffix == half ? half + left.suffix : right.suffix,
-          std::max({left.longest, right.longest, left.suffix + right.prefix})};
-}
-
-void FreeBlockMap::Refresh(uint32_t first_word, uint32_t last_word) {
-  for (uint32_t w = first_word; w <= last_word; ++w) tree_[leaves_ + w] = Leaf(free_[w]);
-  uint32_t half = kBitsPerWord;
-  for (uint32_t l = (leaves_ + first_word) / 2, r = (leaves_ + last_word) / 2; l != 0; l /= 2, r /= 2, half *= 2) {
-    bool changed = false;
-    for (uint32_t i = l; i <= r; ++i) {
-      const Node node = Join(Left(i), Right(i), half);
-      changed |= !(node == tree_[i]);
-      tree_[i] = node;
+// The runs of a span from those of its parts, of `part` blocks each, in their order.
+template <typename RunsOfPart>
+FreeBlockMap::Runs FreeBlockMap::JoinParts(const Node& node, uint64_t part, const RunsOfPart& runs_of) {
+  Runs all;
+  for (uint32_t i = 0; i < kFanOut; ++i) {
+    const uint32_t child = node.children[i];
+    if (child == kNone) {
+      all.suffix = 0;
+      continue;
     }
-    if (!changed) return;  // What lies above sees no difference.
+    const Runs its = runs_of(child);
+    if (all.prefix == i * part) all.prefix += its.prefix;
+    all.longest = std::max({all.longest, its.longest, all.suffix + its.prefix});
+    all.suffix = its.suffix == part ? all.suffix + its.suffix : its.suffix;
   }
+  return all;
 }
 
-void FreeBlockMap::Grow(uint32_t blocks) {
-  if (blocks <= blocks_) return;
-  leaves_ = std::bit_ceil((blocks + kBitsPerWord - 1) / kBitsPerWord);
-  blocks_ = leaves_ * kBitsPerWord;
-  members_.resize(leaves_);
-  free_.resize(leaves_);
-  tree_.assign(size_t{2} * leaves_, Node{});
-  for (uint32_t w = 0; w < leaves_; ++w) tree_[leaves_ + w] = Leaf(free_[w]);
-  uint32_t half = kBitsPerWord;
-  for (uint32_t level = leaves_ / 2; level != 0; level /= 2, half *= 2) {
-    for (uint32_t i = level; i < 2 * level; ++i) tree_[i] = Join(Left(i), Right(i), half);
+FreeBlockMap::Runs FreeBlockMap::Join(const Node& node, uint32_t height) const {
+  if (height == 1) return JoinParts(node, kLeafBlocks, [this](uint32_t child) { return RunsOf(leaves_[child]); });
+  return JoinParts(node, uint64_t{1} << Shift(height), [this](uint32_t child) { return nodes_[child].runs; });
+}
+
+template <typename Change>
+void FreeBlockMap::Edit(uint32_t first, uint32_t count, const Change& change) {
+  ForEachPart(first, count, Shift(1), [&](uint32_t at, uint32_t here) {
+    std::array<uint32_t, kHeightMax + 1> path;  // The node at each height.
+    path[height_] = root_;
+    for (uint32_t height = height_; height != 0; --height) {
+      TIER_CHECK(path[height] != kNone, "no members at {}, {} of {} blocks", at, first, count);
+      path[height - 1] = nodes_[path[height]].children[ChildAt(at, height)];
+    }
+    TIER_CHECK(path[0] != kNone, "no members at {}, {} of {} blocks", at, first, count);
+    Leaf& leaf = leaves_[path[0]];
+    change(&leaf, Mask(at % kLeafBlocks, here));
+    Runs before = RunsOf(leaf);
+    Runs after = RunsIn(leaf.free);
+    leaf.prefix = static_cast<uint8_t>(after.prefix);
+    leaf.suffix = static_cast<uint8_t>(after.suffix);
+    leaf.longest = static_cast<uint8_t>(after.longest);
+    for (uint32_t height = 1; height <= height_ && !(before == after); ++height) {
+      Node& node = nodes_[path[height]];
+      // A change between the ends of a child, where a longer run lies elsewhere, makes no difference to the node.
+      const bool inside = before.prefix == after.prefix && before.suffix == after.suffix;
+      if (inside && before.longest < node.runs.longest && after.longest <= node.runs.longest) break;
+      before = node.runs;
+      node.runs = after = Join(node, height);
+    }
+    return true;
+  });
+}
+
+void FreeBlockMap::MakeLeaf(uint32_t block) {
+  while (!Spans(block)) {
+    ++height_;
+    if (root_ == kNone) continue;
+    const uint32_t below = root_;
+    root_ = nodes_.Allocate();
+    nodes_[root_].children[0] = below;
+    nodes_[root_].runs = Join(nodes_[root_], height_);
   }
+  uint32_t* at = &root_;
+  for (uint32_t height = height_; height != 0; --height) {
+    if (*at == kNone) *at = nodes_.Allocate();
+    at = &nodes_[*at].children[ChildAt(block, height)];
+  }
+  if (*at == kNone) *at = leaves_.Allocate();
+}
+
+bool FreeBlockMap::FreeIfEmpty(uint32_t number, uint32_t height, uint32_t block) {
+  if (height == 0) {
+    if (leaves_[number].members != 0) return false;
+    leaves_.Free(number);
+    return true;
+  }
+  Node& node = nodes_[number];
+  uint32_t& child = node.children[ChildAt(block, height)];
+  if (!FreeIfEmpty(child, height - 1, block)) return false;
+  child = kNone;
+  if (std::ranges::any_of(node.children, [](uint32_t its) { return its != kNone; })) return false;
+  nodes_.Free(number);
+  return true;
 }
 
 void FreeBlockMap::AddMembers(uint32_t first, uint32_t count) {
   if (count == 0) return;
   TIER_CHECK(uint64_t{first} + count <= UINT32_MAX / 2, "first {} count {}", first, count);
-  TIER_CHECK(!AnyMember(first, count), "first {} count {}", first, count);
-  Grow(first + count);
-  ForEachWord(first, count, [this](uint32_t w, uint64_t mask) {
-    members_[w] |= mask;
-    free_[w] |= mask;
+  ForEachPart(first, count, Shift(1), [this](uint32_t at, uint32_t) {
+    MakeLeaf(at);
     return true;
   });
-  Refresh(first / kBitsPerWord, (first + count - 1) / kBitsPerWord);
+  Edit(first, count, [&](Leaf* leaf, uint64_t mask) {
+    TIER_CHECK((leaf->members & mask) == 0, "first {} count {}", first, count);
+    leaf->members |= mask;
+    leaf->free |= mask;
+  });
   member_count_ += count;
   free_count_ += count;
 }
@@ -116,98 +168,127 @@ void FreeBlockMap::AddMembers(uint32_t first, uint32_t count) {
 void FreeBlockMap::RemoveMembers(uint32_t first, uint32_t count) {
   if (count == 0) return;
   TIER_CHECK(AllFree(first, count), "first {} count {}", first, count);
-  ForEachWord(first, count, [this](uint32_t w, uint64_t mask) {
-    members_[w] &= ~mask;
-    free_[w] &= ~mask;
+  Edit(first, count, [](Leaf* leaf, uint64_t mask) {
+    leaf->members &= ~mask;
+    leaf->free &= ~mask;
+  });
+  ForEachPart(first, count, Shift(1), [this](uint32_t at, uint32_t) {
+    if (FreeIfEmpty(root_, height_, at)) root_ = kNone;
     return true;
   });
-  Refresh(first / kBitsPerWord, (first + count - 1) / kBitsPerWord);
   member_count_ -= count;
   free_count_ -= count;
 }
 
 bool FreeBlockMap::AllFree(uint32_t first, uint32_t count) const {
-  if (uint64_t{first} + count > blocks_) return false;
-  return ForEachWord(first, count, [this](uint32_t w, uint64_t mask) { return (free_[w] & mask) == mask; });
+  return ForEachPart(first, count, Shift(1), [this](uint32_t at, uint32_t here) {
+    const Leaf* leaf = FindLeaf(at);
+    const uint64_t mask = Mask(at % kLeafBlocks, here);
+    return leaf != nullptr && (leaf->free & mask) == mask;
+  });
 }
 
 bool FreeBlockMap::AnyMember(uint32_t first, uint32_t count) const {
-  if (first >= blocks_) return false;
-  const uint32_t known = std::min(count, blocks_ - first);
-  return !ForEachWord(first, known, [this](uint32_t w, uint64_t mask) { return (members_[w] & mask) == 0; });
+  if (root_ == kNone) return false;
+  return !ForEachPart(first, count, Shift(1), [this](uint32_t at, uint32_t here) {
+    const Leaf* leaf = FindLeaf(at);
+    return leaf == nullptr || (leaf->members & Mask(at % kLeafBlocks, here)) == 0;
+  });
 }
 
 void FreeBlockMap::MarkUsed(uint32_t first, uint32_t count) {
-  TIER_CHECK(count != 0 && AllFree(first, count), "first {} count {}", first, count);
-  ForEachWord(first, count, [this](uint32_t w, uint64_t mask) {
-    free_[w] &= ~mask;
-    return true;
+  TIER_CHECK(count != 0 && count <= free_count_ && first <= UINT32_MAX / 2 && Spans(first + count - 1),
+             "first {} count {} of {} free", first, count, free_count_);
+  Edit(first, count, [&](Leaf* leaf, uint64_t mask) {
+    TIER_CHECK((leaf->free & mask) == mask, "first {} count {}", first, count);
+    leaf->free &= ~mask;
   });
-  Refresh(first / kBitsPerWord, (first + count - 1) / kBitsPerWord);
   free_count_ -= count;
 }
 
 void FreeBlockMap::MarkFree(uint32_t block) {
-  TIER_CHECK(IsMember(block) && !IsFree(block), "block {} member {}", block, IsMember(block));
-  free_[block / kBitsPerWord] |= uint64_t{1} << (block % kBitsPerWord);
-  Refresh(block / kBitsPerWord, block / kBitsPerWord);
+  TIER_CHECK(Spans(block), "block {}", block);
+  Edit(block, 1, [&](Leaf* leaf, uint64_t mask) {
+    TIER_CHECK((leaf->members & ~leaf->free & mask) != 0, "block {} member {}", block, (leaf->members & mask) != 0);
+    leaf->free |= mask;
+  });
   ++free_count_;
 }
 
 uint32_t FreeBlockMap::FindAtOrAfter(uint32_t block) const {
-  if (block >= blocks_) return kNone;
-  const uint32_t w = block / kBitsPerWord;
-  const uint64_t here = free_[w] & (~uint64_t{0} << (block % kBitsPerWord));
-  if (here != 0) return w * kBitsPerWord + static_cast<uint32_t>(std::countr_zero(here));
-  // Up to the first right sibling that holds something, then down to its lowest leaf.
-  uint32_t i = leaves_ + w;
-  while (i > 1 && ((i & 1) != 0 || tree_[i + 1].longest == 0)) i /= 2;
-  if (i <= 1) return kNone;
-  ++i;
-  while (i < leaves_) i = 2 * i + (Left(i).longest == 0 ? 1 : 0);
-  const uint32_t found = i - leaves_;
-  return found * kBitsPerWord + static_cast<uint32_t>(std::countr_zero(free_[found]));
+  return Spans(block) ? FindAtOrAfter(root_, height_, block) : kNone;
+}
+
+uint32_t FreeBlockMap::FindAtOrAfter(uint32_t number, uint32_t height, uint32_t from) const {
+  if (RunsOf(number, height).longest == 0) return kNone;
+  if (height == 0) {
+    const uint64_t here = leaves_[number].free & (~uint64_t{0} << from);
+    return here == 0 ? kNone : static_cast<uint32_t>(std::countr_zero(here));
+  }
+  // What lies behind `from` in its own child, else the lowest of the next child that holds something.
+  const uint32_t shift = Shift(height);
+  from &= (uint32_t{kFanOut} << shift) - 1;
+  uint32_t in_child = from & ((1U << shift) - 1);
+  for (uint32_t i = from >> shift; i < kFanOut; ++i, in_child = 0) {
+    const uint32_t found = FindAtOrAfter(nodes_[number].children[i], height - 1, in_child);
+    if (found != kNone) return (i << shift) + found;
+  }
+  return kNone;
 }
 
 uint32_t FreeBlockMap::FindRun(uint32_t count) const {
   TIER_CHECK(count != 0);
   if (longest_run() < count) return kNone;
-  uint32_t i = 1;
-  uint32_t first = 0;  // Of the node's span.
-  uint32_t span = blocks_;
-  while (i < leaves_) {
-    span /= 2;
-    const Node& left = Left(i);
-    const Node& right = Right(i);
-    if (left.longest >= count) {
-      i = 2 * i;
-    } else if (left.suffix + right.prefix >= count) {
-      return first + span - left.suffix;
-    } else {
-      i = 2 * i + 1;
-      first += span;
+  uint32_t at = root_;
+  uint32_t first = 0;  // Of the node.
+  for (uint32_t height = height_; height != 0; --height) {
+    const uint32_t span = 1U << Shift(height);
+    uint32_t before = 0;  // Free blocks right before the child.
+    for (uint32_t i = 0;; ++i, first += span) {
+      TIER_CHECK(i < kFanOut, "no run of {} below {} at height {}", count, first, height);
+      const uint32_t child = nodes_[at].children[i];
+      const Runs its = RunsOf(child, height - 1);
+      if (before + its.prefix >= count) return first - before;
+      if (its.longest >= count) {
+        at = child;
+        break;
+      }
+      before = its.suffix == span ? before + span : its.suffix;
     }
   }
-  return first + FindOnes(free_[i - leaves_], count);
+  return first + FindOnes(leaves_[at].free, count);
+}
+
+void FreeBlockMap::Check(uint32_t number, uint32_t height, Counts* counts) const {
+  if (height == 0) {
+    const Leaf& leaf = leaves_[number];
+    TIER_CHECK(leaf.members != 0 && (leaf.free & ~leaf.members) == 0, "leaf {} free {:x} members {:x}", number,
+               leaf.free, leaf.members);
+    TIER_CHECK(RunsOf(number, 0) == RunsIn(leaf.free), "leaf {}", number);
+    counts->members += static_cast<uint64_t>(std::popcount(leaf.members));
+    counts->free += static_cast<uint64_t>(std::popcount(leaf.free));
+    ++counts->leaves;
+    return;
+  }
+  const Node& node = nodes_[number];
+  TIER_CHECK(node.runs == Join(node, height), "node {} height {}", number, height);
+  uint32_t children = 0;
+  for (const uint32_t child : node.children) {
+    if (child == kNone) continue;
+    Check(child, height - 1, counts);
+    ++children;
+  }
+  TIER_CHECK(children != 0, "node {} height {}", number, height);
+  ++counts->nodes;
 }
 
 void FreeBlockMap::CheckInvariants() const {
-  uint64_t members = 0;
-  uint64_t free = 0;
-  for (uint32_t w = 0; w < leaves_; ++w) {
-    TIER_CHECK((free_[w] & ~members_[w]) == 0, "word {} free {:x} members {:x}", w, free_[w], members_[w]);
-    TIER_CHECK(tree_[leaves_ + w] == Leaf(free_[w]), "leaf {}", w);
-    members += static_cast<uint64_t>(std::popcount(members_[w]));
-    free += static_cast<uint64_t>(std::popcount(free_[w]));
-  }
-  TIER_CHECK(members == member_count_ && free == free_count_, "members {} of {} free {} of {}", members, member_count_,
-             free, free_count_);
-  uint32_t half = kBitsPerWord;
-  for (uint32_t level = leaves_ / 2; level != 0; level /= 2, half *= 2) {
-    for (uint32_t i = level; i < 2 * level; ++i) {
-      TIER_CHECK(tree_[i] == Join(Left(i), Right(i), half), "node {} half {}", i, half);
-    }
-  }
+  Counts counts;
+  if (root_ != kNone) Check(root_, height_, &counts);
+  TIER_CHECK(counts.members == member_count_ && counts.free == free_count_, "members {} of {} free {} of {}",
+             counts.members, member_count_, counts.free, free_count_);
+  TIER_CHECK(counts.leaves == leaves_.used() && counts.nodes == nodes_.used(), "leaves {} of {} nodes {} of {}",
+             counts.leaves, leaves_.used(), counts.nodes, nodes_.used());
 }
 
 }  // namespace tier::base

@@ -7,25 +7,6 @@
 
 namespace tier::base {
 
-uint32_t PageMapPool::Allocate() {
-  if (unused_.empty()) {
-    const uint32_t number = maps_.Append();
-    // Room for all of them, so that Free allocates nothing; some more at a time, so that this is rare.
-    if (unused_.capacity() < maps_.size()) unused_.reserve(maps_.size() + maps_.size() / 8 + 8);
-    return number;
-  }
-  const uint32_t number = unused_.back();
-  unused_.pop_back();
-  maps_[number] = PageMap();
-  return number;
-}
-
-void PageMapPool::Free(uint32_t number) {
-  TIER_CHECK(number < maps_.size() && unused_.size() < maps_.size(), "map {} of {}, {} unused", number, maps_.size(),
-             unused_.size());
-  unused_.push_back(number);
-}
-
 unsigned SlotStarts::Next(unsigned from, const PageMapPool& maps) const {
   if (has_map()) return maps[map()].NextSet(from);
   unsigned next = kPagesPerBlock;

@@ -8,26 +8,13 @@
 
 #include <array>
 #include <cstdint>
-#include <vector>
 
-#include "daemon/base/chunked_array.h"
 #include "daemon/base/page_map.h"
+#include "daemon/base/record_pool.h"
 
 namespace tier::base {
 
-// Page maps under numbers. No allocation in steady state.
-class PageMapPool {
- public:
-  uint32_t Allocate();         // An empty one.
-  void Free(uint32_t number);  // REQUIRES: in use.
-  PageMap& operator[](uint32_t number) { return maps_[number]; }
-  const PageMap& operator[](uint32_t number) const { return maps_[number]; }
-  uint32_t used() const { return maps_.size() - static_cast<uint32_t>(unused_.size()); }
-
- private:
-  ChunkedArray<PageMap> maps_;
-  std::vector<uint32_t> unused_;
-};
+using PageMapPool = RecordPool<PageMap>;
 
 class SlotStarts {
  public:

@@ -267,9 +267,9 @@ WindowEvent Arena::EventOf(WindowIndex window) const {
   return {.window = {.index = window,
                      .kind = entry.kind,
                      .page_size = entry.window.page_size(),
+                     .node = entry.node,
                      .size = entry.size,
-                     .place = entry.place,
-                     .node = entry.node},
+                     .place = entry.place},
           .owner = entry.owner,
           .message = {},
           .address = entry.window.address()};

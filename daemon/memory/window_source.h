@@ -27,9 +27,9 @@ struct WindowShape {
   WindowIndex index{};
   WindowKind kind = WindowKind::kBlock;
   uint32_t page_size = 0;  // 4096, or 2 MiB (whole blocks only).
+  int node = kAnyNode;     // Of its first page, where the host has several.
   uint64_t size = 0;       // Bytes, a power of two.
   uint64_t place = 0;      // Byte offset in the clients' address space, a multiple of the size.
-  int node = kAnyNode;     // Of its first page, where the host has several.
 };
 
 struct WindowSizes {  // Bytes: powers of two, multiples of kBlockSize.

@@ -45,18 +45,18 @@ inline constexpr size_t kWindowUses = 4;
 
 struct WindowEntry {
   JobIndex job = kNoJob;
-  memory::WindowShape shape;  // While it is being made: its kind and size.
-  uint32_t unreturned = 0;    // Sessions that still map it.
-  WindowCondition condition = WindowCondition::kNone;
-  bool emptying = false;          // Chosen to be handed over (hand_over.cc): closed in its job's pool.
-  LeftBy left_by{};               // While it is emptying.
-  bool passed_over = false;       // What lies in it found no way out when it was emptying: others come first.
-  bool overdue = false;           // Returning, and the deadline has passed.
+  memory::OwnerId owner{};        // Of `job`; no other job ever has it.
+  memory::WindowShape shape;      // While it is being made: its kind and size.
   base::TimePoint asked_back_at;  // While it is returning.
   std::array<uint32_t, kWindowUses> pieces = {};  // Runs of pieces in it, by WindowUse.
   ByRamClass<uint32_t> pages = {};                // Of these pieces, by RamClass.
   uint32_t move_pages = 0;                        // Taken for moves in RAM, beside the pieces (JobMoves::extra_pages).
-  memory::OwnerId owner{};                        // Of `job`; no other job ever has it.
+  uint32_t unreturned = 0;                        // Sessions that still map it.
+  WindowCondition condition = WindowCondition::kNone;
+  bool emptying = false;     // Chosen to be handed over (hand_over.cc): closed in its job's pool.
+  LeftBy left_by{};          // While it is emptying.
+  bool passed_over = false;  // What lies in it found no way out when it was emptying: others come first.
+  bool overdue = false;      // Returning, and the deadline has passed.
 
   uint32_t count(WindowUse use) const { return pieces[static_cast<size_t>(use)]; }
   uint32_t pages_of(RamClass its) const { return pages[static_cast<size_t>(its)]; }
@@ -65,6 +65,7 @@ struct WindowEntry {
 };
 
 static_assert(std::is_trivially_copyable_v<WindowEntry>);
+static_assert(sizeof(WindowEntry) == 96);  // There is one of each window index.
 
 // A window that clients were asked to return. The entry is outdated when the window's record no longer says so.
 struct AskedBack {

@@ -71,6 +71,45 @@ TEST(FreeBlockMap, MembersMayBeSparseAndGrowLater) {
   map.CheckInvariants();
 }
 
+// The tree becomes higher with the first member far off, and what it had below stays as it was.
+TEST(FreeBlockMap, MembersMayLieAnywhereBelowTheLimit) {
+  constexpr uint32_t kEnd = UINT32_MAX / 2;
+  FreeBlockMap map;
+  map.AddMembers(10, 5);
+  for (const uint32_t first : {64U, 512U, 4096U, 1U << 20, 1U << 30, kEnd - 3}) {
+    map.AddMembers(first, 3);
+    map.CheckInvariants();
+    EXPECT_EQ(map.longest_run(), 5U);
+    EXPECT_EQ(map.FindRun(5), 10U);
+    EXPECT_EQ(map.FindAtOrAfter(first - 1), first);
+    EXPECT_EQ(map.FindAtOrAfter(first + 3), kNone);
+    EXPECT_FALSE(map.AllFree(first, 4));
+  }
+  map.MarkUsed(12, 1);
+  EXPECT_EQ(map.FindRun(3), 64U);
+  map.RemoveMembers(64, 3);
+  EXPECT_EQ(map.FindRun(3), 512U);
+  EXPECT_FALSE(map.IsMember(64));
+  EXPECT_FALSE(map.IsMember(UINT32_MAX));
+  map.CheckInvariants();
+}
+
+// Nodes and leaves of members that went are used for those that come.
+TEST(FreeBlockMap, WithoutMembersNothingOfTheTreeIsLeft) {
+  FreeBlockMap map;
+  for (uint32_t first = 1000; first < 2'000'000'000; first *= 7) {
+    map.AddMembers(first, 300);
+    map.RemoveMembers(first, 300);
+    map.CheckInvariants();
+    EXPECT_EQ(map.member_count(), 0U);
+    EXPECT_EQ(map.longest_run(), 0U);
+    EXPECT_EQ(map.FindAtOrAfter(0), kNone);
+    EXPECT_FALSE(map.AnyMember(0, first + 300));
+  }
+  map.AddMembers(0, 1);
+  EXPECT_EQ(map.FindRun(1), 0U);
+}
+
 TEST(FreeBlockMapDeathTest, RefusesWhatOnlyABugCouldAsk) {
   FreeBlockMap map;
   map.AddMembers(0, 8);
@@ -79,6 +118,8 @@ TEST(FreeBlockMapDeathTest, RefusesWhatOnlyABugCouldAsk) {
   map.MarkUsed(3, 1);
   EXPECT_DEATH(map.MarkUsed(2, 2), "CHECK failed");
   EXPECT_DEATH(map.RemoveMembers(0, 8), "CHECK failed");
+  EXPECT_DEATH(map.MarkFree(64), "CHECK failed");
+  EXPECT_DEATH(map.MarkUsed(UINT32_MAX, 2), "CHECK failed");
 }
 
 }  // namespace
