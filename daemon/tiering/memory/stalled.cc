@@ -37,7 +37,7 @@ void End(Tables& tables) {
 
 // Of the request that is served. Where leases of others must end first, those get no new ones meanwhile (requests/
 // reserve), and no windows are taken for it.
-enum class Phase : uint8_t { kTakesWindows, kLacksLeases, kLooksAgain, kOver };
+enum class Phase : uint8_t { kTakesWindows, kLacksLeases, kRetries, kOver };
 
 Phase PhaseOfServed(const Tables& tables) {
   const Serving& serving = tables.serving;
@@ -47,7 +47,7 @@ Phase PhaseOfServed(const Tables& tables) {
   if (job->record.closing || tables.waits.Find(serving.waiter()) == nullptr) return Phase::kOver;
   using Lack = WaitTable::Lack;
   const Lack lack = tables.waits.StandingOf(serving.waiter()).lack;
-  return lack == Lack::kWork ? Phase::kLooksAgain : lack == Lack::kLeases ? Phase::kLacksLeases : Phase::kOver;
+  return lack == Lack::kWork ? Phase::kRetries : lack == Lack::kLeases ? Phase::kLacksLeases : Phase::kOver;
 }
 
 // The request whose turn it is: users take turns, jobs of one user do, and requests of one job come in the order of

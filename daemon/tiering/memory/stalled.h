@@ -14,7 +14,7 @@
 // and the job that was served last has more than its promise by that service, it misses what that got. Afterwards no
 // request is served for nine times as long (tables/serving.h). So all requests beyond promises together take about a
 // tenth of the time from those who work within theirs, however many ask, and for whatever user; one of many may come to
-// its deadline. Where nobody is owed memory there is no pause: jobs that all ask for more than they are promised, idle
+// its deadline. Where no job is owed memory there is no pause: jobs that all ask for more than they are promised, idle
 // ones, and those of one user have their turns at once.
 #pragma once
 
