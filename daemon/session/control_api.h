@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/session/device_faults.h"
 #include "daemon/session/quota_table.h"
 #include "daemon/session/settings.h"
 #include "daemon/storage/smart_log.h"
@@ -105,6 +106,7 @@ struct DeviceDescription {
   std::string uuid;
   bool block_device = false;
   tiering::DeviceView now;
+  RecentFaults recent_faults;
   std::optional<DeviceSmart> smart;  // None: nothing is known.
   double drive_writes_per_day = 0;   // In the last 24 hours, or since the start. 0: not known yet.
 };
@@ -271,7 +273,7 @@ class ControlApi {
   // Gives up a missing device and what jobs persisted on it: these jobs, as "uid/name". The rest as
   // EnginePort::PurgeDevice.
   virtual Result<std::vector<std::string>> PurgeDevice(const Caller& caller, const std::string& uuid) = 0;
-  // Has its quarantined places tried again.
+  // Has its quarantined places tried again, and its faults up to now make the daemon degraded no more.
   virtual Status RetryDevice(const Caller& caller, uint16_t device) = 0;
   // Calls back on a private thread for each event the caller may see until the subscription object is destroyed.
   // NO_MEMORY: too many watch already.

@@ -58,7 +58,9 @@ void ControlServer::EmitDegraded(const tiering::EngineSnapshot& snapshot) {
   const DaemonDescription modes = Modes();
   Condition condition = ConditionOf(modes, snapshot);
   for (size_t i = 0; i < std::min(facts_.devices.size(), snapshot.devices.size()); ++i)
-    condition.devices.push_back({.index = facts_.devices[i].index, .now = &snapshot.devices[i]});
+    condition.devices.push_back({.index = facts_.devices[i].index,
+                                 .now = &snapshot.devices[i],
+                                 .recent_faults = faults_[i].Recent(parts_.clock.Now())});
   for (const Degradation& each : DegradedBy(condition)) {
     TIER_CHECK(static_cast<size_t>(each.cause) < causes.size(), "cause {}", static_cast<size_t>(each.cause));
     causes[static_cast<size_t>(each.cause)] = true;

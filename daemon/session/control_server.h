@@ -148,6 +148,7 @@ class ControlServer final : public ControlApi {
     std::shared_ptr<const tiering::EngineSnapshot> figures;
     DaemonDescription modes;           // Modes(), and what else changes; no more.
     std::vector<double> drive_writes;  // By device, a day. Empty: not known.
+    std::vector<RecentFaults> faults;  // By device.
   };
   struct ObservedJob {  // What the registry has of one.
     uint64_t id = 0;
@@ -193,6 +194,7 @@ class ControlServer final : public ControlApi {
   uint64_t torn_seen_ = 0;
   uint64_t waiting_seen_ = 0;
   std::vector<tiering::DeviceView> devices_seen_;
+  std::vector<DeviceFaults> faults_;  // By device.
   std::array<bool, kDegradedCauses> degraded_seen_{};
 };
 

@@ -1,0 +1,108 @@
+// How long failed transfers and corrupt pieces of a device make the daemon degraded, and whose they are.
+#include "daemon/session/device_faults.h"
+
+#include <functional>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/session/degraded.h"
+#include "tests/support/session/control_callers.h"
+#include "tests/support/session/manual_clock.h"
+#include "tests/support/session/session_world.h"
+
+namespace tier::session {
+namespace {
+
+using std::chrono::minutes;
+using testing::Collector;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using testing::kAdmin;
+using testing::ManualClock;
+using testing::SessionWorld;
+
+constexpr base::TimePoint After(base::Duration passed) { return {passed}; }
+
+TEST(DeviceFaults, AreRecentForAnHourBehindTheLastOfThem) {
+  DeviceFaults faults;
+  faults.Note({.errors = 1}, After(minutes(0)));
+  faults.Note({.errors = 1}, After(minutes(30)));
+  faults.Note({.errors = 1, .corrupt = 2}, After(minutes(50)));
+  EXPECT_EQ(faults.Recent(After(minutes(109))).errors, 1u);
+  EXPECT_EQ(faults.Recent(After(minutes(109))).corrupt, 2u);
+  EXPECT_EQ(faults.Recent(After(minutes(110))).errors, 0u) << "an hour behind the last";
+  EXPECT_EQ(faults.Recent(After(minutes(110))).corrupt, 0u);
+  faults.Note({.errors = 1, .corrupt = 5}, After(minutes(200)));
+  EXPECT_EQ(faults.Recent(After(minutes(201))).errors, 0u) << "those before the quiet hour stay forgotten";
+  EXPECT_EQ(faults.Recent(After(minutes(201))).corrupt, 3u);
+}
+
+TEST(DeviceFaults, AreForgottenAtOnceWhereThatIsAskedFor) {
+  DeviceFaults faults;
+  faults.Note({.corrupt = 187}, After(minutes(0)));
+  faults.Forget();
+  EXPECT_EQ(faults.Recent(After(minutes(0))).corrupt, 0u);
+  faults.Note({.corrupt = 187}, After(minutes(1)));
+  EXPECT_EQ(faults.Recent(After(minutes(1))).corrupt, 0u) << "none of them is new";
+  faults.Note({.corrupt = 188}, After(minutes(2)));
+  EXPECT_EQ(faults.Recent(After(minutes(2))).corrupt, 1u);
+}
+
+class DegradedByFaults : public ::testing::Test {
+ protected:
+  std::vector<std::string> Causes() {
+    std::vector<std::string> texts;
+    for (const Degradation& each : DegradedBy(*world_.control().Describe())) texts.push_back(each.text);
+    std::erase_if(texts, [](const std::string& text) { return !text.starts_with("device "); });
+    return texts;
+  }
+  void Look() {
+    world_.OnEngine([&] { world_.control().EmitChanges(); });
+  }
+  void Pass(base::Duration time) {
+    world_.OnEngine([&] { clock_.now = clock_.now + time; });
+  }
+  void Corrupt(uint64_t pieces) {
+    world_.OnEngine([&] {
+      world_.engine.snapshot.devices.resize(1);
+      world_.engine.snapshot.devices[0].traffic.corrupt += pieces;
+    });
+    Pass(minutes(1));  // The figures are taken again.
+  }
+
+  ManualClock clock_;
+  SessionWorld world_{{.clock = &clock_}};
+};
+
+TEST_F(DegradedByFaults, EndsAnHourBehindTheLastWithoutARestart) {
+  Collector events({"degraded", "recovered"});
+  const auto watch = world_.control().Watch(kAdmin, events.callback());
+  Corrupt(187);
+  Look();
+  EXPECT_THAT(Causes(), ElementsAre("device 0 corrupt pieces: 187"));
+  Pass(minutes(59));
+  Look();
+  EXPECT_THAT(Causes(), ElementsAre("device 0 corrupt pieces: 187"));
+  Pass(minutes(1));
+  Look();
+  EXPECT_THAT(Causes(), IsEmpty());
+  EXPECT_EQ(events.Wait(0).kind, "degraded");
+  EXPECT_EQ(events.Wait(1).kind, "recovered");
+  EXPECT_EQ(events.count(), 2u);
+}
+
+TEST_F(DegradedByFaults, EndsAtOnceByARetryOfTheDevice) {
+  Corrupt(187);
+  EXPECT_THAT(Causes(), ElementsAre("device 0 corrupt pieces: 187"));
+  Corrupt(3);  // Nobody has looked since.
+  EXPECT_TRUE(world_.control().RetryDevice(kAdmin, 0));
+  EXPECT_THAT(Causes(), IsEmpty());
+  Pass(minutes(1));
+  EXPECT_THAT(Causes(), IsEmpty());
+  Corrupt(1);
+  EXPECT_THAT(Causes(), ElementsAre("device 0 corrupt pieces: 1"));
+}
+
+}  // namespace
+}  // namespace tier::session
