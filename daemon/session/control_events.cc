@@ -1,6 +1,7 @@
 // The events that ControlServer makes of what has changed in the engine's figures.
 #include <algorithm>
 #include <array>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,12 +44,36 @@ void ControlServer::EmitDevice(size_t device, const tiering::DeviceView& now) {
     emit("drain", "is empty: it can be taken out of ssd.devices");
   }
   if (seen.drain_note.empty() && !now.drain_note.empty()) emit("drain", "is not empty yet: " + now.drain_note);
-  if (traffic.corrupt > seen.traffic.corrupt) {
-    parts_.events.Emit("corrupt", nullptr,
-                       fmt::format("{} came back from device {} ({}) with a wrong checksum: the device, or a client "
-                                   "that wrote to its memory meanwhile",
-                                   base::Counted(traffic.corrupt - seen.traffic.corrupt, "piece"), device, path));
+  // What the device had counted at the last look, the engine has charged to its job by now, if that is open.
+  uint64_t& told = corrupt_told_[device];
+  if (seen.traffic.corrupt <= told) return;
+  parts_.events.Emit("corrupt", nullptr,
+                     fmt::format("{} of no open job came back from device {} ({}) with a wrong checksum",
+                                 base::Counted(seen.traffic.corrupt - told, "piece"), device, path));
+  told = seen.traffic.corrupt;
+}
+
+// By job, as one job alone speaks for a client that wrote to its memory, and several for the device.
+void ControlServer::EmitCorrupt(const tiering::EngineSnapshot& snapshot) {
+  std::map<std::pair<tiering::JobId, uint16_t>, uint64_t> charged;
+  for (const tiering::JobView& view : snapshot.jobs) {
+    for (const auto& [device, pieces] : view.corrupt_pieces) {
+      const auto before = corrupt_seen_.find({view.id, device});
+      const uint64_t fresh = pieces - (before == corrupt_seen_.end() ? 0 : before->second);
+      TIER_CHECK(fresh <= pieces && device < corrupt_told_.size(), "{} corrupt pieces of device {}", pieces, device);
+      const Job* job = parts_.jobs.registry().Find(view.id);
+      if (job == nullptr) continue;  // It ends: what it was not told, its device is.
+      charged[{view.id, device}] = pieces;
+      if (fresh == 0) continue;
+      corrupt_told_[device] += fresh;
+      parts_.events.Emit(
+          "corrupt", job,
+          fmt::format("{} of job '{}' of uid {} came back from device {} ({}) with a wrong checksum: "
+                      "the device, or a client of the job that wrote to its memory meanwhile",
+                      base::Counted(fresh, "piece"), job->name, job->uid, device, facts_.devices[device].path));
+    }
   }
+  corrupt_seen_ = std::move(charged);
 }
 
 // A change of the causes, not of their figures: a device with one more error is no news.
@@ -83,8 +108,10 @@ void ControlServer::EmitChanges() {
         "torn", job, fmt::format("job '{}' has {}", job->name, base::Counted(view.counters.torn_count, "torn tensor")));
   }
   torn_seen_ = snapshot.torn_count;
-  for (size_t i = 0; i < std::min(devices_seen_.size(), snapshot.devices.size()); ++i) {
-    EmitDevice(i, snapshot.devices[i]);
+  EmitCorrupt(snapshot);
+  if (std::exchange(looked_at_, figures) != figures) {
+    for (size_t i = 0; i < std::min(devices_seen_.size(), snapshot.devices.size()); ++i)
+      EmitDevice(i, snapshot.devices[i]);
   }
   EmitDegraded(snapshot);
   if (snapshot.waiting_count > 0 && waiting_seen_ == 0) {

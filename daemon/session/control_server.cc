@@ -54,7 +54,8 @@ ControlServer::ControlServer(DaemonFacts facts, const ControlServerParts& parts)
               .on_closed = [this] { snapshot_rate_.EndTick(); }}),
       started_(parts.clock.Now()),
       devices_seen_(facts_.devices.size()),
-      faults_(facts_.devices.size()) {}
+      faults_(facts_.devices.size()),
+      corrupt_told_(facts_.devices.size()) {}
 
 JobDescription ControlServer::Describe(const Job& job, const tiering::JobCounters& counters) {
   JobDescription description = {.id = static_cast<uint64_t>(job.id),

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -168,6 +169,7 @@ class ControlServer final : public ControlApi {
   Result<JobDescription> WithOwner(Result<JobDescription> job) const;
   std::shared_ptr<const PoolSnapshot> Pool();  // Engine thread.
   void EmitDevice(size_t device, const tiering::DeviceView& now);
+  void EmitCorrupt(const tiering::EngineSnapshot& snapshot);
   DaemonDescription Modes() const;                   // Of SSD and memory; no more. Engine thread.
   PartOfEngine TakePart();                           // Engine thread.
   DaemonDescription Whole(PartOfEngine part) const;  // On the caller's thread.
@@ -191,10 +193,14 @@ class ControlServer final : public ControlApi {
   SnapshotRate snapshot_rate_{kSnapshotsPerTickMax, kSnapshotTimeShare};
   std::shared_ptr<const PoolSnapshot> pool_;  // Null: none was taken.
   SnapshotRate pool_rate_{kPoolViewsPerTickMax, kPoolViewTimeShare};
+  std::shared_ptr<const tiering::EngineSnapshot> looked_at_;  // Of the last EmitChanges.
   uint64_t torn_seen_ = 0;
   uint64_t waiting_seen_ = 0;
   std::vector<tiering::DeviceView> devices_seen_;
   std::vector<DeviceFaults> faults_;  // By device.
+  // Corrupt pieces that watchers were told of: by open job and device, and by device.
+  std::map<std::pair<tiering::JobId, uint16_t>, uint64_t> corrupt_seen_;
+  std::vector<uint64_t> corrupt_told_;
   std::array<bool, kDegradedCauses> degraded_seen_{};
 };
 

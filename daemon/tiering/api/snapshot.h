@@ -155,7 +155,8 @@ struct CompactionFigures {  // Counters.
 struct JobView {
   JobId id{};
   JobCounters counters;
-  std::map<int, uint64_t> node_bytes{};  // Of its windows, by NUMA node, as EngineSnapshot has it.
+  std::map<int, uint64_t> node_bytes{};           // Of its windows, by NUMA node, as EngineSnapshot has it.
+  std::map<uint16_t, uint64_t> corrupt_pieces{};  // By device, of those that had some. Counters.
 };
 
 struct TensorView {

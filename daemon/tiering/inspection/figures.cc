@@ -95,6 +95,7 @@ void AddJobs(const Tables& tables, EngineSnapshot* snapshot) {
     snapshot->torn_count += job.record.counters.torn_count;
     AddCounters(job.record.counters, &snapshot->totals);
     JobView& view = snapshot->jobs.emplace_back(ViewOf(tables, job));
+    view.corrupt_pieces = job.corrupt_pieces;
     CountWindows(tables, job, &view, snapshot);
   }
 }

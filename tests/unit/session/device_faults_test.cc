@@ -17,8 +17,11 @@ namespace {
 using std::chrono::minutes;
 using testing::Collector;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::kAdmin;
+using testing::kAlice;
+using testing::kBob;
 using testing::ManualClock;
 using testing::SessionWorld;
 
@@ -90,6 +93,36 @@ TEST_F(DegradedByFaults, EndsAnHourBehindTheLastWithoutARestart) {
   EXPECT_EQ(events.Wait(0).kind, "degraded");
   EXPECT_EQ(events.Wait(1).kind, "recovered");
   EXPECT_EQ(events.count(), 2u);
+}
+
+// The engine counts a piece for its job when it takes the result, the device when the read ends.
+TEST_F(DegradedByFaults, ACorruptPieceIsToldOfItsJob) {
+  const uint64_t train = world_.control().OpenJob(kAlice, {.name = "train"})->id;
+  const uint64_t other = world_.control().OpenJob(kBob, {.name = "train"})->id;
+  Collector events({"corrupt"});
+  const auto watch = world_.control().Watch(kAdmin, events.callback());
+  const auto charge = [&](uint64_t of_train, uint64_t of_other) {
+    world_.OnEngine([&] {
+      world_.engine.snapshot.jobs = {
+          {.id = tiering::JobId{train}, .counters = {}, .corrupt_pieces = {{uint16_t{0}, of_train}}},
+          {.id = tiering::JobId{other}, .counters = {}, .corrupt_pieces = {{uint16_t{0}, of_other}}}};
+    });
+    Pass(minutes(1));
+    Look();
+  };
+  Corrupt(5);
+  Look();
+  charge(4, 1);
+  charge(4, 1);
+  EXPECT_EQ(events.Wait(0).job, "train");
+  EXPECT_THAT(events.Wait(0).message, HasSubstr("4 pieces of job 'train' of uid 1000 came back from device 0"));
+  EXPECT_THAT(events.Wait(1).message, HasSubstr("1 piece of job 'train' of uid 1001 came back from device 0"));
+  EXPECT_EQ(events.count(), 2u) << "and the device is not told of them again";
+  Corrupt(2);  // Of no job, or of one that was closed meanwhile.
+  Look();
+  charge(4, 1);
+  EXPECT_EQ(events.Wait(2).job, "");
+  EXPECT_THAT(events.Wait(2).message, HasSubstr("2 pieces of no open job came back from device 0"));
 }
 
 TEST_F(DegradedByFaults, EndsAtOnceByARetryOfTheDevice) {

@@ -1,4 +1,6 @@
 // Devices that fail, fill up and flip bytes; indexes that are full: the RAM copy stays, or the answer is typed.
+#include <map>
+
 #include <gtest/gtest.h>
 
 #include "tests/support/tiering/world.h"
@@ -125,6 +127,22 @@ TEST(Faults, FlippedBytesAreCorruptNamingTensorAndOffset) {
             std::string::npos)
       << refused.detail;
   EXPECT_NE(refused.detail.find("the memory that it was written from"), std::string::npos) << refused.detail;
+}
+
+TEST(Faults, ACorruptPieceIsChargedToItsJobAndDevice) {
+  World world;
+  const JobId job = world.OpenJob();
+  const SessionId session = world.OpenSession(job);
+  world.PutOnSsd(session, 1, 2 * kPiece);
+  (void)world.Open();
+  world.transfers.disk().FlipByte({.run = {1, 0, kPagesPerBlock}, .device = 0}, 12345);
+  EXPECT_EQ(world.Check(session, 1), Code::kCorrupt);
+  using Counts = std::map<uint16_t, uint64_t>;
+  const EngineSnapshot snapshot = world.engine->Snapshot();
+  ASSERT_EQ(snapshot.jobs.size(), 2u);
+  for (const JobView& view : snapshot.jobs) {
+    EXPECT_EQ(view.corrupt_pieces, view.id == job ? Counts({{uint16_t{0}, uint64_t{1}}}) : Counts());
+  }
 }
 
 TEST(Faults, CorruptionIsStickyUntilTheBytesAreWrittenAgain) {
