@@ -183,7 +183,9 @@ struct Event {
                      // recovered forced_return prefault host_memory config_changed socket_opened socket_closed …;
                      // events_lost: some up to this number are missing here
   std::string job;   // Name, or empty.
-  std::string message;  // One sentence.
+  std::string message;            // One sentence.
+  std::optional<uint32_t> uid{};  // Whose job it is. None: it is of no job.
+  std::string owner{};            // As JobDescription has it.
 };
 
 struct StallReport {

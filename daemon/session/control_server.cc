@@ -476,18 +476,22 @@ Result<std::vector<std::string>> ControlServer::PurgeDevice(const Caller& caller
 
 Result<std::shared_ptr<void>> ControlServer::Watch(const Caller& caller, std::function<void(const Event&)> callback) {
   if (Status known = CheckCaller(caller); !known) return std::unexpected(std::move(known.error()));
-  return parts_.events.Watch(caller, std::move(callback));
+  return parts_.events.Watch(caller, WithOwners(std::move(callback)));
 }
 
 Result<std::shared_ptr<void>> ControlServer::WatchFrom(const Caller& caller, uint64_t since,
                                                        std::function<void(const Event&)> callback) {
   if (Status known = CheckCaller(caller); !known) return std::unexpected(std::move(known.error()));
-  return parts_.events.Watch(caller, std::move(callback), since);
+  return parts_.events.Watch(caller, WithOwners(std::move(callback)), since);
 }
 
 std::vector<Event> ControlServer::RecentEvents(const Caller& caller, uint64_t since) {
   if (!CheckCaller(caller)) return {};
-  return parts_.events.Recent(caller, since);
+  std::vector<Event> events = parts_.events.Recent(caller, since);
+  for (Event& event : events) {
+    if (event.uid) event.owner = OwnerOf(*event.uid);
+  }
+  return events;
 }
 
 }  // namespace tier::session

@@ -167,6 +167,7 @@ class ControlServer final : public ControlApi {
   Result<JobDescription> GiveUpReservation(const JobDescription& job, const std::optional<Reservation>& before,
                                            const Error& why);
   Result<JobDescription> WithOwner(Result<JobDescription> job) const;
+  std::function<void(const Event&)> WithOwners(std::function<void(const Event&)> callback) const;
   std::shared_ptr<const PoolSnapshot> Pool();  // Engine thread.
   void EmitDevice(size_t device, const tiering::DeviceView& now);
   void EmitCorrupt(const tiering::EngineSnapshot& snapshot);
