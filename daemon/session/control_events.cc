@@ -44,7 +44,7 @@ void ControlServer::EmitDevice(size_t device, const tiering::DeviceView& now) {
     emit("drain", "is empty: it can be taken out of ssd.devices");
   }
   if (seen.drain_note.empty() && !now.drain_note.empty()) emit("drain", "is not empty yet: " + now.drain_note);
-  // What the device had counted at the last look, the engine has charged to its job by now, if that is open.
+  // What the device had counted at the last look, the engine has charged to its job by now, if it is of one.
   uint64_t& told = corrupt_told_[device];
   if (seen.traffic.corrupt <= told) return;
   parts_.events.Emit("corrupt", nullptr,
@@ -56,22 +56,24 @@ void ControlServer::EmitDevice(size_t device, const tiering::DeviceView& now) {
 // By job, as one job alone speaks for a client that wrote to its memory, and several for the device.
 void ControlServer::EmitCorrupt(const tiering::EngineSnapshot& snapshot) {
   std::map<std::pair<tiering::JobId, uint16_t>, uint64_t> charged;
-  for (const tiering::JobView& view : snapshot.jobs) {
-    for (const auto& [device, pieces] : view.corrupt_pieces) {
-      const auto before = corrupt_seen_.find({view.id, device});
-      const uint64_t fresh = pieces - (before == corrupt_seen_.end() ? 0 : before->second);
-      TIER_CHECK(fresh <= pieces && device < corrupt_told_.size(), "{} corrupt pieces of device {}", pieces, device);
-      const Job* job = parts_.jobs.registry().Find(view.id);
-      if (job == nullptr) continue;  // It ends: what it was not told, its device is.
-      charged[{view.id, device}] = pieces;
-      if (fresh == 0) continue;
-      corrupt_told_[device] += fresh;
-      parts_.events.Emit(
-          "corrupt", job,
-          fmt::format("{} of job '{}' of uid {} came back from device {} ({}) with a wrong checksum: "
-                      "the device, or a client of the job that wrote to its memory meanwhile",
-                      base::Counted(fresh, "piece"), job->name, job->uid, device, facts_.devices[device].path));
-    }
+  for (const tiering::CorruptPieces& pieces : snapshot.corrupt_pieces) {
+    const uint16_t device = pieces.device;
+    TIER_CHECK(device < corrupt_told_.size(), "device {} of {}", device, corrupt_told_.size());
+    charged[{pieces.job, device}] = pieces.count;
+    const auto known = corrupt_seen_.find({pieces.job, device});
+    const uint64_t before = known == corrupt_seen_.end() ? 0 : known->second;
+    // Fewer than before: the engine had dropped the job, and counts from 0 again.
+    const uint64_t fresh = pieces.count < before ? pieces.count : pieces.count - before;
+    const auto owner = ParseQualifiedName(pieces.key);
+    if (fresh == 0 || !owner) continue;
+    const Job ended{.uid = owner->first, .name = owner->second};
+    const Job* const open = parts_.jobs.registry().Find(pieces.job);
+    corrupt_told_[device] += fresh;
+    parts_.events.Emit(
+        "corrupt", open == nullptr ? &ended : open,
+        fmt::format("{} of job '{}' of uid {} came back from device {} ({}) with a wrong checksum: "
+                    "the device, or a client of the job that wrote to its memory meanwhile",
+                    base::Counted(fresh, "piece"), ended.name, ended.uid, device, facts_.devices[device].path));
   }
   corrupt_seen_ = std::move(charged);
 }

@@ -450,8 +450,8 @@ Status ControlServer::RetryDevice(const Caller& caller, uint16_t device) {
     }
     if (auto retried = parts_.jobs.engine().RetryDevice(device); !retried) return retried;
     snapshot_rate_.EndTick();
-    (void)Figures();  // So that faults up to now are forgotten, and none of them is found to be new later.
-    faults_[device].Forget();
+    (void)Figures();  // Later ones alone are new.
+    faults_[device].Acknowledge();
     parts_.events.Emit("retry", nullptr,
                        fmt::format("device {} ({}): its quarantined places are tried again when nothing else is left, "
                                    "and its errors up to now make tierd degraded no more",

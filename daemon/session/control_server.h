@@ -199,7 +199,7 @@ class ControlServer final : public ControlApi {
   uint64_t waiting_seen_ = 0;
   std::vector<tiering::DeviceView> devices_seen_;
   std::vector<DeviceFaults> faults_;  // By device.
-  // Corrupt pieces that watchers were told of: by open job and device, and by device.
+  // Corrupt pieces that watchers were told of: by job and device, and by device.
   std::map<std::pair<tiering::JobId, uint16_t>, uint64_t> corrupt_seen_;
   std::vector<uint64_t> corrupt_told_;
   std::array<bool, kDegradedCauses> degraded_seen_{};

@@ -9,7 +9,7 @@ void DeviceFaults::Note(const storage::DeviceTraffic& traffic, base::TimePoint n
              "{} errors and {} corrupt pieces after {} and {}", traffic.errors, traffic.corrupt, seen_.errors,
              seen_.corrupt);
   if (traffic.errors == seen_.errors && traffic.corrupt == seen_.corrupt) return;
-  if (last_ && now - *last_ >= kFaultsRecentFor) Forget();
+  if (last_ && now - *last_ >= kFaultsRecentFor) Acknowledge();
   seen_ = {.errors = traffic.errors, .corrupt = traffic.corrupt};
   last_ = now;
 }
@@ -21,7 +21,7 @@ RecentFaults DeviceFaults::Recent(base::TimePoint now) const {
   return {.errors = seen_.errors - before_.errors, .corrupt = seen_.corrupt - before_.corrupt};
 }
 
-void DeviceFaults::Forget() {
+void DeviceFaults::Acknowledge() {
   before_ = seen_;
   last_.reset();
 }

@@ -28,8 +28,8 @@ class DeviceFaults {
   void Note(const storage::DeviceTraffic& traffic, base::TimePoint now);
   // None: the last one is older than kFaultsRecentFor. Else all since there were none.
   RecentFaults Recent(base::TimePoint now) const;
-  // Those up to now are recent no more.
-  void Forget();
+  // An administrator knows of those up to now: they are recent no more.
+  void Acknowledge();
 
  private:
   RecentFaults seen_;    // Since the start of the daemon.

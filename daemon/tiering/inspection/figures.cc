@@ -95,7 +95,6 @@ void AddJobs(const Tables& tables, EngineSnapshot* snapshot) {
     snapshot->torn_count += job.record.counters.torn_count;
     AddCounters(job.record.counters, &snapshot->totals);
     JobView& view = snapshot->jobs.emplace_back(ViewOf(tables, job));
-    view.corrupt_pieces = job.corrupt_pieces;
     CountWindows(tables, job, &view, snapshot);
   }
 }
@@ -181,6 +180,7 @@ EngineSnapshot TakeSnapshot(const Tables& tables) {
   snapshot.merges = tables.merge.figures();
   snapshot.write_budget = tables.write_budget.figures(tables.turn.now());
   tables.figures.AddTo(&snapshot);
+  snapshot.corrupt_pieces = tables.corrupt_reads.pieces();
   snapshot.totals = tables.jobs.closed_totals();
   for (const JobState* job : tables.jobs.closing()) AddCounters(job->record.counters, &snapshot.totals);
   AddJobs(tables, &snapshot);

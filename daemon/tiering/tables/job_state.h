@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -91,8 +90,6 @@ struct JobState {
   PrefetchAge prefetch_age;
   Claims claims;
   JobStalls stalls;
-
-  std::map<uint16_t, uint64_t> corrupt_pieces;  // By device: read back with a wrong checksum. Counters.
 
   uint64_t last_service = 0;  // The number of the last time that a request of it was served (tables/serving.h).
 

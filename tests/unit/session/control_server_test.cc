@@ -404,8 +404,8 @@ TEST(ControlServer, TellsWatchersWhatBecameWorse) {
     world.engine.snapshot.devices[0].traffic.window_faults = 5;
     world.engine.snapshot.torn_count = 1;
     world.engine.snapshot.waiting_count = 1;
-    world.engine.snapshot.jobs = {
-        {.id = tiering::JobId{1}, .counters = {.torn_count = 1}, .corrupt_pieces = {{uint16_t{0}, 1}}}};
+    world.engine.snapshot.jobs = {{.id = tiering::JobId{1}, .counters = {.torn_count = 1}}};
+    world.engine.snapshot.corrupt_pieces = {{.job = tiering::JobId{1}, .key = "1000/train", .count = 1}};
     world.control().EmitChanges();
     world.control().EmitChanges();
   });

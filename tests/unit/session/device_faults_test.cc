@@ -37,14 +37,14 @@ TEST(DeviceFaults, AreRecentForAnHourBehindTheLastOfThem) {
   EXPECT_EQ(faults.Recent(After(minutes(110))).errors, 0u) << "an hour behind the last";
   EXPECT_EQ(faults.Recent(After(minutes(110))).corrupt, 0u);
   faults.Note({.errors = 1, .corrupt = 5}, After(minutes(200)));
-  EXPECT_EQ(faults.Recent(After(minutes(201))).errors, 0u) << "those before the quiet hour stay forgotten";
+  EXPECT_EQ(faults.Recent(After(minutes(201))).errors, 0u) << "those before the quiet hour are not recent again";
   EXPECT_EQ(faults.Recent(After(minutes(201))).corrupt, 3u);
 }
 
-TEST(DeviceFaults, AreForgottenAtOnceWhereThatIsAskedFor) {
+TEST(DeviceFaults, EndAtOnceWhereAnAdministratorAcknowledgesThem) {
   DeviceFaults faults;
   faults.Note({.corrupt = 187}, After(minutes(0)));
-  faults.Forget();
+  faults.Acknowledge();
   EXPECT_EQ(faults.Recent(After(minutes(0))).corrupt, 0u);
   faults.Note({.corrupt = 187}, After(minutes(1)));
   EXPECT_EQ(faults.Recent(After(minutes(1))).corrupt, 0u) << "none of them is new";
@@ -103,9 +103,8 @@ TEST_F(DegradedByFaults, ACorruptPieceIsToldOfItsJob) {
   const auto watch = world_.control().Watch(kAdmin, events.callback());
   const auto charge = [&](uint64_t of_train, uint64_t of_other) {
     world_.OnEngine([&] {
-      world_.engine.snapshot.jobs = {
-          {.id = tiering::JobId{train}, .counters = {}, .corrupt_pieces = {{uint16_t{0}, of_train}}},
-          {.id = tiering::JobId{other}, .counters = {}, .corrupt_pieces = {{uint16_t{0}, of_other}}}};
+      world_.engine.snapshot.corrupt_pieces = {{.job = tiering::JobId{train}, .key = "1000/train", .count = of_train},
+                                               {.job = tiering::JobId{other}, .key = "1001/train", .count = of_other}};
     });
     Pass(minutes(1));
     Look();
@@ -118,17 +117,23 @@ TEST_F(DegradedByFaults, ACorruptPieceIsToldOfItsJob) {
   EXPECT_THAT(events.Wait(0).message, HasSubstr("4 pieces of job 'train' of uid 1000 came back from device 0"));
   EXPECT_THAT(events.Wait(1).message, HasSubstr("1 piece of job 'train' of uid 1001 came back from device 0"));
   EXPECT_EQ(events.count(), 2u) << "and the device is not told of them again";
-  Corrupt(2);  // Of no job, or of one that was closed meanwhile.
+  Corrupt(2);  // Of what a job persisted that is not open.
   Look();
   charge(4, 1);
   EXPECT_EQ(events.Wait(2).job, "");
   EXPECT_THAT(events.Wait(2).message, HasSubstr("2 pieces of no open job came back from device 0"));
+  ASSERT_TRUE(world_.control().CloseJob(kAlice, "train", false));
+  Corrupt(3);
+  charge(7, 1);
+  EXPECT_EQ(events.Wait(3).job, "train");
+  EXPECT_EQ(events.Wait(3).uid, std::optional(1000u)) << "also where it ended at once";
+  EXPECT_THAT(events.Wait(3).message, HasSubstr("3 pieces of job 'train' of uid 1000"));
 }
 
 TEST_F(DegradedByFaults, EndsAtOnceByARetryOfTheDevice) {
   Corrupt(187);
   EXPECT_THAT(Causes(), ElementsAre("device 0 corrupt pieces: 187"));
-  Corrupt(3);  // Nobody has looked since.
+  Corrupt(3);  // Its figures were not taken since.
   EXPECT_TRUE(world_.control().RetryDevice(kAdmin, 0));
   EXPECT_THAT(Causes(), IsEmpty());
   Pass(minutes(1));

@@ -1,6 +1,4 @@
 // Devices that fail, fill up and flip bytes; indexes that are full: the RAM copy stays, or the answer is typed.
-#include <map>
-
 #include <gtest/gtest.h>
 
 #include "tests/support/tiering/world.h"
@@ -131,18 +129,21 @@ TEST(Faults, FlippedBytesAreCorruptNamingTensorAndOffset) {
 
 TEST(Faults, ACorruptPieceIsChargedToItsJobAndDevice) {
   World world;
-  const JobId job = world.OpenJob();
+  const JobId job = world.OpenJob({.key = "1000/train"});
   const SessionId session = world.OpenSession(job);
   world.PutOnSsd(session, 1, 2 * kPiece);
-  (void)world.Open();
+  EXPECT_TRUE(world.engine->Snapshot().corrupt_pieces.empty());
   world.transfers.disk().FlipByte({.run = {1, 0, kPagesPerBlock}, .device = 0}, 12345);
   EXPECT_EQ(world.Check(session, 1), Code::kCorrupt);
-  using Counts = std::map<uint16_t, uint64_t>;
   const EngineSnapshot snapshot = world.engine->Snapshot();
-  ASSERT_EQ(snapshot.jobs.size(), 2u);
-  for (const JobView& view : snapshot.jobs) {
-    EXPECT_EQ(view.corrupt_pieces, view.id == job ? Counts({{uint16_t{0}, uint64_t{1}}}) : Counts());
-  }
+  ASSERT_EQ(snapshot.corrupt_pieces.size(), 1u);
+  EXPECT_EQ(snapshot.corrupt_pieces[0].job, job);
+  EXPECT_EQ(snapshot.corrupt_pieces[0].key, "1000/train");
+  EXPECT_EQ(snapshot.corrupt_pieces[0].device, 0u);
+  EXPECT_EQ(snapshot.corrupt_pieces[0].count, 1u);
+  world.engine->CloseJob(job, "removed", false);
+  world.Turns(3);
+  EXPECT_EQ(world.engine->Snapshot().corrupt_pieces.size(), 1u) << "it is named behind its end";
 }
 
 TEST(Faults, CorruptionIsStickyUntilTheBytesAreWrittenAgain) {
