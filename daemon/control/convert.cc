@@ -429,6 +429,8 @@ void ToMessage(const session::Event& event, v1::Event* message) {
   message->set_kind(event.kind);
   message->set_job(event.job);
   message->set_message(event.message);
+  if (event.uid) message->set_uid(*event.uid);
+  message->set_owner(event.owner);
 }
 
 }  // namespace tier::control

@@ -313,8 +313,8 @@ void AddDaemon(FamilyBuilder& out, const DaemonDescription& daemon) {
       "tierd_degraded",
       "1 for each cause by which tierd does less than it was set up for, 0 for the others: ssd_tier (there is "
       "none), ssd_size (less than configured), ssd_drained (no device takes new tensors), index (nothing can be "
-      "persisted any more), memory (it may not be locked), torn_tensors, device (one fails, or failed), missing_device "
-      "(one was not there at the start).");
+      "persisted any more), memory (it may not be locked), torn_tensors, device (one is not online, has quarantined "
+      "places, or had errors or corrupt pieces in the last hour), missing_device (one was not there at the start).");
   const auto causes = session::DegradedBy(daemon);
   for (size_t i = 0; i < session::kDegradedCauses; ++i) {
     const auto cause = static_cast<session::DegradedCause>(i);

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/session/device_faults.h"
 #include "daemon/session/quota_table.h"
 #include "daemon/session/settings.h"
 #include "daemon/storage/smart_log.h"
@@ -105,6 +106,7 @@ struct DeviceDescription {
   std::string uuid;
   bool block_device = false;
   tiering::DeviceView now;
+  RecentFaults recent_faults;
   std::optional<DeviceSmart> smart;  // None: nothing is known.
   double drive_writes_per_day = 0;   // In the last 24 hours, or since the start. 0: not known yet.
 };
@@ -181,7 +183,9 @@ struct Event {
                      // recovered forced_return prefault host_memory config_changed socket_opened socket_closed …;
                      // events_lost: some up to this number are missing here
   std::string job;   // Name, or empty.
-  std::string message;  // One sentence.
+  std::string message;            // One sentence.
+  std::optional<uint32_t> uid{};  // Whose job it is. None: it is of no job.
+  std::string owner{};            // As JobDescription has it.
 };
 
 struct StallReport {
@@ -271,7 +275,7 @@ class ControlApi {
   // Gives up a missing device and what jobs persisted on it: these jobs, as "uid/name". The rest as
   // EnginePort::PurgeDevice.
   virtual Result<std::vector<std::string>> PurgeDevice(const Caller& caller, const std::string& uuid) = 0;
-  // Has its quarantined places tried again.
+  // Has its quarantined places tried again, and its faults up to now make the daemon degraded no more.
   virtual Status RetryDevice(const Caller& caller, uint16_t device) = 0;
   // Calls back on a private thread for each event the caller may see until the subscription object is destroyed.
   // NO_MEMORY: too many watch already.

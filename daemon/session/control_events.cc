@@ -1,6 +1,7 @@
 // The events that ControlServer makes of what has changed in the engine's figures.
 #include <algorithm>
 #include <array>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,12 +44,38 @@ void ControlServer::EmitDevice(size_t device, const tiering::DeviceView& now) {
     emit("drain", "is empty: it can be taken out of ssd.devices");
   }
   if (seen.drain_note.empty() && !now.drain_note.empty()) emit("drain", "is not empty yet: " + now.drain_note);
-  if (traffic.corrupt > seen.traffic.corrupt) {
-    parts_.events.Emit("corrupt", nullptr,
-                       fmt::format("{} came back from device {} ({}) with a wrong checksum: the device, or a client "
-                                   "that wrote to its memory meanwhile",
-                                   base::Counted(traffic.corrupt - seen.traffic.corrupt, "piece"), device, path));
+  // What the device had counted at the last look, the engine has charged to its job by now, if it is of one.
+  uint64_t& told = corrupt_told_[device];
+  if (seen.traffic.corrupt <= told) return;
+  parts_.events.Emit("corrupt", nullptr,
+                     fmt::format("{} of no open job came back from device {} ({}) with a wrong checksum",
+                                 base::Counted(seen.traffic.corrupt - told, "piece"), device, path));
+  told = seen.traffic.corrupt;
+}
+
+// By job, as one job alone speaks for a client that wrote to its memory, and several for the device.
+void ControlServer::EmitCorrupt(const tiering::EngineSnapshot& snapshot) {
+  std::map<std::pair<tiering::JobId, uint16_t>, uint64_t> charged;
+  for (const tiering::CorruptPieces& pieces : snapshot.corrupt_pieces) {
+    const uint16_t device = pieces.device;
+    TIER_CHECK(device < corrupt_told_.size(), "device {} of {}", device, corrupt_told_.size());
+    charged[{pieces.job, device}] = pieces.count;
+    const auto known = corrupt_seen_.find({pieces.job, device});
+    const uint64_t before = known == corrupt_seen_.end() ? 0 : known->second;
+    // Fewer than before: the engine had dropped the job, and counts from 0 again.
+    const uint64_t fresh = pieces.count < before ? pieces.count : pieces.count - before;
+    const auto owner = ParseQualifiedName(pieces.key);
+    if (fresh == 0 || !owner) continue;
+    const Job ended{.uid = owner->first, .name = owner->second};
+    const Job* const open = parts_.jobs.registry().Find(pieces.job);
+    corrupt_told_[device] += fresh;
+    parts_.events.Emit(
+        "corrupt", open == nullptr ? &ended : open,
+        fmt::format("{} of job '{}' of uid {} came back from device {} ({}) with a wrong checksum: "
+                    "the device, or a client of the job that wrote to its memory meanwhile",
+                    base::Counted(fresh, "piece"), ended.name, ended.uid, device, facts_.devices[device].path));
   }
+  corrupt_seen_ = std::move(charged);
 }
 
 // A change of the causes, not of their figures: a device with one more error is no news.
@@ -58,7 +85,9 @@ void ControlServer::EmitDegraded(const tiering::EngineSnapshot& snapshot) {
   const DaemonDescription modes = Modes();
   Condition condition = ConditionOf(modes, snapshot);
   for (size_t i = 0; i < std::min(facts_.devices.size(), snapshot.devices.size()); ++i)
-    condition.devices.push_back({.index = facts_.devices[i].index, .now = &snapshot.devices[i]});
+    condition.devices.push_back({.index = facts_.devices[i].index,
+                                 .now = &snapshot.devices[i],
+                                 .recent_faults = faults_[i].Recent(parts_.clock.Now())});
   for (const Degradation& each : DegradedBy(condition)) {
     TIER_CHECK(static_cast<size_t>(each.cause) < causes.size(), "cause {}", static_cast<size_t>(each.cause));
     causes[static_cast<size_t>(each.cause)] = true;
@@ -67,6 +96,17 @@ void ControlServer::EmitDegraded(const tiering::EngineSnapshot& snapshot) {
   if (std::exchange(degraded_seen_, causes) == causes) return;
   text.empty() ? parts_.events.Emit("recovered", nullptr, "tierd is no longer degraded")
                : parts_.events.Emit("degraded", nullptr, text);
+}
+
+// The log of events knows users by number alone.
+std::function<void(const Event&)> ControlServer::WithOwners(std::function<void(const Event&)> callback) const {
+  if (parts_.owners == nullptr) return callback;
+  return [owners = parts_.owners, callback = std::move(callback)](const Event& event) {
+    if (!event.uid) return callback(event);
+    Event told = event;
+    told.owner = owners->NameOf(*event.uid);
+    callback(told);
+  };
 }
 
 void ControlServer::EmitChanges() {
@@ -81,8 +121,10 @@ void ControlServer::EmitChanges() {
         "torn", job, fmt::format("job '{}' has {}", job->name, base::Counted(view.counters.torn_count, "torn tensor")));
   }
   torn_seen_ = snapshot.torn_count;
-  for (size_t i = 0; i < std::min(devices_seen_.size(), snapshot.devices.size()); ++i) {
-    EmitDevice(i, snapshot.devices[i]);
+  EmitCorrupt(snapshot);
+  if (std::exchange(looked_at_, figures) != figures) {
+    for (size_t i = 0; i < std::min(devices_seen_.size(), snapshot.devices.size()); ++i)
+      EmitDevice(i, snapshot.devices[i]);
   }
   EmitDegraded(snapshot);
   if (snapshot.waiting_count > 0 && waiting_seen_ == 0) {

@@ -53,7 +53,9 @@ ControlServer::ControlServer(DaemonFacts facts, const ControlServerParts& parts)
               .has_ssd_tier = facts_.ssd_mode != "none",
               .on_closed = [this] { snapshot_rate_.EndTick(); }}),
       started_(parts.clock.Now()),
-      devices_seen_(facts_.devices.size()) {}
+      devices_seen_(facts_.devices.size()),
+      faults_(facts_.devices.size()),
+      corrupt_told_(facts_.devices.size()) {}
 
 JobDescription ControlServer::Describe(const Job& job, const tiering::JobCounters& counters) {
   JobDescription description = {.id = static_cast<uint64_t>(job.id),
@@ -220,6 +222,8 @@ std::shared_ptr<const tiering::EngineSnapshot> ControlServer::Figures() {
   if (snapshot_rate_.MayTake(now)) {
     figures_ = std::make_shared<const tiering::EngineSnapshot>(parts_.jobs.engine().Snapshot());
     snapshot_rate_.NoteTaken(std::min(parts_.clock.Now() - now, kSnapshotLongest));
+    for (size_t i = 0; i < std::min(faults_.size(), figures_->devices.size()); ++i)
+      faults_[i].Note(figures_->devices[i].traffic, now);
   }
   return figures_;
 }
@@ -316,7 +320,8 @@ void ControlServer::AddDevices(const tiering::EngineSnapshot& snapshot, DaemonDe
 }
 
 ControlServer::PartOfEngine ControlServer::TakePart() {
-  PartOfEngine part{.figures = Figures(), .modes = Modes(), .drive_writes = {}};
+  PartOfEngine part{.figures = Figures(), .modes = Modes(), .drive_writes = {}, .faults = {}};
+  for (const DeviceFaults& faults : faults_) part.faults.push_back(faults.Recent(parts_.clock.Now()));
   DaemonDescription& d = part.modes;
   d.huge_page_mode = facts_.huge_page_mode ? facts_.huge_page_mode() : "small";
   if (facts_.prefault) d.prefault = facts_.prefault();
@@ -332,7 +337,9 @@ DaemonDescription ControlServer::Whole(PartOfEngine part) const {
   if (d.memory_mode.empty()) d.memory_mode = "unpinned";
   d.engine = *part.figures;
   AddDevices(*part.figures, &d);
+  TIER_CHECK(part.faults.size() == d.devices.size(), "{} of {}", part.faults.size(), d.devices.size());
   for (size_t i = 0; i < d.devices.size(); ++i) {
+    d.devices[i].recent_faults = part.faults[i];
     if (i < part.drive_writes.size()) d.devices[i].drive_writes_per_day = part.drive_writes[i];
     if (facts_.smart) d.devices[i].smart = facts_.smart(d.devices[i].path);
   }
@@ -443,8 +450,11 @@ Status ControlServer::RetryDevice(const Caller& caller, uint16_t device) {
     }
     if (auto retried = parts_.jobs.engine().RetryDevice(device); !retried) return retried;
     snapshot_rate_.EndTick();
+    (void)Figures();  // Later ones alone are new.
+    faults_[device].Acknowledge();
     parts_.events.Emit("retry", nullptr,
-                       fmt::format("device {} ({}): its quarantined places are tried again when nothing else is left",
+                       fmt::format("device {} ({}): its quarantined places are tried again when nothing else is left, "
+                                   "and its errors up to now make tierd degraded no more",
                                    device, facts_.devices[device].path));
     return {};
   });
@@ -466,18 +476,22 @@ Result<std::vector<std::string>> ControlServer::PurgeDevice(const Caller& caller
 
 Result<std::shared_ptr<void>> ControlServer::Watch(const Caller& caller, std::function<void(const Event&)> callback) {
   if (Status known = CheckCaller(caller); !known) return std::unexpected(std::move(known.error()));
-  return parts_.events.Watch(caller, std::move(callback));
+  return parts_.events.Watch(caller, WithOwners(std::move(callback)));
 }
 
 Result<std::shared_ptr<void>> ControlServer::WatchFrom(const Caller& caller, uint64_t since,
                                                        std::function<void(const Event&)> callback) {
   if (Status known = CheckCaller(caller); !known) return std::unexpected(std::move(known.error()));
-  return parts_.events.Watch(caller, std::move(callback), since);
+  return parts_.events.Watch(caller, WithOwners(std::move(callback)), since);
 }
 
 std::vector<Event> ControlServer::RecentEvents(const Caller& caller, uint64_t since) {
   if (!CheckCaller(caller)) return {};
-  return parts_.events.Recent(caller, since);
+  std::vector<Event> events = parts_.events.Recent(caller, since);
+  for (Event& event : events) {
+    if (event.uid) event.owner = OwnerOf(*event.uid);
+  }
+  return events;
 }
 
 }  // namespace tier::session

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -148,6 +149,7 @@ class ControlServer final : public ControlApi {
     std::shared_ptr<const tiering::EngineSnapshot> figures;
     DaemonDescription modes;           // Modes(), and what else changes; no more.
     std::vector<double> drive_writes;  // By device, a day. Empty: not known.
+    std::vector<RecentFaults> faults;  // By device.
   };
   struct ObservedJob {  // What the registry has of one.
     uint64_t id = 0;
@@ -165,8 +167,10 @@ class ControlServer final : public ControlApi {
   Result<JobDescription> GiveUpReservation(const JobDescription& job, const std::optional<Reservation>& before,
                                            const Error& why);
   Result<JobDescription> WithOwner(Result<JobDescription> job) const;
+  std::function<void(const Event&)> WithOwners(std::function<void(const Event&)> callback) const;
   std::shared_ptr<const PoolSnapshot> Pool();  // Engine thread.
   void EmitDevice(size_t device, const tiering::DeviceView& now);
+  void EmitCorrupt(const tiering::EngineSnapshot& snapshot);
   DaemonDescription Modes() const;                   // Of SSD and memory; no more. Engine thread.
   PartOfEngine TakePart();                           // Engine thread.
   DaemonDescription Whole(PartOfEngine part) const;  // On the caller's thread.
@@ -190,9 +194,14 @@ class ControlServer final : public ControlApi {
   SnapshotRate snapshot_rate_{kSnapshotsPerTickMax, kSnapshotTimeShare};
   std::shared_ptr<const PoolSnapshot> pool_;  // Null: none was taken.
   SnapshotRate pool_rate_{kPoolViewsPerTickMax, kPoolViewTimeShare};
+  std::shared_ptr<const tiering::EngineSnapshot> looked_at_;  // Of the last EmitChanges.
   uint64_t torn_seen_ = 0;
   uint64_t waiting_seen_ = 0;
   std::vector<tiering::DeviceView> devices_seen_;
+  std::vector<DeviceFaults> faults_;  // By device.
+  // Corrupt pieces that watchers were told of: by job and device, and by device.
+  std::map<std::pair<tiering::JobId, uint16_t>, uint64_t> corrupt_seen_;
+  std::vector<uint64_t> corrupt_told_;
   std::array<bool, kDegradedCauses> degraded_seen_{};
 };
 

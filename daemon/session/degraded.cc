@@ -20,8 +20,8 @@ void AddDevice(const Condition::Device& device, std::vector<Degradation>* causes
   TIER_CHECK(now.space.quarantined <= now.space.capacity || now.space.capacity == 0, "{} of {} bytes are quarantined",
              now.space.quarantined, now.space.capacity);
   if (now.state != storage::DeviceState::kOnline) add(fmt::format("{}: {}", DeviceStateName(now.state), now.reason));
-  if (now.traffic.errors > 0) add(fmt::format("errors: {}", now.traffic.errors));
-  if (now.traffic.corrupt > 0) add(fmt::format("corrupt pieces: {}", now.traffic.corrupt));
+  if (device.recent_faults.errors > 0) add(fmt::format("errors: {}", device.recent_faults.errors));
+  if (device.recent_faults.corrupt > 0) add(fmt::format("corrupt pieces: {}", device.recent_faults.corrupt));
   if (now.space.quarantined > 0) add(fmt::format("quarantined: {}", base::FormatBytes(now.space.quarantined)));
 }
 
@@ -88,7 +88,7 @@ std::vector<Degradation> DegradedBy(const Condition& condition) {
 std::vector<Degradation> DegradedBy(const DaemonDescription& daemon) {
   Condition condition = ConditionOf(daemon, daemon.engine);
   for (const DeviceDescription& device : daemon.devices)
-    condition.devices.push_back({.index = device.index, .now = &device.now});
+    condition.devices.push_back({.index = device.index, .now = &device.now, .recent_faults = device.recent_faults});
   return DegradedBy(condition);
 }
 

@@ -21,7 +21,7 @@ enum class DegradedCause : uint8_t {
   kIndex,          // Nothing can be persisted any more, or resumed either.
   kMemory,         // It may not be locked.
   kTornTensors,    // Some answer TORN.
-  kDevice,         // One is not online, or has failed transfers, pieces or places.
+  kDevice,         // One is not online, has quarantined places, or had failed transfers or pieces lately.
   kMissingDevice,  // The start did without one that is configured, or that jobs persisted on.
 };
 inline constexpr size_t kDegradedCauses = 8;
@@ -41,6 +41,7 @@ struct Condition {
   struct Device {
     uint16_t index = 0;
     const tiering::DeviceView* now = nullptr;
+    RecentFaults recent_faults{};
   };
   std::string_view ssd_mode;  // As in DaemonDescription, as the next three.
   std::string_view ssd_mode_reason;

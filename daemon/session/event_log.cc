@@ -207,7 +207,8 @@ void EventLog::Emit(const char* kind, const Job* job, std::string message) {
         .unix_time_ms = UnixTimeMs(),
         .kind = kind,
         .job = job == nullptr ? std::string() : job->name,
-        .message = std::move(message)},
+        .message = std::move(message),
+        .uid = job == nullptr ? std::nullopt : std::optional(job->uid)},
        job, std::nullopt);
 }
 

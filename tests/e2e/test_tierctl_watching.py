@@ -37,7 +37,10 @@ def test_recent_events_are_printed_and_that_is_all(own_daemon: launcher.Running)
     ]  # fmt: skip
     done = launcher.run_tierctl(own_daemon, "events")
     (first, *_) = done.stdout.splitlines()
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  job_opened        job 'train' of uid \d+ opened", first)
+    assert re.fullmatch(
+        r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  job_opened        \d+/train: job 'train' of uid \d+ opened", first
+    )
+    assert {event["uid"] for event in events(own_daemon)} == {os.geteuid()}
 
 
 def test_events_since_one_are_those_behind_it(own_daemon: launcher.Running) -> None:

@@ -204,7 +204,10 @@ int RetryDevice(const DaemonOptions& options, uint32_t device) {
     if (options.output.json) {
       PrintJson({{"retried", device}});
     } else {
-      fmt::print("device {}: its quarantined places are used again when nothing else is left\n", device);
+      fmt::print(
+          "device {}: its quarantined places are used again when nothing else is left, and its errors up to now make "
+          "tierd degraded no more\n",
+          device);
     }
     return kExitOk;
   });

@@ -14,6 +14,7 @@
 #include "tools/tierctl/connection.h"
 #include "tools/tierctl/message_json.h"
 #include "tools/tierctl/printable.h"
+#include "tools/tierctl/socket_verbs.h"
 
 namespace tier::tierctl {
 namespace {
@@ -66,7 +67,9 @@ std::string EventText(const v1::Event& event, const OutputOptions& output) {
   char time[32] = "";
   if (::localtime_r(&seconds, &local) != nullptr) (void)std::strftime(time, sizeof time, "%F %T", &local);
   const std::string head = fmt::format("{}  {:<{}}  ", time, Printable(event.kind()), kKindWidth);
-  return head + Wrapped(Printable(event.message()), output.width, head.size());
+  const std::string job =
+      event.has_uid() ? fmt::format("{}/{}: ", UserText(event.uid(), event.owner()), event.job()) : std::string();
+  return head + Wrapped(Printable(job + event.message()), output.width, head.size());
 }
 
 std::string SinceText(uint64_t last, const OutputOptions& output) {

@@ -23,7 +23,7 @@ int ShowEvents(const DaemonOptions& options, const EventsOptions& events);
 // Hands on those that the daemon has kept behind `since`. How that ended: OK, or why it broke off.
 Error ReadRecent(const DaemonOptions& options, uint64_t since, const std::function<void(const v1::Event&)>& show);
 
-// "2026-11-24 12:00:01  job_opened  job 'train' of uid 1000 opened", in the local time.
+// "2026-11-24 12:00:01  job_opened  1000/train: job 'train' of uid 1000 opened", in the local time.
 std::string EventText(const v1::Event& event, const OutputOptions& output);
 
 // Below the recent ones: how to ask for those behind the last of them, by its number. Empty: there was none.

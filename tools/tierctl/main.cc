@@ -310,8 +310,9 @@ class CommandLine {
         Verb(noun, "drain",
              "Empty a device: what jobs have there, and what closed jobs have persisted, moves to other devices",
              [this] { return DrainDevice(args_.daemon, args_.device, args_.undo); });
-    CLI::App* retry = Verb(noun, "retry", "Use the quarantined places of a device again, when nothing else is left",
-                           [this] { return RetryDevice(args_.daemon, args_.device); });
+    CLI::App* retry = Verb(
+        noun, "retry", "Use the quarantined places of a device again; its errors up to now make tierd degraded no more",
+        [this] { return RetryDevice(args_.daemon, args_.device); });
     for (CLI::App* verb : {show, format}) verb->add_option("path", args_.path, "Block device or file")->required();
     format->add_flag("--force", args_.force, "Even over foreign content");
     drain->add_flag("--undo", args_.undo, "Use it again");

@@ -93,13 +93,16 @@ class Job:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Event:
     """An event in the daemon. ``sequence`` rises with each event, also with those that this caller may not see.
-    ``kind`` is ``events_lost`` where some up to this one are missing, and the ``message`` says why."""
+    ``kind`` is ``events_lost`` where some up to this one are missing, and the ``message`` says why. ``uid`` is the user
+    whose job it is, ``None`` where it is of no job, and ``owner`` the owner of a socket whose uid that is, or ""."""
 
     sequence: int
     unix_time_ms: int
     kind: str
     job: str
     message: str
+    uid: int | None = None
+    owner: str = ""
 
 
 def socket_path(socket: str | os.PathLike[str] | None = None) -> str:
@@ -351,7 +354,8 @@ class Watch:
             raise _translated(error, self._path) from None
         at = message.event_time
         milliseconds = at.seconds * 1000 + at.nanos // 1_000_000
-        return Event(message.sequence, milliseconds, message.kind, message.job, message.message)
+        uid = message.uid if message.HasField("uid") else None
+        return Event(message.sequence, milliseconds, message.kind, message.job, message.message, uid, message.owner)
 
     def cancel(self) -> None:
         """Ends the stream: a ``next`` that waits raises ``StopIteration``. Any thread may call it, and again."""

@@ -215,6 +215,14 @@ struct DeviceView {
   std::string drain_note;  // While it is drained: what stays on it for now, and why. Empty: nothing is known to.
 };
 
+// Pieces that came back from a device with a wrong checksum, twice.
+struct CorruptPieces {
+  JobId job{};      // It may have ended.
+  std::string key;  // JobOptions::key.
+  uint16_t device = 0;
+  uint64_t count = 0;  // Counter.
+};
+
 // What the devices may be written, all together (tables/write_budget.h).
 struct WriteBudgetFigures {
   uint64_t bytes_per_day = 0;  // 0: there is no budget.
@@ -259,6 +267,7 @@ struct EngineSnapshot {
   JobCounters totals;  // Counters of all jobs, also of closed ones. Its gauges are 0.
   std::vector<JobView> jobs;
   std::vector<DeviceView> devices;
+  std::vector<CorruptPieces> corrupt_pieces;  // By job and device, of those that had some last.
   std::vector<MissingDeviceView> missing;
   std::string index_failure;  // Why nothing can be persisted any more, or resumed either; empty: both can.
 };

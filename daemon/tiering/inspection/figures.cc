@@ -180,6 +180,7 @@ EngineSnapshot TakeSnapshot(const Tables& tables) {
   snapshot.merges = tables.merge.figures();
   snapshot.write_budget = tables.write_budget.figures(tables.turn.now());
   tables.figures.AddTo(&snapshot);
+  snapshot.corrupt_pieces = tables.corrupt_reads.pieces();
   snapshot.totals = tables.jobs.closed_totals();
   for (const JobState* job : tables.jobs.closing()) AddCounters(job->record.counters, &snapshot.totals);
   AddJobs(tables, &snapshot);

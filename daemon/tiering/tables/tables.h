@@ -13,6 +13,7 @@
 #include "daemon/storage/extent_store.h"
 #include "daemon/tiering/api/options.h"
 #include "daemon/tiering/tables/ahead_queue.h"
+#include "daemon/tiering/tables/corrupt_reads.h"
 #include "daemon/tiering/tables/device_table.h"
 #include "daemon/tiering/tables/drain_state.h"
 #include "daemon/tiering/tables/flight_table.h"
@@ -91,6 +92,7 @@ struct Tables {
   FlightTable flights;
   RamMoveTable ram_moves;
   RequestFigures figures;
+  CorruptReads corrupt_reads;
   Reports reports;
 
   WaitTable waits;

@@ -223,6 +223,7 @@ void FinishFreed(Tables& tables, const Flight& flight, const TransferResult& res
 void FinishTransfer(Tables& tables, FlightIndex index, const Flight& flight, const TransferResult& result) {
   EndFlight(tables, index);
   Piece& piece = tables.pieces.Edit(flight.piece);
+  if (result.outcome == TransferOutcome::kCorrupt) tables.corrupt_reads.Note(tables.JobOf(piece), flight.extent.device);
   if (piece.copies == Copies::kFreed) {
     const TensorIndex tensor = piece.tensor;
     JobState& job = tables.JobOf(tables.tensors[tensor]);

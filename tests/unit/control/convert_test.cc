@@ -195,6 +195,19 @@ TEST(Convert, TimesKeepTheirMilliseconds) {
   EXPECT_EQ(message.event_time().nanos(), 250'000'000);
 }
 
+TEST(Convert, AnEventHasTheUserOfItsJob) {
+  session::Event event;
+  v1::Event message;
+  ToMessage(event, &message);
+  EXPECT_FALSE(message.has_uid()) << "of no job, which is not root's";
+  event.uid = 0;
+  event.owner = "pod-a";
+  ToMessage(event, &message);
+  EXPECT_TRUE(message.has_uid());
+  EXPECT_EQ(message.uid(), 0u);
+  EXPECT_EQ(message.owner(), "pod-a");
+}
+
 v1::SetJobRequest ChangeOf(std::initializer_list<const char*> paths) {
   v1::SetJobRequest message;
   message.set_guarantee_bytes(1);

@@ -405,13 +405,14 @@ TEST(ControlServer, TellsWatchersWhatBecameWorse) {
     world.engine.snapshot.torn_count = 1;
     world.engine.snapshot.waiting_count = 1;
     world.engine.snapshot.jobs = {{.id = tiering::JobId{1}, .counters = {.torn_count = 1}}};
+    world.engine.snapshot.corrupt_pieces = {{.job = tiering::JobId{1}, .key = "1000/train", .count = 1}};
     world.control().EmitChanges();
     world.control().EmitChanges();
   });
   EXPECT_EQ(events.Wait(0).kind, "torn");
   EXPECT_EQ(events.Wait(0).message, "job 'train' has 1 torn tensor");
-  EXPECT_EQ(events.Wait(1).kind, "io_error");
-  EXPECT_EQ(events.Wait(2).kind, "corrupt");
+  EXPECT_EQ(events.Wait(1).kind, "corrupt");
+  EXPECT_EQ(events.Wait(2).kind, "io_error");
   EXPECT_EQ(events.Wait(3).kind, "pressure");
   EXPECT_EQ(events.Wait(3).message, "1 request waits for memory, SSD or leases");
   EXPECT_EQ(events.count(), 4u) << "once each";

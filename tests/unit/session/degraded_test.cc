@@ -29,7 +29,8 @@ TEST(DegradedBy, NamesEachCause) {
   daemon.memory_mode_reason = "no right to lock memory";  // Without an SSD tier that is no loss.
   daemon.engine.torn_count = 3;
   daemon.devices[1].index = 1;
-  daemon.devices[1].now.traffic = {.errors = 2, .corrupt = 5, .window_faults = 7};  // The last are a client's doing.
+  daemon.devices[1].now.traffic = {.errors = 3, .corrupt = 9, .window_faults = 7};  // The last are a client's doing.
+  daemon.devices[1].recent_faults = {.errors = 2, .corrupt = 5};                    // The others no cause any more.
   daemon.devices[1].now.space.quarantined = 4096;
   daemon.devices[1].now.state = storage::DeviceState::kOffline;
   daemon.devices[1].now.reason = "Input/output error";

@@ -71,6 +71,20 @@ TEST(EventLogHistory, KeepsWhatHappenedForThoseWhoMaySeeIt) {
   EXPECT_EQ(log.Recent(kBob, 0).back().sequence, 3u) << "one number for all";
 }
 
+TEST(EventLogHistory, JobsOfOneNameAreToldApartByTheirUid) {
+  EventLog log;
+  const Job alices = MakeJob(1000, "train");
+  const Job bobs = MakeJob(1001, "train");
+  log.Emit("torn", &alices, "one");
+  log.Emit("torn", &bobs, "one");
+  log.Emit("drain", nullptr, "two");
+  const auto events = log.Recent(kAdmin, 0);
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[0].uid, std::optional(1000u));
+  EXPECT_EQ(events[1].uid, std::optional(1001u));
+  EXPECT_EQ(events[2].uid, std::nullopt);
+}
+
 TEST(EventLogHistory, ASentenceForAdministratorsIsToldToNoOther) {
   EventLog log;
   Collector admins;

@@ -76,6 +76,20 @@ TEST_F(OwnerSocketsTest, WhoConnectsIsTheOwnerAndSeesNothingOfOthers) {
   EXPECT_EQ(joining.ReceiveRefusal().code, static_cast<uint16_t>(Code::kNotFound)) << "it is another's";
 }
 
+TEST_F(OwnerSocketsTest, EventsOfAnOwnersJobHaveItsName) {
+  const auto socket = control_.OpenSocket(kAdmin, "pod-a");
+  ASSERT_TRUE(socket) << socket.error().message;
+  Collector events({"job_opened"});
+  const auto watch = control_.Watch(kAdmin, events.callback());
+  ASSERT_TRUE(control_.OpenJob({.uid = socket->uid}, {.name = "train"}));
+  ASSERT_TRUE(control_.OpenJob(kAlice, {.name = "train"}));
+  EXPECT_EQ(events.Wait(0).uid, std::optional(socket->uid));
+  EXPECT_EQ(events.Wait(0).owner, "pod-a");
+  EXPECT_EQ(events.Wait(1).uid, std::optional(kAlice.uid));
+  EXPECT_EQ(events.Wait(1).owner, "");
+  EXPECT_EQ(control_.RecentEvents({.uid = socket->uid}, 0).back().owner, "pod-a");
+}
+
 TEST_F(OwnerSocketsTest, CredentialsThatAClientSendsCountForNothing) {
   const auto socket = control_.OpenSocket(kAdmin, "pod-a");
   ASSERT_TRUE(socket);

@@ -32,6 +32,18 @@ TEST_F(EventTextTest, SaysWhenAndWhat) {
             "2025-11-24 12:00:01  job_opened        job 'train' of uid 1000 opened");
 }
 
+TEST_F(EventTextTest, TellsJobsOfOneNameApart) {
+  v1::Event event = MakeEvent("torn", "job 'train' has 1 torn tensor");
+  event.set_job("train");
+  event.set_uid(1001);
+  EXPECT_EQ(EventText(event, {}), "2025-11-24 12:00:01  torn              1001/train: job 'train' has 1 torn tensor");
+  event.set_uid(0);
+  EXPECT_EQ(EventText(event, {}), "2025-11-24 12:00:01  torn              0/train: job 'train' has 1 torn tensor");
+  event.set_uid(4026531840);
+  event.set_owner("pod-a");
+  EXPECT_EQ(EventText(event, {}), "2025-11-24 12:00:01  torn              pod-a/train: job 'train' has 1 torn tensor");
+}
+
 TEST_F(EventTextTest, TheNumberForSinceStandsBelowTheRecentOnes) {
   EXPECT_EQ(SinceText(1764223200000017, {}), "what comes behind these: tierctl events --since 1764223200000017\n");
   EXPECT_EQ(SinceText(0, {}), "");

@@ -127,6 +127,25 @@ TEST(Faults, FlippedBytesAreCorruptNamingTensorAndOffset) {
   EXPECT_NE(refused.detail.find("the memory that it was written from"), std::string::npos) << refused.detail;
 }
 
+TEST(Faults, ACorruptPieceIsChargedToItsJobAndDevice) {
+  World world;
+  const JobId job = world.OpenJob({.key = "1000/train"});
+  const SessionId session = world.OpenSession(job);
+  world.PutOnSsd(session, 1, 2 * kPiece);
+  EXPECT_TRUE(world.engine->Snapshot().corrupt_pieces.empty());
+  world.transfers.disk().FlipByte({.run = {1, 0, kPagesPerBlock}, .device = 0}, 12345);
+  EXPECT_EQ(world.Check(session, 1), Code::kCorrupt);
+  const EngineSnapshot snapshot = world.engine->Snapshot();
+  ASSERT_EQ(snapshot.corrupt_pieces.size(), 1u);
+  EXPECT_EQ(snapshot.corrupt_pieces[0].job, job);
+  EXPECT_EQ(snapshot.corrupt_pieces[0].key, "1000/train");
+  EXPECT_EQ(snapshot.corrupt_pieces[0].device, 0u);
+  EXPECT_EQ(snapshot.corrupt_pieces[0].count, 1u);
+  world.engine->CloseJob(job, "removed", false);
+  world.Turns(3);
+  EXPECT_EQ(world.engine->Snapshot().corrupt_pieces.size(), 1u) << "it is named behind its end";
+}
+
 TEST(Faults, CorruptionIsStickyUntilTheBytesAreWrittenAgain) {
   World world;
   const SessionId session = world.Open();
