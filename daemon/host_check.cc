@@ -6,10 +6,12 @@
 
 #include <fmt/format.h>
 
+#include "daemon/config_changes.h"
 #include "daemon/session/owner_table.h"
 #include "daemon/session/quota_book.h"
 #include "daemon/ssd_devices.h"
 #include "daemon/storage/file_system.h"
+#include "daemon/storage/smart_file.h"
 #include "daemon/storage/start_plan.h"
 #include "daemon/user_quotas.h"
 
@@ -25,6 +27,14 @@ Status CheckDirectory(const char* option, const std::string& directory) {
   return Fail(Code::kInvalid, fmt::format("{} is {}, and {} is in the way: {}", option, directory, there, why));
 }
 
+// What root's tierd-smart would refuse to replace. What this user may not read is for tierd-smart to say.
+Status CheckSmartFile(const std::string& path) {
+  if (path.empty()) return {};
+  Status target = storage::CheckSmartTarget(path);
+  if (target || target.error().code != Code::kInvalid) return {};
+  return Fail(Code::kInvalid, "ssd.smart_file: " + target.error().message);
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> CheckHostPaths(const config::Config& config, const DaemonPaths& paths) {
@@ -32,6 +42,7 @@ Result<std::vector<std::string>> CheckHostPaths(const config::Config& config, co
     return std::unexpected(std::move(ok.error()));
   if (auto ok = CheckDirectory("daemon.data_directory", paths.data_directory); !ok)
     return std::unexpected(std::move(ok.error()));
+  if (auto ok = CheckSmartFile(SmartFileOf(config)); !ok) return std::unexpected(std::move(ok.error()));
   storage::SsdTierOptions options;
   options.devices = SsdDevicesOf(config, paths);
   std::erase_if(options.devices, [](const storage::SsdDeviceOptions& device) { return device.private_file; });

@@ -97,6 +97,17 @@ TEST_F(HostCheck, ADirectoryWithAFileInTheWayIsNamed) {
   EXPECT_THAT(Mistake(), AllOf(HasSubstr("daemon.data_directory"), HasSubstr("/file is in the way")));
 }
 
+TEST_F(HostCheck, ASmartFileThatTierdSmartDidNotWriteIsNamed) {
+  config_.ssd.smart_file = directory_ + "/absent";
+  EXPECT_EQ(Mistake(), "");
+  config_.ssd.smart_file = directory_ + "/file";
+  EXPECT_THAT(Mistake(), AllOf(HasSubstr("ssd.smart_file: "), HasSubstr("/file is left untouched")));
+  config_.ssd.smart_file = directory_;
+  EXPECT_THAT(Mistake(), HasSubstr("ssd.smart_file: "));
+  config_.daemon.is_private = true;
+  EXPECT_EQ(Mistake(), "") << "a private daemon reads none";
+}
+
 // Of a file that is there, with what the disk that it is on has free.
 class HostCheckOfAFile : public HostCheck {
  protected:
