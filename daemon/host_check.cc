@@ -1,7 +1,15 @@
 #include "daemon/host_check.h"
 
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <filesystem>
+#include <iterator>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -18,13 +26,33 @@
 namespace tier {
 namespace {
 
-// It is a directory, or can be made as one: what is there of its path is a directory.
-Status CheckDirectory(const char* option, const std::string& directory) {
+// Where nobody makes a directory or a file, whatever the rights say.
+bool IsKernels(const std::string& directory) {
+  struct statfs about{};
+  return ::statfs(directory.c_str(), &about) == 0 &&
+         (about.f_type == PROC_SUPER_MAGIC || about.f_type == SYSFS_MAGIC);
+}
+
+// It is a directory that may be written, or can be made as one: what is there of its path is a directory. What only
+// this user may not do is a note.
+Status CheckDirectory(const char* option, const std::string& directory, std::vector<std::string>* notes) {
   const std::string there = storage::ExistingPartOf(directory);
   std::error_code error;
-  if (std::filesystem::is_directory(there, error)) return {};
-  const std::string why = error ? error.message() : "not a directory";
-  return Fail(Code::kInvalid, fmt::format("{} is {}, and {} is in the way: {}", option, directory, there, why));
+  if (!std::filesystem::is_directory(there, error)) {
+    const std::string why = error ? error.message() : "not a directory";
+    return Fail(Code::kInvalid, fmt::format("{} is {}, and {} is in the way: {}", option, directory, there, why));
+  }
+  const bool may = ::faccessat(AT_FDCWD, there.c_str(), W_OK | X_OK, AT_EACCESS) == 0;
+  const int refused = IsKernels(there) ? EPERM : may ? 0 : errno;
+  if (refused == EPERM || refused == EROFS) {
+    return Fail(Code::kDenied, fmt::format("{} is {}, and nothing can be made in {}: {}", option, directory, there,
+                                           std::generic_category().message(refused)));
+  }
+  if (refused != 0) {
+    notes->push_back(fmt::format("{}: not checked whether {} may be written, as this user may not: {}", option, there,
+                                 std::generic_category().message(refused)));
+  }
+  return {};
 }
 
 // What root's tierd-smart would refuse to replace. What this user may not read is for tierd-smart to say.
@@ -38,20 +66,23 @@ Status CheckSmartFile(const std::string& path) {
 }  // namespace
 
 Result<std::vector<std::string>> CheckHostPaths(const config::Config& config, const DaemonPaths& paths) {
-  if (auto ok = CheckDirectory("daemon.socket_directory", paths.socket_directory); !ok)
+  std::vector<std::string> notes;
+  if (auto ok = CheckDirectory("daemon.socket_directory", paths.socket_directory, &notes); !ok)
     return std::unexpected(std::move(ok.error()));
-  if (auto ok = CheckDirectory("daemon.data_directory", paths.data_directory); !ok)
+  if (auto ok = CheckDirectory("daemon.data_directory", paths.data_directory, &notes); !ok)
     return std::unexpected(std::move(ok.error()));
   if (auto ok = CheckSmartFile(SmartFileOf(config)); !ok) return std::unexpected(std::move(ok.error()));
   storage::SsdTierOptions options;
   options.devices = SsdDevicesOf(config, paths);
   std::erase_if(options.devices, [](const storage::SsdDeviceOptions& device) { return device.private_file; });
-  if (options.devices.empty()) return std::vector<std::string>();
+  if (options.devices.empty()) return notes;
   options.data_dir = paths.persistent ? paths.data_directory : std::string();
   options.allow_any_file_system = config.ssd.any_file_system;
-  auto notes = storage::PlanStart(options);
-  if (notes || config.ssd.devices.empty()) return notes;
-  return Fail(notes.error().code, "ssd.devices: " + notes.error().message);
+  auto planned = storage::PlanStart(options);
+  if (!planned && config.ssd.devices.empty()) return planned;
+  if (!planned) return Fail(planned.error().code, "ssd.devices: " + planned.error().message);
+  notes.insert(notes.end(), std::make_move_iterator(planned->begin()), std::make_move_iterator(planned->end()));
+  return notes;
 }
 
 std::vector<std::string> CheckQuotaNames(const config::Config& config, const DaemonPaths& paths,

@@ -229,8 +229,8 @@ Status CheckSmartTarget(const std::string& path) {
   }
   if (file && (got == 0 || std::string_view(head.data(), static_cast<size_t>(got)) == kProgram)) return {};
   return Fail(Code::kInvalid,
-              fmt::format("{} is left untouched: {}; tierd-smart replaces only a file of its own: set ssd.smart_file to "
-                          "a path where nothing is",
+              fmt::format("{} is left untouched: {}; tierd-smart replaces only a file of its own: set ssd.smart_file "
+                          "to a path where nothing is",
                           path, file ? "tierd-smart did not write it" : file.error().message));
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <filesystem>
 #include <fstream>
 
 #include <fmt/format.h>
@@ -101,6 +102,25 @@ TEST(Refusal, OfAConfigurationThatIsMissingOrWrongIsForItsOperator) {
   EXPECT_EQ(RunTierd(scratch, {"--config", scratch / "none.toml"}).status, EX_CONFIG);
   std::ofstream(scratch / "tierd.toml") << "[log]\nlevel = \"loud\"\n";
   EXPECT_EQ(RunTierd(scratch, {"--config", scratch / "tierd.toml"}).status, EX_CONFIG);
+}
+
+TEST(Refusal, OfADirectoryThatCannotServeIsForItsOperator) {
+  ScratchDirectory scratch;
+  std::ofstream(scratch / "file") << "x";
+  for (const char* option : {"daemon.socket_directory", "daemon.data_directory"}) {
+    for (const std::string& place : {std::string("/proc/tierd"), std::string("/proc/deep/tierd"),
+                                     std::string("/sys/tierd"), scratch / "file", scratch / "file/tierd"}) {
+      auto arguments = SmallDaemon(scratch);
+      arguments.insert(arguments.end(), {"--set", fmt::format("{}={}", option, place)});
+      const Outcome started = RunTierd(scratch, arguments);
+      EXPECT_EQ(started.status, EX_CONFIG) << option << " " << place << ": " << started.output;
+      EXPECT_THAT(started.output, HasSubstr(option));
+      arguments.emplace_back("--check-config");
+      const Outcome checked = RunTierd(scratch, arguments);
+      EXPECT_EQ(checked.status, EX_CONFIG) << option << " " << place << ": " << checked.output;
+      EXPECT_THAT(checked.output, HasSubstr(option));
+    }
+  }
 }
 
 TEST(Refusal, OfAnAddressThatIsTakenNamesIt) {

@@ -97,6 +97,24 @@ TEST_F(HostCheck, ADirectoryWithAFileInTheWayIsNamed) {
   EXPECT_THAT(Mistake(), AllOf(HasSubstr("daemon.data_directory"), HasSubstr("/file is in the way")));
 }
 
+TEST_F(HostCheck, ADirectoryWhereTheKernelMakesNoneIsNamed) {
+  for (const char* place : {"/proc/tierd", "/sys/deep/tierd"}) {
+    paths_.socket_directory = place;
+    EXPECT_THAT(Mistake(), AllOf(HasSubstr("daemon.socket_directory is "), HasSubstr("nothing can be made in /")));
+  }
+}
+
+TEST_F(HostCheck, ADirectoryThatOnlyThisUserMayNotWriteIsToldAndNoMistake) {
+  if (::geteuid() == 0) GTEST_SKIP() << "needs a user whom the kernel refuses something";
+  config_.ssd.devices = {"none"};
+  std::filesystem::permissions(directory_, std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
+  const auto notes = CheckHostPaths(config_, paths_);
+  std::filesystem::permissions(directory_, std::filesystem::perms::owner_all);
+  ASSERT_TRUE(notes) << notes.error().message;
+  EXPECT_THAT(*notes, ElementsAre(HasSubstr("daemon.socket_directory: not checked"),
+                                  HasSubstr("daemon.data_directory: not checked")));
+}
+
 TEST_F(HostCheck, ASmartFileThatTierdSmartDidNotWriteIsNamed) {
   config_.ssd.smart_file = directory_ + "/absent";
   EXPECT_EQ(Mistake(), "");
