@@ -17,6 +17,7 @@
 #include "daemon/config_changes.h"
 #include "daemon/session/owner_table.h"
 #include "daemon/session/quota_book.h"
+#include "daemon/session/quota_file.h"
 #include "daemon/ssd_devices.h"
 #include "daemon/storage/file_system.h"
 #include "daemon/storage/smart_file.h"
@@ -26,7 +27,7 @@
 namespace tier {
 namespace {
 
-// Where nobody makes a directory or a file, whatever the rights say.
+// Where no process makes a directory or a file, whatever the rights say.
 bool IsKernels(const std::string& directory) {
   struct statfs about{};
   return ::statfs(directory.c_str(), &about) == 0 &&
@@ -55,6 +56,18 @@ Status CheckDirectory(const char* option, const std::string& directory, std::vec
   return {};
 }
 
+// What was set at run time. What this user may not read is a note.
+Status CheckDataFiles(const std::string& directory, std::vector<std::string>* notes) {
+  const auto quotas = session::LoadQuotas(session::QuotasPath(directory));
+  const auto owners = session::LoadOwners(session::OwnersPath(directory));
+  for (const Error* error : {quotas ? nullptr : &quotas.error(), owners ? nullptr : &owners.error()}) {
+    if (error == nullptr) continue;
+    if (error->code != Code::kDenied) return std::unexpected(*error);
+    notes->push_back(fmt::format("daemon.data_directory: not checked: {}", error->message));
+  }
+  return {};
+}
+
 // What root's tierd-smart would refuse to replace. What this user may not read is for tierd-smart to say.
 Status CheckSmartFile(const std::string& path) {
   if (path.empty()) return {};
@@ -70,6 +83,8 @@ Result<std::vector<std::string>> CheckHostPaths(const config::Config& config, co
   if (auto ok = CheckDirectory("daemon.socket_directory", paths.socket_directory, &notes); !ok)
     return std::unexpected(std::move(ok.error()));
   if (auto ok = CheckDirectory("daemon.data_directory", paths.data_directory, &notes); !ok)
+    return std::unexpected(std::move(ok.error()));
+  if (auto ok = paths.persistent ? CheckDataFiles(paths.data_directory, &notes) : Status(); !ok)
     return std::unexpected(std::move(ok.error()));
   if (auto ok = CheckSmartFile(SmartFileOf(config)); !ok) return std::unexpected(std::move(ok.error()));
   storage::SsdTierOptions options;
@@ -89,7 +104,7 @@ std::vector<std::string> CheckQuotaNames(const config::Config& config, const Dae
                                          session::UserDirectory& system) {
   auto stored = paths.persistent ? session::LoadOwners(session::OwnersPath(paths.data_directory))
                                  : Result<session::OwnerRecords>();
-  // One that cannot be read is for the start to refuse.
+  // One that cannot be read is told by CheckHostPaths.
   const session::OwnerTable owners({}, stored ? std::move(*stored) : session::OwnerRecords());
   session::OwnerDirectory users(owners, system);
   const base::SteadyClock clock;
@@ -97,6 +112,16 @@ std::vector<std::string> CheckQuotaNames(const config::Config& config, const Dae
   std::vector<std::string> notes;
   for (const std::string& name : book.ListUnknown()) notes.push_back(UnknownQuotaText(name));
   return notes;
+}
+
+std::string CheckAdminGroup(const config::DaemonConfig& config, session::UserDirectory& system) {
+  // The group of the package, for which no option asked, is missing where tierd was not installed by one.
+  const bool by_default = config.admin_group == config::DefaultConfig().daemon.admin_group;
+  if (config.is_private || config.admin_group.empty() || by_default) return {};
+  const auto group = system.FindGroupId(config.admin_group);
+  if (group) return {};
+  return fmt::format("daemon.admin_group is {}, and only root and the daemon's own user may administer: {}",
+                     config.admin_group, group.error().message);
 }
 
 }  // namespace tier

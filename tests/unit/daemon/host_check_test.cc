@@ -11,6 +11,7 @@
 
 #include "daemon/base/workers.h"
 #include "daemon/session/owner_table.h"
+#include "daemon/session/quota_file.h"
 #include "daemon/ssd_devices.h"
 #include "daemon/storage/known_devices.h"
 #include "daemon/storage/ssd_tier.h"
@@ -260,6 +261,38 @@ TEST_F(HostCheck, AQuotaOfSomebodyWhomTheSystemDoesNotKnowIsToldAndNoMistake) {
   EXPECT_THAT(CheckQuotaNames(config_, paths_, users),
               ElementsAre("this system does not know who quota.user.nosuchuser is: that quota holds for no user"));
   EXPECT_EQ(Mistake(), "");
+}
+
+TEST_F(HostCheck, AFileOfQuotasOrOwnersThatTheStartRefusesIsNamed) {
+  paths_.persistent = true;
+  std::filesystem::create_directory(paths_.data_directory);
+  for (const std::string& file :
+       {session::QuotasPath(paths_.data_directory), session::OwnersPath(paths_.data_directory)}) {
+    std::ofstream(file) << "garbage\n";
+    EXPECT_THAT(Mistake(), HasSubstr("cannot be read from " + file));
+    std::filesystem::remove(file);
+  }
+  EXPECT_EQ(Mistake(), "");
+}
+
+TEST_F(HostCheck, AGroupOfAdministratorsThatTheSystemDoesNotKnowIsTold) {
+  class KnowsOperators final : public session::UserDirectory {
+   public:
+    session::UserEntry FindUser(uint32_t) override { return {}; }
+    Result<uint32_t> FindUserId(const std::string& name) override { return session::NoUser(name); }
+    Result<uint32_t> FindGroupId(const std::string& name) override {
+      if (name == "operators") return 50;
+      return session::NoGroup(name);
+    }
+  } groups;
+  EXPECT_EQ(CheckAdminGroup(config_.daemon, groups), "") << "the default, which no package made here";
+  config_.daemon.admin_group = "operators";
+  EXPECT_EQ(CheckAdminGroup(config_.daemon, groups), "");
+  config_.daemon.admin_group = "nosuchgroup";
+  EXPECT_THAT(CheckAdminGroup(config_.daemon, groups),
+              AllOf(HasSubstr("daemon.admin_group is nosuchgroup"), HasSubstr("only root")));
+  config_.daemon.is_private = true;
+  EXPECT_EQ(CheckAdminGroup(config_.daemon, groups), "");
 }
 
 }  // namespace

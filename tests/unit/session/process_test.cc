@@ -131,7 +131,7 @@ TEST(InstanceLock, DirectoryThatCannotBeIsNamed) {
   EXPECT_EQ(InstanceLock::Take(scratch / "link", false).error().code, Code::kNotFound);
 }
 
-// A status of 1 would have systemd try again for ever.
+// A status of 1 would have systemd try again without a limit.
 TEST(InstanceLock, DirectoryThatTheKernelRefusesIsNoErrorThatMayPass) {
   for (const char* directory : {"/proc/tierd", "/proc/deep/tierd", "/sys/tierd", "/sys/deep/tierd"}) {
     const auto lock = InstanceLock::Take(directory, false);
