@@ -15,6 +15,7 @@
 #include <boost/asio/post.hpp>
 
 #include "daemon/base/format_bytes.h"
+#include "daemon/host_check.h"
 #include "daemon/host_limits.h"
 #include "daemon/process_limits.h"
 #include "daemon/ssd_devices.h"
@@ -244,6 +245,8 @@ Status Daemon::OpenControl() {
   auto grpc = control::GrpcServer::Start(options, *control_);
   if (!grpc) return std::unexpected(std::move(grpc.error()));
   grpc_ = std::move(*grpc);
+  const std::string no_admins = CheckAdminGroup(config_.daemon, engine_->system_users());
+  if (!no_admins.empty()) spdlog::warn("{}", no_admins);
   return metrics_->Start(*control_);
 }
 

@@ -26,7 +26,7 @@ struct DaemonPaths {
   bool persistent = true;      // False: a daemon that was given no place of its own for data keeps nothing.
 };
 
-// INVALID for a directory that is not an absolute path.
+// INVALID for a directory that is not an absolute path, or too long a one for sockets.
 Result<DaemonPaths> ChoosePaths(const config::DaemonConfig& config, const DaemonEnvironment& environment);
 // Its sockets lie where every user of the machine looks for them.
 bool IsSystemsDaemon(const config::DaemonConfig& config, const DaemonPaths& paths);

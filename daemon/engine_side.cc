@@ -236,7 +236,7 @@ Result<tiering::MoveMemory> EngineSide::MakeMoveMemory() {
 Status EngineSide::MakeQuotas(const config::Config& config, const DaemonPaths& paths) {
   session::QuotaBookOptions options{
       .table = config.quota, .ssd = SsdOfOneUser(config.jobs), .jobs = JobsOfOneUser(config.jobs), .file = {}};
-  if (paths.persistent) options.file = paths.data_directory + "/quotas";
+  if (paths.persistent) options.file = session::QuotasPath(paths.data_directory);
   auto stored = options.file.empty() ? Result<session::QuotaOverrides>() : session::LoadQuotas(options.file);
   if (!stored) return std::unexpected(std::move(stored.error()));
   const std::string owners = paths.persistent ? session::OwnersPath(paths.data_directory) : std::string();

@@ -1,53 +1,110 @@
 #include "daemon/host_check.h"
 
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <filesystem>
+#include <iterator>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "daemon/config_changes.h"
 #include "daemon/session/owner_table.h"
 #include "daemon/session/quota_book.h"
+#include "daemon/session/quota_file.h"
 #include "daemon/ssd_devices.h"
 #include "daemon/storage/file_system.h"
+#include "daemon/storage/smart_file.h"
 #include "daemon/storage/start_plan.h"
 #include "daemon/user_quotas.h"
 
 namespace tier {
 namespace {
 
-// It is a directory, or can be made as one: what is there of its path is a directory.
-Status CheckDirectory(const char* option, const std::string& directory) {
+// Where no process makes a directory or a file, whatever the rights say.
+bool IsKernels(const std::string& directory) {
+  struct statfs about{};
+  return ::statfs(directory.c_str(), &about) == 0 &&
+         (about.f_type == PROC_SUPER_MAGIC || about.f_type == SYSFS_MAGIC);
+}
+
+// It is a directory that may be written, or can be made as one: what is there of its path is a directory. What only
+// this user may not do is a note.
+Status CheckDirectory(const char* option, const std::string& directory, std::vector<std::string>* notes) {
   const std::string there = storage::ExistingPartOf(directory);
   std::error_code error;
-  if (std::filesystem::is_directory(there, error)) return {};
-  const std::string why = error ? error.message() : "not a directory";
-  return Fail(Code::kInvalid, fmt::format("{} is {}, and {} is in the way: {}", option, directory, there, why));
+  if (!std::filesystem::is_directory(there, error)) {
+    const std::string why = error ? error.message() : "not a directory";
+    return Fail(Code::kInvalid, fmt::format("{} is {}, and {} is in the way: {}", option, directory, there, why));
+  }
+  const bool may = ::faccessat(AT_FDCWD, there.c_str(), W_OK | X_OK, AT_EACCESS) == 0;
+  const int refused = IsKernels(there) ? EPERM : may ? 0 : errno;
+  if (refused == EPERM || refused == EROFS) {
+    return Fail(Code::kDenied, fmt::format("{} is {}, and nothing can be made in {}: {}", option, directory, there,
+                                           std::generic_category().message(refused)));
+  }
+  if (refused != 0) {
+    notes->push_back(fmt::format("{}: not checked whether {} may be written, as this user may not: {}", option, there,
+                                 std::generic_category().message(refused)));
+  }
+  return {};
+}
+
+// What was set at run time. What this user may not read is a note.
+Status CheckDataFiles(const std::string& directory, std::vector<std::string>* notes) {
+  const auto quotas = session::LoadQuotas(session::QuotasPath(directory));
+  const auto owners = session::LoadOwners(session::OwnersPath(directory));
+  for (const Error* error : {quotas ? nullptr : &quotas.error(), owners ? nullptr : &owners.error()}) {
+    if (error == nullptr) continue;
+    if (error->code != Code::kDenied) return std::unexpected(*error);
+    notes->push_back(fmt::format("daemon.data_directory: not checked: {}", error->message));
+  }
+  return {};
+}
+
+// What root's tierd-smart would refuse to replace. What this user may not read is for tierd-smart to say.
+Status CheckSmartFile(const std::string& path) {
+  if (path.empty()) return {};
+  Status target = storage::CheckSmartTarget(path);
+  if (target || target.error().code != Code::kInvalid) return {};
+  return Fail(Code::kInvalid, "ssd.smart_file: " + target.error().message);
 }
 
 }  // namespace
 
 Result<std::vector<std::string>> CheckHostPaths(const config::Config& config, const DaemonPaths& paths) {
-  if (auto ok = CheckDirectory("daemon.socket_directory", paths.socket_directory); !ok)
+  std::vector<std::string> notes;
+  if (auto ok = CheckDirectory("daemon.socket_directory", paths.socket_directory, &notes); !ok)
     return std::unexpected(std::move(ok.error()));
-  if (auto ok = CheckDirectory("daemon.data_directory", paths.data_directory); !ok)
+  if (auto ok = CheckDirectory("daemon.data_directory", paths.data_directory, &notes); !ok)
     return std::unexpected(std::move(ok.error()));
+  if (auto ok = paths.persistent ? CheckDataFiles(paths.data_directory, &notes) : Status(); !ok)
+    return std::unexpected(std::move(ok.error()));
+  if (auto ok = CheckSmartFile(SmartFileOf(config)); !ok) return std::unexpected(std::move(ok.error()));
   storage::SsdTierOptions options;
   options.devices = SsdDevicesOf(config, paths);
   std::erase_if(options.devices, [](const storage::SsdDeviceOptions& device) { return device.private_file; });
-  if (options.devices.empty()) return std::vector<std::string>();
+  if (options.devices.empty()) return notes;
   options.data_dir = paths.persistent ? paths.data_directory : std::string();
   options.allow_any_file_system = config.ssd.any_file_system;
-  auto notes = storage::PlanStart(options);
-  if (notes || config.ssd.devices.empty()) return notes;
-  return Fail(notes.error().code, "ssd.devices: " + notes.error().message);
+  auto planned = storage::PlanStart(options);
+  if (!planned && config.ssd.devices.empty()) return planned;
+  if (!planned) return Fail(planned.error().code, "ssd.devices: " + planned.error().message);
+  notes.insert(notes.end(), std::make_move_iterator(planned->begin()), std::make_move_iterator(planned->end()));
+  return notes;
 }
 
 std::vector<std::string> CheckQuotaNames(const config::Config& config, const DaemonPaths& paths,
                                          session::UserDirectory& system) {
   auto stored = paths.persistent ? session::LoadOwners(session::OwnersPath(paths.data_directory))
                                  : Result<session::OwnerRecords>();
-  // One that cannot be read is for the start to refuse.
+  // One that cannot be read is told by CheckHostPaths.
   const session::OwnerTable owners({}, stored ? std::move(*stored) : session::OwnerRecords());
   session::OwnerDirectory users(owners, system);
   const base::SteadyClock clock;
@@ -55,6 +112,16 @@ std::vector<std::string> CheckQuotaNames(const config::Config& config, const Dae
   std::vector<std::string> notes;
   for (const std::string& name : book.ListUnknown()) notes.push_back(UnknownQuotaText(name));
   return notes;
+}
+
+std::string CheckAdminGroup(const config::DaemonConfig& config, session::UserDirectory& system) {
+  // The group of the package, for which no option asked, is missing where tierd was not installed by one.
+  const bool by_default = config.admin_group == config::DefaultConfig().daemon.admin_group;
+  if (config.is_private || config.admin_group.empty() || by_default) return {};
+  const auto group = system.FindGroupId(config.admin_group);
+  if (group) return {};
+  return fmt::format("daemon.admin_group is {}, and only root and the daemon's own user may administer: {}",
+                     config.admin_group, group.error().message);
 }
 
 }  // namespace tier

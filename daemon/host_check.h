@@ -20,11 +20,14 @@ inline constexpr char kNotChecked[] =
 
 // The first path that cannot serve, with the option that names it and the reason. Or sentences on what is no mistake: a
 // device that tierd can start without, as the index of its last run tells, a file that ssd.file_size makes grow, or
-// cannot, and what this user may not read. Devices and index are read beside a daemon that has them open.
+// cannot, and what this user may not read or write. Devices and index are read beside a daemon that has them open.
 Result<std::vector<std::string>> CheckHostPaths(const config::Config& config, const DaemonPaths& paths);
 // Of each quota for a user or group that neither the system nor the daemon's table of owners knows, a sentence, as a
 // start and a reload log it. It is no mistake: the user may come later. Waits for the user database.
 std::vector<std::string> CheckQuotaNames(const config::Config& config, const DaemonPaths& paths,
                                          session::UserDirectory& system);
+// A sentence, as the start logs it too, where the system does not know the group of daemon.admin_group: no user has its
+// rights. Empty else, and of the group that is the default. Waits for the user database.
+std::string CheckAdminGroup(const config::DaemonConfig& config, session::UserDirectory& system);
 
 }  // namespace tier

@@ -105,6 +105,8 @@ int CheckOnly(const std::string& file, const tier::config::Config& config, const
   for (const std::string& note : *notes) fmt::print("{}\n", note);
   tier::session::SystemUserDirectory users;
   for (const std::string& each : tier::CheckQuotaNames(config, paths, users)) fmt::print("warning: {}\n", each);
+  const std::string admins = tier::CheckAdminGroup(config.daemon, users);
+  if (!admins.empty()) fmt::print("warning: {}\n", admins);
   fmt::print("{}: no mistake found\n{}\n", file.empty() ? "the options" : file, tier::kNotChecked);
   return 0;
 }

@@ -14,16 +14,25 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "daemon/storage/os_error.h"
 #include "proto/socket_places.h"
 
 namespace tier::session {
 namespace {
 
 constexpr mode_t kLockMode = 0600;
+
+// What is wrong with the directory stays so until a person sets another one, or repairs this one: no I/O error.
+std::unexpected<Error> FailPlace(std::string_view doing, const std::string& path, int error) {
+  return Fail(storage::CodeOfErrno(error),
+              fmt::format("cannot {} {}: {}; set daemon.socket_directory to one that may be written", doing, path,
+                          std::strerror(error)));
+}
 
 Status MakeDirectory(const std::string& directory, bool only_owner) {
   std::error_code error;
@@ -33,10 +42,7 @@ Status MakeDirectory(const std::string& directory, bool only_owner) {
   // The mode is set by name: root's umask may be 077, which would close a directory that is for every user.
   if (::mkdir(directory.c_str(), mode) == 0 && ::chmod(directory.c_str(), mode) == 0) return {};
   if (errno == EEXIST) return {};
-  return Fail(
-      errno == EACCES ? Code::kDenied : Code::kIoError,
-      fmt::format("cannot make the socket directory {}: {}; set daemon.socket_directory to one that may be written",
-                  directory, std::strerror(errno)));
+  return FailPlace("make the socket directory", directory, error ? error.value() : errno);
 }
 
 // The process that last wrote its id there and did not remove it; 0: none.
@@ -93,11 +99,7 @@ Result<InstanceLock> InstanceLock::Take(const std::string& directory, bool only_
     return Fail(place.error().code, place.error().message + ", or set daemon.socket_directory");
   const std::string path = directory + "/tierd.lock";
   proto::FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, kLockMode));
-  if (!file) {
-    return Fail(errno == EACCES ? Code::kDenied : Code::kIoError,
-                fmt::format("cannot open {}: {}; set daemon.socket_directory to one that may be written", path,
-                            std::strerror(errno)));
-  }
+  if (!file) return FailPlace("open", path, errno);
   // Who can open it can lock it, for reading too: one that was made with wider rights loses them.
   if (::fchmod(file.get(), kLockMode) != 0) {
     return Fail(Code::kDenied, fmt::format("{} belongs to somebody else: {}", path, std::strerror(errno)));

@@ -15,7 +15,7 @@ class InstanceLock {
  public:
   // Makes the directory (mode 0700 if `only_owner`, else 0755) where it is missing. ALREADY_EXISTS names the process
   // that holds it, and says so when that is not the tierd that took it last. DENIED where the directory is not to be
-  // trusted (proto/socket_places.h).
+  // trusted (proto/socket_places.h). DENIED, NOT_FOUND, INVALID or NO_SPACE where it cannot be made or written.
   static Result<InstanceLock> Take(const std::string& directory, bool only_owner);
 
   // The last holder did not come to MarkEnded: what it had under way may still be landing on its devices.

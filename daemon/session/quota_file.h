@@ -24,6 +24,8 @@ std::string FormatQuotas(const QuotaOverrides& quotas);
 // CORRUPT names the line and what is wrong with it; VERSION: a later tierd wrote it.
 Result<QuotaOverrides> ParseQuotas(std::string_view text);
 
+// Where the file of a daemon stands that keeps something.
+inline std::string QuotasPath(const std::string& data_directory) { return data_directory + "/quotas"; }
 // No quotas where there is no file. Errors name the path and what to do.
 Result<QuotaOverrides> LoadQuotas(const std::string& path);
 // Durable when it returns. An error: what stood there stands there still. NO_SPACE, DENIED or IO_ERROR.

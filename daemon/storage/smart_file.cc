@@ -91,13 +91,22 @@ bool Has(const SmartReport& report, const SmartDevice& device) {
       report.devices, [&](const SmartDevice& each) { return each.path == device.path && each.name == device.name; });
 }
 
-Result<std::string> ReadWhole(const std::string& path) {
-  // Not blocked by a FIFO of that name, and led nowhere else by a link.
-  const proto::FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
-  if (!file) return FailErrno(errno, "reading " + path);
+// To read. What is no regular file is not even opened: there are devices that do something when they are.
+Result<proto::FileDescriptor> OpenRegular(const std::string& path) {
   struct stat about{};
-  if (::fstat(file.get(), &about) != 0) return FailErrno(errno, "reading " + path);
+  if (::lstat(path.c_str(), &about) != 0) return FailErrno(errno, "reading " + path);
   if (!S_ISREG(about.st_mode)) return Fail(Code::kInvalid, path + " is no file");
+  // Another may stand there by now: not blocked by a FIFO of that name, and led nowhere else by a link.
+  proto::FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
+  if (!file || ::fstat(file.get(), &about) != 0) return FailErrno(errno, "reading " + path);
+  if (!S_ISREG(about.st_mode)) return Fail(Code::kInvalid, path + " is no file");
+  return file;
+}
+
+Result<std::string> ReadWhole(const std::string& path) {
+  const auto opened = OpenRegular(path);
+  if (!opened) return std::unexpected(opened.error());
+  const proto::FileDescriptor& file = *opened;
   std::string text;
   std::array<char, 4096> part{};
   for (;;) {
@@ -108,6 +117,16 @@ Result<std::string> ReadWhole(const std::string& path) {
     if (text.size() > kSmartFileMax)
       return Fail(Code::kInvalid, fmt::format("{} has more than {} bytes", path, kSmartFileMax));
   }
+}
+
+Status WriteDraft(int file, const std::string& draft, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t some = ::write(file, text.data(), text.size());
+    if (some < 0) return FailErrno(errno, "writing " + draft);
+    text.remove_prefix(static_cast<size_t>(some));
+  }
+  if (::fchmod(file, kFileMode) != 0) return FailErrno(errno, "opening " + draft + " to others");
+  return {};
 }
 
 }  // namespace
@@ -196,22 +215,38 @@ Result<SmartReport> ReadSmartFile(const std::string& path) {
   return report;
 }
 
+Status CheckSmartTarget(const std::string& path) {
+  const auto file = OpenRegular(path);
+  std::array<char, kProgram.size()> head{};
+  ssize_t got = 0;
+  if (file) {
+    got = ::read(file->get(), head.data(), head.size());
+    if (got < 0) return FailErrno(errno, "reading " + path);
+  } else if (file.error().code == Code::kNotFound) {
+    return {};
+  } else if (file.error().code != Code::kInvalid) {
+    return std::unexpected(file.error());
+  }
+  if (file && (got == 0 || std::string_view(head.data(), static_cast<size_t>(got)) == kProgram)) return {};
+  return Fail(Code::kInvalid,
+              fmt::format("{} is left untouched: {}; tierd-smart replaces only a file of its own: set ssd.smart_file "
+                          "to a path where nothing is",
+                          path, file ? "tierd-smart did not write it" : file.error().message));
+}
+
 Status WriteSmartFile(const std::string& path, const SmartReport& report) {
-  const std::string text = FormatSmartReport(report);
   const std::string draft = path + ".new";
+  for (const std::string& each : {path, draft}) {
+    if (Status ours = CheckSmartTarget(each); !ours) return ours;
+  }
   (void)::unlink(draft.c_str());  // Of a run that was killed.
   const proto::FileDescriptor file(
       ::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kFileMode));
   if (!file) return FailErrno(errno, "making " + draft);
-  size_t written = 0;
-  while (written < text.size()) {
-    const ssize_t some = ::write(file.get(), text.data() + written, text.size() - written);
-    if (some < 0) return FailErrno(errno, "writing " + draft);
-    written += static_cast<size_t>(some);
-  }
-  if (::fchmod(file.get(), kFileMode) != 0) return FailErrno(errno, "opening " + draft + " to others");
-  if (::rename(draft.c_str(), path.c_str()) != 0) return FailErrno(errno, "replacing " + path);
-  return {};
+  Status written = WriteDraft(file.get(), draft, FormatSmartReport(report));
+  if (written && ::rename(draft.c_str(), path.c_str()) != 0) written = FailErrno(errno, "replacing " + path);
+  if (!written) (void)::unlink(draft.c_str());
+  return written;
 }
 
 }  // namespace tier::storage

@@ -61,7 +61,11 @@ Result<SmartReport> ParseSmartReport(std::string_view text);
 // NOT_FOUND: there is none. DENIED, IO_ERROR: it cannot be read. INVALID: it is no file, or too large. The rest as
 // ParseSmartReport, with the path.
 Result<SmartReport> ReadSmartFile(const std::string& path);
-// In place of the one that is there, all of it or nothing.
+// That file may be replaced: there is none, or it is empty or begins as FormatSmartReport does. INVALID: it is another,
+// which root would destroy, or is no regular file, or the path leads through one. Else: it cannot be read.
+Status CheckSmartTarget(const std::string& path);
+// In place of the one that is there, all of it or nothing. As CheckSmartTarget: it may not be replaced, nor the draft
+// PATH.new of an earlier run. After any failure there is no draft.
 Status WriteSmartFile(const std::string& path, const SmartReport& report);
 
 }  // namespace tier::storage

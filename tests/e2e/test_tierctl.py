@@ -168,6 +168,17 @@ def test_a_name_of_two_owners_is_refused_and_each_is_found(own_daemon: launcher.
         other.stdin.close()
 
 
+@pytest.mark.parametrize("words", [["status", "--json"], ["status"], ["job", "open", "train"], ["completion", "bash"]],
+                         ids=" ".join)  # fmt: skip
+def test_an_output_that_is_not_written_is_a_failure(own_daemon: launcher.Running, words: list[str]) -> None:
+    command = [str(launcher.need_tierctl()), "--socket", str(own_daemon.directory), *words]
+    with pathlib.Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (1, "tierctl: cannot write the output: No space left on device\n")
+    if words[0] == "job":
+        launcher.tierctl(own_daemon, "job", "remove", "train")
+
+
 def test_a_burst_of_calls_is_served(own_daemon: launcher.Running) -> None:
     socket = own_daemon.directory / "admin.sock"
     command = [launcher.need_tierctl(), "--socket", socket, "job", "open", "--named"]

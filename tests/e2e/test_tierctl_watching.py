@@ -91,6 +91,49 @@ def test_who_follows_a_daemon_that_never_was_is_told(socket_folder: pathlib.Path
         assert (done.returncode, done.stdout) == (4, "") and "DISCONNECTED" in done.stderr
 
 
+def end_of(follower: subprocess.Popen[str], daemon: launcher.Running) -> str:
+    """What it says at its end. It looks at its output with each event: jobs are opened until it has ended."""
+
+    def ended() -> bool:
+        tierd.connect(job="train", socket=daemon.socket).close()
+        return follower.poll() is not None
+
+    launcher.wait_for("the end of who follows", ended)
+    return follower.communicate()[1]
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]], ids=["text", "json"])
+def test_who_follows_ends_where_its_output_is_full(own_daemon: launcher.Running, more: list[str]) -> None:
+    with pathlib.Path("/dev/full").open("w") as full:
+        following = subprocess.Popen(
+            command(own_daemon, "events", "--follow", *more), stdout=full, stderr=subprocess.PIPE, text=True
+        )
+        watching = subprocess.run(
+            command(own_daemon, "top", "--interval", "0.1", *more),
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    said = "tierctl: cannot write the output: No space left on device\n"
+    assert (watching.returncode, watching.stderr) == (1, said)
+    assert (end_of(following, own_daemon), following.returncode) == (said, 1)
+
+
+@pytest.mark.parametrize("ignored", [False, True], ids=["ends by SIGPIPE", "SIGPIPE is ignored"])
+def test_who_follows_ends_silently_with_its_reader(own_daemon: launcher.Running, ignored: bool) -> None:
+    before = signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # Python's own way; a child has it if it is not restored.
+    try:
+        following = subprocess.Popen(
+            command(own_daemon, "events", "--follow"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            restore_signals=not ignored,
+        )  # fmt: skip
+    finally:
+        signal.signal(signal.SIGPIPE, before)
+    assert following.stdout
+    following.stdout.close()
+    following.stdout = None
+    assert end_of(following, own_daemon) == ""
+    assert following.returncode == (1 if ignored else -signal.SIGPIPE)
+
+
 def test_another_user_sees_nothing_of_a_job(own_daemon: launcher.Running) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root: becomes another user")

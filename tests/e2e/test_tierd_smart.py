@@ -55,10 +55,24 @@ def test_what_a_device_said_before_stays_where_it_does_not_answer(tmp_path: path
         _, stamp, *lines = out.read_text().splitlines()
         assert lines == [known, "end 1"], "what is not there any more, or not configured, leaves the file"
         assert abs(int(stamp.removeprefix("time ")) - time.time()) < 60
-    out.write_text("nonsense\n")
+    out.write_text("tierd-smart 2\nnonsense\n")
     done = run("--config", config)
     assert done.returncode == 0 and "the last report is left out: " in done.stderr
     assert out.read_text().splitlines()[2:] == ["end 0"]
+
+
+def test_what_it_did_not_write_is_left_as_it_is(tmp_path: pathlib.Path) -> None:
+    fifo, text = tmp_path / "fifo", tmp_path / "text"
+    os.mkfifo(fifo)
+    text.write_text("the only copy\n")
+    for out in (fifo, text):
+        named = configuration(tmp_path, f'[ssd]\ndevices = ["none"]\nsmart_file = "{out}"\n')
+        other = tmp_path / "other.toml"
+        other.write_text('[ssd]\ndevices = ["none"]\n')
+        for done in (run("--config", named), run("--config", other, "--out", out)):
+            assert done.returncode == 78 and f"{out} is left untouched" in done.stderr, done
+    assert fifo.is_fifo() and text.read_text() == "the only copy\n"
+    assert not list(tmp_path.glob("*.new"))
 
 
 def test_an_empty_name_of_the_file_means_that_none_is_written(tmp_path: pathlib.Path) -> None:

@@ -63,6 +63,10 @@ int Run(int argc, char** argv) {
   }
   const std::string out = arguments.out.empty() ? config->ssd.smart_file : arguments.out;
   if (out.empty()) return 0;  // Configured so.
+  if (const auto ours = tier::storage::CheckSmartTarget(out); !ours && ours.error().code == tier::Code::kInvalid) {
+    Warn(ours.error().message);
+    return kConfig;
+  }
   const auto report =
       tier::smart::Look(PathsOf(*config), ReadBefore(out), std::time(nullptr), tier::smart::PartsOfSystem(Warn));
   const auto written = tier::storage::WriteSmartFile(out, report);

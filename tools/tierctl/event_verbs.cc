@@ -26,9 +26,9 @@ constexpr auto kWaitForEvent = std::chrono::hours(1);      // Of one call; then 
 constexpr auto kReconnectEvery = std::chrono::seconds(1);  // While no daemon is there.
 constexpr int kKindWidth = 16;
 
-// Hands each event on, until the stream ends. How it did: OK behind the recent ones.
+// Hands each event on, until the stream ends or one is not taken. How it did: OK behind the recent ones, or that one.
 Error ReadStream(const DaemonOptions& options, const WatchOptions& watch,
-                 const std::function<void(const v1::Event&)>& show) {
+                 const std::function<bool(const v1::Event&)>& take) {
   const auto channel = Connect(options);
   if (!channel) return channel.error();
   const auto stream = WatchStream::Start(**channel, watch);
@@ -36,7 +36,7 @@ Error ReadStream(const DaemonOptions& options, const WatchOptions& watch,
   for (;;) {
     const auto event = (*stream)->Next(kWaitForEvent);
     if (event) {
-      show(*event);
+      if (!take(*event)) return {Code::kOk, {}};
     } else if (event.error().code != Code::kTimeout) {
       return event.error();
     }
@@ -46,7 +46,7 @@ Error ReadStream(const DaemonOptions& options, const WatchOptions& watch,
 int ShowRecent(const DaemonOptions& options, uint64_t since) {
   Json events = Json::array();
   uint64_t last = 0;
-  const Error end = ReadStream(options, {.since = since, .recent_only = true}, [&](const v1::Event& event) {
+  const Error end = ReadRecent(options, since, [&](const v1::Event& event) {
     last = event.sequence();
     options.output.json ? events.push_back(ToJson(event)) : fmt::print("{}\n", EventText(event, options.output));
   });
@@ -58,7 +58,10 @@ int ShowRecent(const DaemonOptions& options, uint64_t since) {
 }  // namespace
 
 Error ReadRecent(const DaemonOptions& options, uint64_t since, const std::function<void(const v1::Event&)>& show) {
-  return ReadStream(options, {.since = since, .recent_only = true}, show);
+  return ReadStream(options, {.since = since, .recent_only = true}, [&](const v1::Event& event) {
+    show(event);
+    return true;
+  });
 }
 
 std::string EventText(const v1::Event& event, const OutputOptions& output) {
@@ -81,8 +84,7 @@ int ShowEvents(const DaemonOptions& options, const EventsOptions& events) {
   if (!events.follow) return ShowRecent(options, events.since.value_or(0));
   uint64_t last = events.since.value_or(0);
   if (!events.since) {  // From now on: behind the latest of those that are kept.
-    const Error end = ReadStream(options, {.since = 0, .recent_only = true},
-                                 [&](const v1::Event& event) { last = event.sequence(); });
+    const Error end = ReadRecent(options, 0, [&](const v1::Event& event) { last = event.sequence(); });
     if (end.code != Code::kOk) return Explain(end);
   }
   bool waits = false;  // That it does was said.
@@ -93,8 +95,9 @@ int ShowEvents(const DaemonOptions& options, const EventsOptions& events) {
       last = event.sequence();
       if (options.output.json) return PrintJsonLine(ToJson(event));
       fmt::print("{}\n", EventText(event, options.output));
-      (void)std::fflush(stdout);  // A closed pipe shows at the next event.
+      return FlushOutput();  // A closed pipe shows at the next event.
     });
+    if (end.code == Code::kOk) return kExitFailure;  // Standard output takes no more.
     if (end.code != Code::kDisconnected || !was_there) return Explain(end);
     if (!std::exchange(waits, true)) {
       fmt::print(stderr, "tierctl: {}; waiting for the daemon, from event {} on\n", Printable(end.message), last);

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -482,10 +483,14 @@ class CommandLine {
 }  // namespace tier::tierctl
 
 int main(int argc, char** argv) {
+  using tier::tierctl::EndOutput;
+  using tier::tierctl::kExitFailure;
   try {
-    return tier::tierctl::CommandLine().Run(std::vector<std::string>(argv + 1, argv + argc));
+    return EndOutput(tier::tierctl::CommandLine().Run(std::vector<std::string>(argv + 1, argv + argc)));
   } catch (const std::exception& e) {
+    const auto* const failed = dynamic_cast<const std::system_error*>(&e);  // As fmt::print tells it.
+    if (failed != nullptr && std::ferror(stdout) != 0) return EndOutput(kExitFailure, failed->code().value());
     fmt::print(stderr, "tierctl: {}\n", e.what());
-    return tier::tierctl::kExitFailure;
+    return kExitFailure;
   }
 }

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <string_view>
 
 #include <fmt/format.h>
 #include <google/protobuf/util/time_util.h>
+
+#include "tools/tierctl/output.h"
 
 namespace tier::tierctl {
 namespace {
@@ -97,9 +98,9 @@ std::string RenderJson(const Json& document, int indent) {
 
 void PrintJson(const Json& document) { fmt::print("{}\n", RenderJson(document)); }
 
-void PrintJsonLine(const Json& document) {
+bool PrintJsonLine(const Json& document) {
   fmt::print("{}\n", RenderJson(document, -1));
-  (void)std::fflush(stdout);  // A reader behind a pipe waits for it; a closed pipe shows at the next line.
+  return FlushOutput();  // A reader behind a pipe waits for it; a closed pipe shows at the next line.
 }
 
 }  // namespace tier::tierctl

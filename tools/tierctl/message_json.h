@@ -31,6 +31,6 @@ Json ToJson(const google::protobuf::Message& message);
 // not steer a terminal.
 std::string RenderJson(const Json& document, int indent = 2);
 void PrintJson(const Json& document);      // To standard output.
-void PrintJsonLine(const Json& document);  // On one line, for streams; at once.
+bool PrintJsonLine(const Json& document);  // On one line, for streams; at once, as FlushOutput.
 
 }  // namespace tier::tierctl

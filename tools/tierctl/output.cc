@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
@@ -24,6 +26,9 @@ constexpr size_t kNameWidth = 16;
 constexpr size_t kNameWidthMin = 8;
 constexpr size_t kRecordIndent = 2;
 constexpr size_t kRecordWidthMin = 20;
+
+// Of the first write of standard output that failed: the C library drops with it what it had, and knows no cause later.
+int output_error = 0;
 
 // A terminal that takes bytes for characters of another set may take the middle of one for a command.
 Characters CharactersOf(const OutputOptions& options) {
@@ -223,6 +228,20 @@ std::string LatencyText(double p50, double p99) {
                           : fmt::format("{:.1f} s", seconds);
   };
   return fmt::format("{} / {}", text(p50), text(p99));
+}
+
+bool FlushOutput() {
+  errno = 0;
+  const bool taken = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (!taken && output_error == 0) output_error = errno != 0 ? errno : EIO;
+  return taken;
+}
+
+int EndOutput(int status, int error) {
+  if (output_error == 0) output_error = error;
+  if (FlushOutput() && output_error == 0) return status;
+  if (output_error != EPIPE) fmt::print(stderr, "tierctl: cannot write the output: {}\n", std::strerror(output_error));
+  return status != kExitOk ? status : kExitFailure;
 }
 
 }  // namespace tier::tierctl

@@ -69,4 +69,12 @@ bool UnicodeWanted();
 // Columns of the terminal at standard output; without one $COLUMNS, else 80.
 size_t OutputWidth();
 
+// Hands on what was printed, now. False: standard output does not take it, or has not before: who prints without an end
+// ends then, and EndOutput tells why.
+bool FlushOutput();
+// At the end of the program, which ended so far with `status`: hands on the rest. Where not all could be written, says
+// that on standard error, and the status is not 0; where the reader of a pipe has gone, it says nothing. `error`: of a
+// write that threw; 0: none.
+int EndOutput(int status, int error = 0);
+
 }  // namespace tier::tierctl

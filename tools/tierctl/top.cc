@@ -69,22 +69,30 @@ Clock::duration IntervalOf(const TopOptions& top) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(top.interval_s));
 }
 
-void PrintView(const TopView& view, const OutputOptions& output, bool once) {
-  if (output.json) return once ? PrintJson(TopJson(view)) : PrintJsonLine(TopJson(view));
-  fmt::print("{}{}", RenderTop(view, TopOrder::kRam, 0, output), once ? "" : "\n");
-  (void)std::fflush(stdout);  // A closed pipe shows at the next table.
+// False: standard output does not take it. A closed pipe shows at the next table.
+bool PrintView(const TopView& view, const OutputOptions& output) {
+  if (output.json) return PrintJsonLine(TopJson(view));
+  fmt::print("{}\n", RenderTop(view, TopOrder::kRam, 0, output));
+  return FlushOutput();
+}
+
+void PrintOnce(const TopView& view, const OutputOptions& output) {
+  output.json ? PrintJson(TopJson(view)) : fmt::print("{}", RenderTop(view, TopOrder::kRam, 0, output));
 }
 
 // Until the daemon goes away, or who reads does.
 int PrintTables(const DaemonOptions& options, const TopOptions& top) {
   Reader reader(options);
   if (const Status read = reader.Read(); !read) return Explain(read.error());
-  do {
+  for (;;) {
     std::this_thread::sleep_for(IntervalOf(top));
     if (const Status read = reader.Read(); !read) return Explain(read.error());
-    PrintView(reader.View(), options.output, top.once);
-  } while (!top.once);
-  return kExitOk;
+    if (top.once) {
+      PrintOnce(reader.View(), options.output);
+      return kExitOk;
+    }
+    if (!PrintView(reader.View(), options.output)) return kExitFailure;
+  }
 }
 
 // True: it ends.

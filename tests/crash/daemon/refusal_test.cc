@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <filesystem>
 #include <fstream>
 
 #include <fmt/format.h>
@@ -101,6 +102,57 @@ TEST(Refusal, OfAConfigurationThatIsMissingOrWrongIsForItsOperator) {
   EXPECT_EQ(RunTierd(scratch, {"--config", scratch / "none.toml"}).status, EX_CONFIG);
   std::ofstream(scratch / "tierd.toml") << "[log]\nlevel = \"loud\"\n";
   EXPECT_EQ(RunTierd(scratch, {"--config", scratch / "tierd.toml"}).status, EX_CONFIG);
+}
+
+// The same words from the check and from the start.
+void ExpectRefused(const ScratchDirectory& scratch, std::vector<std::string> arguments, const std::string& words) {
+  for (int times = 0; times < 2; ++times) {
+    const Outcome outcome = RunTierd(scratch, arguments);
+    EXPECT_EQ(outcome.status, EX_CONFIG) << outcome.output;
+    EXPECT_THAT(outcome.output, HasSubstr(words));
+    arguments.emplace_back("--check-config");
+  }
+}
+
+TEST(Refusal, OfADirectoryThatCannotServeIsForItsOperator) {
+  ScratchDirectory scratch;
+  std::ofstream(scratch / "file") << "x";
+  for (const char* option : {"daemon.socket_directory", "daemon.data_directory"}) {
+    for (const std::string& place : {std::string("/proc/tierd"), std::string("/proc/deep/tierd"),
+                                     std::string("/sys/tierd"), scratch / "file", scratch / "file/tierd"}) {
+      auto arguments = SmallDaemon(scratch);
+      arguments.insert(arguments.end(), {"--set", fmt::format("{}={}", option, place)});
+      ExpectRefused(scratch, arguments, option);
+    }
+  }
+}
+
+TEST(Refusal, OfWhatAnOperatorHasToRepairIsToldByTheCheckToo) {
+  ScratchDirectory scratch;
+  std::filesystem::create_directory(scratch / "data");
+  for (const char* file : {"data/quotas", "data/owners"}) {
+    std::ofstream(scratch / file) << "garbage\n";
+    ExpectRefused(scratch, SmallDaemon(scratch), "cannot be read from " + scratch / file);
+    std::filesystem::remove(scratch / file);
+  }
+  auto arguments = SmallDaemon(scratch);
+  arguments.insert(arguments.end(), {"--set", "daemon.socket_directory=" + scratch / std::string(100, 'x')});
+  ExpectRefused(scratch, arguments, "at most 107 are allowed");
+}
+
+TEST(Refusal, IsNotForAGroupOfAdministratorsThatTheSystemDoesNotKnow) {
+  constexpr char kSentence[] = "daemon.admin_group is nosuchgroup, and only root";
+  const std::vector<std::string> option = {"--set", "daemon.admin_group=nosuchgroup"};
+  ScratchDirectory scratch;
+  auto arguments = SmallDaemon(scratch);
+  arguments.insert(arguments.end(), option.begin(), option.end());
+  arguments.emplace_back("--check-config");
+  const Outcome checked = RunTierd(scratch, arguments);
+  EXPECT_EQ(checked.status, 0) << checked.output;
+  EXPECT_THAT(checked.output, HasSubstr(std::string("warning: ") + kSentence));
+  DaemonProcess daemon(scratch, {.arguments = option, .environment = {}, .uid = {}, .inherited = {}});
+  ASSERT_TRUE(daemon.WaitReady()) << daemon.Output();
+  EXPECT_THAT(daemon.Output(), HasSubstr(kSentence));
 }
 
 TEST(Refusal, OfAnAddressThatIsTakenNamesIt) {

@@ -129,5 +129,17 @@ TEST(DaemonPaths, APrivateDaemonKeepsTensorsWhereItWasTold) {
   EXPECT_THAT(DataDirectory(config, Environment(7, {})), HasSubstr("'relative' is not an absolute path"));
 }
 
+TEST(DaemonPaths, ADirectoryWhoseSocketsHaveTooLongPathsIsRefused) {
+  config::DaemonConfig config = Shared();
+  config.socket_directory = "/" + std::string(107 - std::string("//control.sock").size(), 'x');
+  EXPECT_TRUE(ChoosePaths(config, Environment(7, {})));
+  config.socket_directory += "x";
+  const auto refused = ChoosePaths(config, Environment(7, {}));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kInvalid);
+  EXPECT_THAT(refused.error().message, HasSubstr("has 108 characters, at most 107 are allowed"));
+  EXPECT_THAT(refused.error().message, HasSubstr("daemon.socket_directory"));
+}
+
 }  // namespace
 }  // namespace tier

@@ -11,6 +11,7 @@
 
 #include "daemon/base/workers.h"
 #include "daemon/session/owner_table.h"
+#include "daemon/session/quota_file.h"
 #include "daemon/ssd_devices.h"
 #include "daemon/storage/known_devices.h"
 #include "daemon/storage/ssd_tier.h"
@@ -95,6 +96,35 @@ TEST_F(HostCheck, ADirectoryWithAFileInTheWayIsNamed) {
   paths_.socket_directory = directory_;
   paths_.data_directory = directory_ + "/file/below";
   EXPECT_THAT(Mistake(), AllOf(HasSubstr("daemon.data_directory"), HasSubstr("/file is in the way")));
+}
+
+TEST_F(HostCheck, ADirectoryWhereTheKernelMakesNoneIsNamed) {
+  for (const char* place : {"/proc/tierd", "/sys/deep/tierd"}) {
+    paths_.socket_directory = place;
+    EXPECT_THAT(Mistake(), AllOf(HasSubstr("daemon.socket_directory is "), HasSubstr("nothing can be made in /")));
+  }
+}
+
+TEST_F(HostCheck, ADirectoryThatOnlyThisUserMayNotWriteIsToldAndNoMistake) {
+  if (::geteuid() == 0) GTEST_SKIP() << "needs a user whom the kernel refuses something";
+  config_.ssd.devices = {"none"};
+  std::filesystem::permissions(directory_, std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
+  const auto notes = CheckHostPaths(config_, paths_);
+  std::filesystem::permissions(directory_, std::filesystem::perms::owner_all);
+  ASSERT_TRUE(notes) << notes.error().message;
+  EXPECT_THAT(*notes, ElementsAre(HasSubstr("daemon.socket_directory: not checked"),
+                                  HasSubstr("daemon.data_directory: not checked")));
+}
+
+TEST_F(HostCheck, ASmartFileThatTierdSmartDidNotWriteIsNamed) {
+  config_.ssd.smart_file = directory_ + "/absent";
+  EXPECT_EQ(Mistake(), "");
+  config_.ssd.smart_file = directory_ + "/file";
+  EXPECT_THAT(Mistake(), AllOf(HasSubstr("ssd.smart_file: "), HasSubstr("/file is left untouched")));
+  config_.ssd.smart_file = directory_;
+  EXPECT_THAT(Mistake(), HasSubstr("ssd.smart_file: "));
+  config_.daemon.is_private = true;
+  EXPECT_EQ(Mistake(), "") << "a private daemon reads none";
 }
 
 // Of a file that is there, with what the disk that it is on has free.
@@ -231,6 +261,38 @@ TEST_F(HostCheck, AQuotaOfSomebodyWhomTheSystemDoesNotKnowIsToldAndNoMistake) {
   EXPECT_THAT(CheckQuotaNames(config_, paths_, users),
               ElementsAre("this system does not know who quota.user.nosuchuser is: that quota holds for no user"));
   EXPECT_EQ(Mistake(), "");
+}
+
+TEST_F(HostCheck, AFileOfQuotasOrOwnersThatTheStartRefusesIsNamed) {
+  paths_.persistent = true;
+  std::filesystem::create_directory(paths_.data_directory);
+  for (const std::string& file :
+       {session::QuotasPath(paths_.data_directory), session::OwnersPath(paths_.data_directory)}) {
+    std::ofstream(file) << "garbage\n";
+    EXPECT_THAT(Mistake(), HasSubstr("cannot be read from " + file));
+    std::filesystem::remove(file);
+  }
+  EXPECT_EQ(Mistake(), "");
+}
+
+TEST_F(HostCheck, AGroupOfAdministratorsThatTheSystemDoesNotKnowIsTold) {
+  class KnowsOperators final : public session::UserDirectory {
+   public:
+    session::UserEntry FindUser(uint32_t) override { return {}; }
+    Result<uint32_t> FindUserId(const std::string& name) override { return session::NoUser(name); }
+    Result<uint32_t> FindGroupId(const std::string& name) override {
+      if (name == "operators") return 50;
+      return session::NoGroup(name);
+    }
+  } groups;
+  EXPECT_EQ(CheckAdminGroup(config_.daemon, groups), "") << "the default, which no package made here";
+  config_.daemon.admin_group = "operators";
+  EXPECT_EQ(CheckAdminGroup(config_.daemon, groups), "");
+  config_.daemon.admin_group = "nosuchgroup";
+  EXPECT_THAT(CheckAdminGroup(config_.daemon, groups),
+              AllOf(HasSubstr("daemon.admin_group is nosuchgroup"), HasSubstr("only root")));
+  config_.daemon.is_private = true;
+  EXPECT_EQ(CheckAdminGroup(config_.daemon, groups), "");
 }
 
 }  // namespace

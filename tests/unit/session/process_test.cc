@@ -124,7 +124,21 @@ TEST(InstanceLock, DirectoryThatCannotBeIsNamed) {
   std::ofstream(scratch / "file") << "x";
   const auto lock = InstanceLock::Take(scratch / "file/run", false);
   ASSERT_FALSE(lock);
+  EXPECT_EQ(lock.error().code, Code::kInvalid);
   EXPECT_THAT(lock.error().message, HasSubstr("socket_directory"));
+  EXPECT_EQ(InstanceLock::Take(scratch / "file", false).error().code, Code::kInvalid) << "a file in its place";
+  std::filesystem::create_symlink(scratch / "absent", scratch / "link");
+  EXPECT_EQ(InstanceLock::Take(scratch / "link", false).error().code, Code::kNotFound);
+}
+
+// A status of 1 would have systemd try again without a limit.
+TEST(InstanceLock, DirectoryThatTheKernelRefusesIsNoErrorThatMayPass) {
+  for (const char* directory : {"/proc/tierd", "/proc/deep/tierd", "/sys/tierd", "/sys/deep/tierd"}) {
+    const auto lock = InstanceLock::Take(directory, false);
+    ASSERT_FALSE(lock) << directory;
+    EXPECT_THAT(lock.error().code, ::testing::AnyOf(Code::kDenied, Code::kNotFound)) << directory;
+    EXPECT_THAT(lock.error().message, HasSubstr("socket_directory"));
+  }
 }
 
 TEST(InstanceLock, LinkInPlaceOfTheLockFileIsNotFollowed) {

@@ -161,7 +161,7 @@ TEST(SmartFile, IsStaleAfterAnHourAndAfterTheClockWasSet) {
 TEST(SmartFile, IsReplacedAsAWhole) {
   const testing::ScratchDirectory directory;
   const std::string path = directory.File("devices");
-  std::ofstream(path + ".new") << "of a run that was killed";
+  std::ofstream(path + ".new") << "tierd-smart 2\nof a run that was killed";
   ASSERT_TRUE(WriteSmartFile(path, Report()));
   EXPECT_EQ(ReadSmartFile(path), Report());
   EXPECT_FALSE(std::filesystem::exists(path + ".new"));
@@ -173,6 +173,52 @@ TEST(SmartFile, IsReplacedAsAWhole) {
   ASSERT_TRUE(WriteSmartFile(path, later));
   EXPECT_EQ(ReadSmartFile(path), later);
   EXPECT_EQ(WriteSmartFile(directory.File("no/devices"), later).error().code, Code::kNotFound);
+}
+
+// The one who writes is root.
+TEST(SmartFile, ReplacesNothingButAFileOfItsOwn) {
+  const testing::ScratchDirectory directory;
+  const auto expect_refused = [](const std::string& path) {
+    for (const Status& refused : {CheckSmartTarget(path), WriteSmartFile(path, Report())}) {
+      ASSERT_FALSE(refused) << path;
+      EXPECT_EQ(refused.error().code, Code::kInvalid) << path;
+      EXPECT_THAT(refused.error().message, AllOf(HasSubstr(" is left untouched: "), HasSubstr("ssd.smart_file")));
+    }
+    EXPECT_FALSE(std::filesystem::is_regular_file(path + ".new")) << "no draft is left";
+  };
+  const std::string fifo = directory.File("fifo");
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  expect_refused(fifo);
+  EXPECT_TRUE(std::filesystem::is_fifo(fifo));
+  const std::string folder = directory.File("folder");
+  std::filesystem::create_directory(folder);
+  expect_refused(folder);
+  const std::string text = directory.File("text");
+  for (const char* words : {"tierd", "tierd-smarter", "the only copy"}) {
+    std::ofstream(text, std::ios::trunc) << words;
+    expect_refused(text);
+    EXPECT_EQ(std::filesystem::file_size(text), std::string(words).size());
+  }
+  const std::string link = directory.File("link");
+  std::filesystem::create_symlink(text, link);
+  expect_refused(link);
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  expect_refused(text + "/below");
+  const std::string path = directory.File("devices");
+  ASSERT_EQ(::mkfifo((path + ".new").c_str(), 0600), 0);
+  EXPECT_TRUE(CheckSmartTarget(path));
+  EXPECT_EQ(WriteSmartFile(path, Report()).error().code, Code::kInvalid) << "what has the draft's name";
+  EXPECT_TRUE(std::filesystem::is_fifo(path + ".new"));
+}
+
+TEST(SmartFile, ReplacesOneThatIsEmptyOrOfAnotherVersion) {
+  const testing::ScratchDirectory directory;
+  const std::string path = directory.File("devices");
+  for (const char* words : {"", "tierd-smart 1\n", "tierd-smart 2\ncut sho"}) {
+    std::ofstream(path, std::ios::trunc) << words;
+    EXPECT_TRUE(WriteSmartFile(path, Report())) << words;
+    EXPECT_EQ(ReadSmartFile(path), Report());
+  }
 }
 
 TEST(SmartFile, WhatIsNoFileOfItsIsRefused) {
