@@ -29,6 +29,7 @@
 #include "tools/tierctl/host_files.h"
 #include "tools/tierctl/masking.h"
 #include "tools/tierctl/page_reader.h"
+#include "tools/tierctl/report.h"
 #include "tools/tierctl/report_text.h"
 #include "tools/tierctl/run_program.h"
 
@@ -130,6 +131,14 @@ TEST(Report, LeavesWhatIsNoSecret) {
        }) {
     EXPECT_EQ(Masked(text), text);
   }
+}
+
+TEST(Report, AJobIsNeverTakenForAnotherUsers) {
+  v1::Job job;
+  job.set_uid(1234);
+  job.set_name("1300/train");
+  EXPECT_EQ(NameForDaemon(job, true), "1234/1300/train") << "1300/train is uid 1300's train";
+  EXPECT_EQ(NameForDaemon(job, false), "1300/train");
 }
 
 TEST(Report, ADocumentOfJsonStaysOne) {
