@@ -229,7 +229,10 @@ class CommandLine {
     events
         ->add_option("--since", args_.since,
                      "Only events behind the one with this number, which the last line and --json of each show")
-        ->type_name("SEQUENCE");
+        ->type_name("SEQUENCE")
+        ->check([](const std::string& text) {
+          return ParseSequence(text) ? "" : fmt::format("\"{}\" is no number of an event", Printable(text));
+        });
     Examples(events, {"events", "events --follow --json", "events --follow --since 1764223200000017"});
   }
 
