@@ -60,7 +60,7 @@ struct Arguments {
   uint32_t max = 1000;
   std::optional<std::chrono::seconds> timeout;
   std::optional<uint64_t> since;
-  std::optional<uint32_t> uid;
+  std::optional<std::string> uid;
   double interval_s = 1;
   bool follow = false;
   bool once = false;
@@ -268,8 +268,8 @@ class CommandLine {
     }
     show->add_flag("--show-token", args_.show_token, "Its token too; who has it may join the job");
     open->add_flag("--named", args_.named, "Keep it until it is removed");
-    open->add_option("--uid", args_.uid, "For this user, whose first run joins it without a token (administrators)")
-        ->type_name("UID");
+    open->add_option("--uid", args_.uid, "For this user or owner, whose first run joins without a token (administrators)")
+        ->type_name("USER");
     remove->add_flag("--purge", args_.purge, "Its persisted tensors too, also where the job is not open");
     Examples(show, {"job show train", "job show 1001/train --show-token"});
     Examples(open, {"job open train --guarantee 16GiB", "job open nightly --named --limit 64GiB",
