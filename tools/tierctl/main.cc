@@ -1,5 +1,6 @@
 // tierctl: the operator's command. Parses the command line (CLI11) and calls one verb.
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <exception>
@@ -89,7 +90,7 @@ class CommandLine {
         ->type_name("PATH");
     app_.add_option("--token", args_.daemon.token, "Job token (default: $TIERD_JOB_TOKEN)")->type_name("TOKEN");
     app_.failure_message([](const CLI::App*, const CLI::Error& e) {
-      return fmt::format("tierctl: {}\n--help behind a verb shows its arguments and options\n", e.what());
+      return fmt::format("tierctl: {}\n--help behind a verb shows its arguments and options\n", InOurWords(e.what()));
     });
     app_.footer(
         "--json, --socket and --token may stand before or behind every verb.\nExit codes: 0 ok, 1 failure, 2 usage, 3 "
@@ -207,7 +208,10 @@ class CommandLine {
     CLI::App* completion = Verb(&app_, "completion", "Shell completion script", [this] { return PrintCompletion(); });
     completion->add_option("shell", args_.shell, "bash, zsh or fish")
         ->required()
-        ->check(CLI::IsMember(std::vector<std::string>(std::begin(kShells), std::end(kShells))));
+        ->check([](const std::string& text) {
+          const bool is_known = std::ranges::find(kShells, text) != std::end(kShells);
+          return is_known ? "" : fmt::format("no script for \"{}\"; one of bash, zsh, fish", Printable(text));
+        });
     Examples(completion, {"completion bash > ~/.local/share/bash-completion/completions/tierctl",
                           "completion fish > ~/.config/fish/completions/tierctl.fish"});
   }
@@ -268,7 +272,7 @@ class CommandLine {
     }
     show->add_flag("--show-token", args_.show_token, "Its token too; who has it may join the job");
     open->add_flag("--named", args_.named, "Keep it until it is removed");
-    open->add_option("--uid", args_.uid, "For this user or owner, whose first run joins without a token (administrators)")
+    open->add_option("--uid", args_.uid, "For this user or owner: its first run joins without a token (administrators)")
         ->type_name("USER");
     remove->add_flag("--purge", args_.purge, "Its persisted tensors too, also where the job is not open");
     Examples(show, {"job show train", "job show 1001/train --show-token"});
