@@ -1,4 +1,4 @@
-// What a verb says when it is interrupted, where something stays behind that nobody would know of.
+// What a verb says when it is interrupted, where something stays behind without a word of it.
 #pragma once
 
 namespace tier::tierctl {
