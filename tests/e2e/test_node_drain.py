@@ -6,7 +6,9 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import signal
 import subprocess
+import time
 
 import launcher
 import pytest
@@ -115,6 +117,37 @@ def test_a_drain_that_waits_fails_when_the_daemon_is_restarted(socket_folder: pa
             result = drained.result(30)  # What it says depends on which of the two it found, or none.
         client.close()
     assert result.returncode in (1, 4) and not result.stdout.endswith("any more\n"), result
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_who_interrupts_a_drain_is_told_that_it_holds(
+    own_daemon: launcher.Running, number: signal.Signals, status: int
+) -> None:
+    program = launcher.BUILD / "tools/tierctl/tierctl"
+    script = f'"{program}" --socket "{own_daemon.socket}" drain --wait & echo $!; wait $!; echo "it was $?"'
+    with tierd.connect(job="stays", socket=own_daemon.socket):
+        words = ["bash", "-mc", script]
+        shell = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert shell.stdout is not None
+        child = int(shell.stdout.readline())
+        assert "takes no new job" in shell.stdout.readline()
+        os.kill(child, number)
+        output, errors = shell.communicate(timeout=30)
+        assert output.endswith(f"it was {status}\n"), (output, errors)
+        assert "tierctl: interrupted; the node stays drained (tierctl undrain)" in errors
+        assert launcher.metrics(own_daemon)["tierd_draining"] == 1
+
+
+def test_a_drain_waits_no_longer_than_it_may_for_a_daemon_that_hangs(own_daemon: launcher.Running) -> None:
+    os.kill(own_daemon.pid, signal.SIGSTOP)
+    try:
+        begun = time.monotonic()
+        waited = tierctl(own_daemon, "drain", "--wait", "--timeout", "2")
+        took = time.monotonic() - begun
+    finally:
+        os.kill(own_daemon.pid, signal.SIGCONT)
+    assert waited.returncode == 1 and "does not answer in time" in waited.stderr, waited
+    assert took < 5, "it took 20 s where each call had its own time"
 
 
 def test_without_an_ssd_tier_a_drain_says_that_bytes_stay_in_ram(socket_folder: pathlib.Path) -> None:

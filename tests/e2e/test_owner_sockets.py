@@ -113,7 +113,13 @@ def test_owners_are_shown_by_name_and_have_quotas(node: launcher.Running) -> Non
     second = process(f"{socket['directory']}/tierd.sock", "two")
     answer = said(second)
     assert answer.startswith("Denied") and "the quota of owner pod-a, set at run time" in answer, answer
-    for words in (["job", "open", "two", "--uid", str(FIRST_UID)], ["job", "set", "pod-a/one", "--guarantee", "9MiB"]):
+    unknown = admin(node, "job", "open", "two", "--uid", "no-such-user")
+    assert unknown.returncode == 3 and "is called 'no-such-user'" in unknown.stderr, unknown
+    for words in (
+        ["job", "open", "two", "--uid", str(FIRST_UID)],
+        ["job", "open", "two", "--uid", "pod-a"],
+        ["job", "set", "pod-a/one", "--guarantee", "9MiB"],
+    ):
         refused = admin(node, *words)
         assert refused.returncode == 5 and "the quota of owner pod-a" in refused.stderr, refused
         assert str(FIRST_UID) not in refused.stderr, refused

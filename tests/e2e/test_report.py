@@ -125,7 +125,11 @@ with tierd.connect(job="mine", socket=sys.argv[1]) as client:
                 [sys.executable, "-c", code, node.socket], env=launcher.environment(), stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE, text=True, **PLAIN,
             )  # fmt: skip
-            with process, tierd.connect(job="mine", socket=node.socket):  # An administrator sees two of that name.
+            with (
+                process,
+                tierd.connect(job="mine", socket=node.socket),  # An administrator sees two of that name,
+                tierd.connect(job=f"{OTHER}/mine", socket=node.socket),  # and one that looks like another user's.
+            ):
                 assert process.stdin and process.stdout and process.stdout.readline() == "there\n"
                 own = report(node.directory / "control.sock", folder / "own.tar.gz", **PLAIN)
                 admins = report(node.directory / "admin.sock", folder / "all.tar.gz")
@@ -135,8 +139,9 @@ with tierd.connect(job="mine", socket=sys.argv[1]) as client:
         assert mine.keys() == {"json_version", f"{OTHER}/mine"} and mine[f"{OTHER}/mine"]["stalls"], mine
         assert "stalls.json" not in own.stdout
         every = json.loads(unpacked(folder / "all.tar.gz")["stalls.json"])
-        assert every.keys() == {"json_version", f"{OTHER}/mine", f"{os.geteuid()}/mine"}
-        assert every[f"{OTHER}/mine"]["stalls"]
+        uid = os.geteuid()
+        assert every.keys() == {"json_version", f"{OTHER}/mine", f"{uid}/mine", f"{uid}/{OTHER}/mine"}
+        assert every[f"{OTHER}/mine"]["stalls"] and not every[f"{uid}/{OTHER}/mine"].get("stalls")
     finally:
         shutil.rmtree(folder)
 

@@ -281,7 +281,10 @@ def test_a_mistyped_option_is_answered_with_the_one_that_was_meant() -> None:
             ["config", "set", "engine.write_behind=30%"],
             "write OPTION VALUE: tierctl config set engine.write_behind 30%",
         ),
-        (["config", "set", "engine.write_behind"], "value is required"),
+        (["config", "set", "engine.write_behind"], "an argument is missing: value"),
+        (["completion", "tcsh"], 'shell: no script for "tcsh"; one of bash, zsh, fish'),
+        (["events", "--since", "-1"], '"-1" is no number of an event'),
+        (["events", "--since", "12345678901234567890123"], "is no number of an event"),
     ):
         done = subprocess.run([PROGRAM, *words], capture_output=True, text=True)
         assert done.returncode == 2 and said in done.stderr, done.stderr

@@ -1,7 +1,10 @@
 #include "tools/tierctl/connection.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 #include <string>
 
 #include <fmt/format.h>
@@ -33,9 +36,13 @@ control_client::Sockets SocketsOf(const std::string& given) {
 
 }  // namespace
 
-Result<std::unique_ptr<control_client::Channel>> Connect(const DaemonOptions& options) {
+Result<std::unique_ptr<control_client::Channel>> Connect(const DaemonOptions& options,
+                                                         std::optional<std::chrono::milliseconds> within) {
   const char* token = options.token.empty() ? nullptr : options.token.c_str();
-  return control_client::Channel::ConnectToFirst(SocketsOf(options.socket), token);
+  const control_client::Sockets sockets = SocketsOf(options.socket);
+  auto each = control_client::kConnectTimeout;
+  if (within) each = std::min(each, *within / std::max<int64_t>(std::ssize(sockets.paths), 1));
+  return control_client::Channel::ConnectToFirst(sockets, token, each);
 }
 
 bool IsForAdministrators(const control_client::Channel& channel) {

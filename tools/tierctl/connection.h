@@ -1,7 +1,9 @@
 // How tierctl finds the daemon: the admin socket where this user may, else the control socket.
 #pragma once
 
+#include <chrono>
 #include <memory>
+#include <optional>
 
 #include "libclient/control/channel.h"
 #include "tools/tierctl/daemon_options.h"
@@ -9,7 +11,9 @@
 namespace tier::tierctl {
 
 // A refusal lists every socket tried with its reason; DISCONNECTED says how to start a daemon.
-Result<std::unique_ptr<control_client::Channel>> Connect(const DaemonOptions& options);
+// `within`: how long all sockets together may take, where that is less than usual.
+Result<std::unique_ptr<control_client::Channel>> Connect(const DaemonOptions& options,
+                                                         std::optional<std::chrono::milliseconds> within = {});
 // Whether it came to the admin socket.
 bool IsForAdministrators(const control_client::Channel& channel);
 // Whether the caller says which daemon it means, by option or environment.

@@ -1,5 +1,6 @@
 #include "tools/tierctl/event_verbs.h"
 
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
@@ -78,6 +79,12 @@ std::string EventText(const v1::Event& event, const OutputOptions& output) {
 std::string SinceText(uint64_t last, const OutputOptions& output) {
   if (last == 0) return {};
   return Wrapped(fmt::format("what comes behind these: tierctl events --since {}", last), output.width, 0) + "\n";
+}
+
+std::optional<uint64_t> ParseSequence(const std::string& text) {
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
 }
 
 int ShowEvents(const DaemonOptions& options, const EventsOptions& events) {

@@ -29,4 +29,7 @@ std::string EventText(const v1::Event& event, const OutputOptions& output);
 // Below the recent ones: how to ask for those behind the last of them, by its number. Empty: there was none.
 std::string SinceText(uint64_t last, const OutputOptions& output);
 
+// The number of an event. None: it is not one that fits, in digits alone.
+std::optional<uint64_t> ParseSequence(const std::string& text);
+
 }  // namespace tier::tierctl

@@ -19,6 +19,7 @@
 #include "tools/tierctl/message_json.h"
 #include "tools/tierctl/printable.h"
 #include "tools/tierctl/socket_verbs.h"
+#include "tools/tierctl/user_names.h"
 
 namespace tier::tierctl {
 namespace {
@@ -230,6 +231,17 @@ Result<NumberOf> NumbersFor(const control_client::Channel& channel) {
   };
 }
 
+// Of a number, or the name of an owner or user.
+Result<uint32_t> UidOf(const DaemonOptions& options, const std::string& user) {
+  if (const auto uid = NumberIn(user)) return *uid;
+  const auto channel = Connect(options);
+  if (!channel) return std::unexpected(channel.error());
+  const auto number_of = NumbersFor(**channel);
+  if (!number_of) return std::unexpected(number_of.error());
+  if (const auto uid = (*number_of)(user)) return *uid;
+  return Fail(Code::kNotFound, fmt::format("no user of this system and no owner of a socket is called '{}'", user));
+}
+
 Error NotOpen(const v1::UnopenedReservation& each) {
   return {Code::kNotFound,
           fmt::format("job '{}' is reserved for uid {}, and not open: {}", each.name(), each.uid(), each.reason())};
@@ -386,12 +398,16 @@ int SetJob(const DaemonOptions& options, const JobChange& change) {
                                  [&](const v1::SetJobResponse& answer) { return ShowOneJob(options, answer.job()); });
 }
 
-int OpenJob(const DaemonOptions& options, const JobChange& job, bool named, std::optional<uint32_t> uid) {
+int OpenJob(const DaemonOptions& options, const JobChange& job, bool named, const std::optional<std::string>& user) {
   v1::OpenJobRequest request;
   request.set_name(job.name);
   request.set_mode(v1::OPEN_MODE_CREATE);
   request.set_named(named);
-  if (uid) request.set_uid(*uid);
+  if (user) {
+    const auto uid = UidOf(options, *user);
+    if (!uid) return Explain(uid.error());
+    request.set_uid(*uid);
+  }
   request.set_guarantee_bytes(job.guarantee_bytes.value_or(0));
   request.set_limit_bytes(job.limit_bytes.value_or(0));
   request.set_ssd_guarantee_bytes(job.ssd_guarantee_bytes.value_or(0));

@@ -1,5 +1,6 @@
 // tierctl: the operator's command. Parses the command line (CLI11) and calls one verb.
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <exception>
@@ -61,7 +62,7 @@ struct Arguments {
   uint32_t max = 1000;
   std::optional<std::chrono::seconds> timeout;
   std::optional<uint64_t> since;
-  std::optional<uint32_t> uid;
+  std::optional<std::string> uid;
   double interval_s = 1;
   bool follow = false;
   bool once = false;
@@ -90,7 +91,7 @@ class CommandLine {
         ->type_name("PATH");
     app_.add_option("--token", args_.daemon.token, "Job token (default: $TIERD_JOB_TOKEN)")->type_name("TOKEN");
     app_.failure_message([](const CLI::App*, const CLI::Error& e) {
-      return fmt::format("tierctl: {}\n--help behind a verb shows its arguments and options\n", e.what());
+      return fmt::format("tierctl: {}\n--help behind a verb shows its arguments and options\n", InOurWords(e.what()));
     });
     app_.footer(
         "--json, --socket and --token may stand before or behind every verb.\nExit codes: 0 ok, 1 failure, 2 usage, 3 "
@@ -208,7 +209,10 @@ class CommandLine {
     CLI::App* completion = Verb(&app_, "completion", "Shell completion script", [this] { return PrintCompletion(); });
     completion->add_option("shell", args_.shell, "bash, zsh or fish")
         ->required()
-        ->check(CLI::IsMember(std::vector<std::string>(std::begin(kShells), std::end(kShells))));
+        ->check([](const std::string& text) {
+          const bool is_known = std::ranges::find(kShells, text) != std::end(kShells);
+          return is_known ? "" : fmt::format("no script for \"{}\"; one of bash, zsh, fish", Printable(text));
+        });
     Examples(completion, {"completion bash > ~/.local/share/bash-completion/completions/tierctl",
                           "completion fish > ~/.config/fish/completions/tierctl.fish"});
   }
@@ -230,7 +234,10 @@ class CommandLine {
     events
         ->add_option("--since", args_.since,
                      "Only events behind the one with this number, which the last line and --json of each show")
-        ->type_name("SEQUENCE");
+        ->type_name("SEQUENCE")
+        ->check([](const std::string& text) {
+          return ParseSequence(text) ? "" : fmt::format("\"{}\" is no number of an event", Printable(text));
+        });
     Examples(events, {"events", "events --follow --json", "events --follow --since 1764223200000017"});
   }
 
@@ -266,8 +273,8 @@ class CommandLine {
     }
     show->add_flag("--show-token", args_.show_token, "Its token too; who has it may join the job");
     open->add_flag("--named", args_.named, "Keep it until it is removed");
-    open->add_option("--uid", args_.uid, "For this user, whose first run joins it without a token (administrators)")
-        ->type_name("UID");
+    open->add_option("--uid", args_.uid, "For this user or owner: its first run joins without a token (administrators)")
+        ->type_name("USER");
     remove->add_flag("--purge", args_.purge, "Its persisted tensors too, also where the job is not open");
     Examples(show, {"job show train", "job show 1001/train --show-token"});
     Examples(open, {"job open train --guarantee 16GiB", "job open nightly --named --limit 64GiB",

@@ -11,6 +11,7 @@
 #include "daemon/base/counted.h"
 #include "tools/tierctl/ask.h"
 #include "tools/tierctl/connection.h"
+#include "tools/tierctl/interruption.h"
 #include "tools/tierctl/message_json.h"
 #include "tools/tierctl/node_text.h"
 #include "tools/tierctl/printable.h"
@@ -23,11 +24,39 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kPoll = std::chrono::milliseconds(500);
 
-Result<v1::DrainResponse> AskDrain(const DaemonOptions& options, const std::string& job, std::chrono::seconds time) {
+// What a daemon may take for an answer beyond the end of the wait: it may use all of the time for its writes.
+constexpr auto kAnswerTime = std::chrono::milliseconds(250);
+
+// `end`: of the wait. What is left of it is all that the connection and the call may take.
+template <typename ResponseMessage, typename Method, typename RequestMessage>
+Result<ResponseMessage> AnswerBy(const DaemonOptions& options, Method method, const RequestMessage& request,
+                                 std::chrono::milliseconds timeout, std::optional<Clock::time_point> end) {
+  if (!end) return AnswerTo<ResponseMessage>(options, method, request, timeout);
+  const auto left = [&] {
+    const auto until_end = std::chrono::floor<std::chrono::milliseconds>(*end - Clock::now());
+    return std::max(until_end, std::chrono::milliseconds(0)) + kAnswerTime;
+  };
+  const auto channel = Connect(options, left());
+  if (!channel) return std::unexpected(channel.error());
+  ResponseMessage response;
+  if (const auto status = (*channel)->Call(method, request, &response, std::min(timeout, left())); !status)
+    return std::unexpected(status.error());
+  return response;
+}
+
+Result<v1::DrainResponse> AskDrain(const DaemonOptions& options, const std::string& job, std::chrono::seconds time,
+                                   std::optional<Clock::time_point> end = {}) {
   v1::DrainRequest request;
   request.set_job(job);
   request.mutable_timeout()->set_seconds(time.count());
-  return AnswerTo<v1::DrainResponse>(options, &Stub::Drain, request, time + control_client::kCallTimeout);
+  return AnswerBy<v1::DrainResponse>(options, &Stub::Drain, request, time + control_client::kCallTimeout, end);
+}
+
+Result<v1::NodeStatus> AskStatus(const DaemonOptions& options, std::optional<Clock::time_point> end) {
+  auto answer = AnswerBy<v1::GetStatusResponse>(options, &Stub::GetStatus, v1::GetStatusRequest(),
+                                                control_client::kCallTimeout, end);
+  if (!answer) return std::unexpected(answer.error());
+  return std::move(*answer->mutable_status());
 }
 
 // The node as it is now, provided that the daemon is still the one of `epoch`, and drained. Sets an epoch that is not
@@ -64,13 +93,10 @@ Result<DrainedNode> Ended(const v1::NodeStatus& status, const Result<v1::DrainRe
                                                 written.error().message));
 }
 
-DrainSteps StepsOf(const DaemonOptions& options) {
-  return {.drain = [&options](std::chrono::seconds time) { return AskDrain(options, "", time); },
-          .status = [&options]() -> Result<v1::NodeStatus> {
-            auto answer = AnswerTo<v1::GetStatusResponse>(options, &Stub::GetStatus, v1::GetStatusRequest());
-            if (!answer) return std::unexpected(answer.error());
-            return std::move(*answer->mutable_status());
-          },
+// `end`: of the wait.
+DrainSteps StepsOf(const DaemonOptions& options, std::optional<Clock::time_point> end = {}) {
+  return {.drain = [&options, end](std::chrono::seconds time) { return AskDrain(options, "", time, end); },
+          .status = [&options, end] { return AskStatus(options, end); },
           .now = Clock::now,
           .pause = [] { std::this_thread::sleep_for(kPoll); },
           .tell =
@@ -101,6 +127,22 @@ int ShowDrained(const DrainedNode& node, const OutputOptions& output) {
                                              base::Counted(node.jobs, "job"), node.jobs == 1 ? "s its" : " their");
   fmt::print("no process is attached any more{}\n", jobs);
   return kExitOk;
+}
+
+// Who interrupts it would not know that the node goes on without it as it is.
+int DrainUntilEmpty(const DaemonOptions& options, std::optional<std::chrono::seconds> timeout) {
+  std::optional<Clock::time_point> end;
+  if (timeout) end = Clock::now() + *timeout;
+  DrainSteps steps = StepsOf(options, end);
+  steps.status = [status = std::move(steps.status)] {
+    auto answer = status();
+    if (answer && answer->draining())
+      SayWhenInterrupted("tierctl: interrupted; the node stays drained (tierctl undrain)\n");
+    return answer;
+  };
+  SayWhenInterrupted("tierctl: interrupted; the node may be drained (tierctl status, tierctl undrain)\n");
+  const auto node = DrainAndWait(steps, timeout);
+  return node ? ShowDrained(*node, options.output) : Explain(node.error());
 }
 
 }  // namespace
@@ -144,10 +186,7 @@ Result<DrainedNode> DrainAndWait(const DrainSteps& steps, std::optional<std::chr
 }
 
 int Drain(const DaemonOptions& options, const DrainRequest& asked) {
-  if (asked.wait) {
-    const auto node = DrainAndWait(StepsOf(options), asked.timeout);
-    return node ? ShowDrained(*node, options.output) : Explain(node.error());
-  }
+  if (asked.wait) return DrainUntilEmpty(options, asked.timeout);
   if (asked.timeout.value_or(kWriteTime) > kWriteTimeMax) {
     fmt::print(stderr, "tierctl: writes may take {} s at most; only with --wait may --timeout be longer\n",
                kWriteTimeMax.count());

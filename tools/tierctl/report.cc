@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cctype>
 #include <cerrno>
@@ -79,13 +78,6 @@ class Folder {
   std::string path_;
 };
 
-// UID/NAME where the caller sees several jobs of that name: only administrators do, and only they may write it.
-std::string NameOf(const v1::Job& job, const v1::ListJobsResponse& jobs) {
-  const auto same = std::count_if(jobs.jobs().begin(), jobs.jobs().end(),
-                                  [&](const v1::Job& one) { return one.name() == job.name(); });
-  return same > 1 ? fmt::format("{}/{}", job.uid(), job.name()) : job.name();
-}
-
 // What a daemon that answers tells.
 class Asked {
  public:
@@ -115,7 +107,7 @@ class Asked {
       const v1::Job& job = jobs.jobs(i);
       const std::string whole_name = fmt::format("{}/{}", job.uid(), job.name());
       v1::ListStallsRequest request;
-      request.set_job(NameOf(job, jobs));
+      request.set_job(NameForDaemon(job, IsForAdministrators(channel_)));
       v1::ListStallsResponse response;
       if (const auto called = channel_.Call(&Stub::ListStalls, request, &response); called) {
         stalls[whole_name] = ToJson(response);
@@ -278,6 +270,10 @@ int Say(const Bundle& bundle, const std::string& path, const OutputOptions& outp
 }
 
 }  // namespace
+
+std::string NameForDaemon(const v1::Job& job, bool administrator) {
+  return administrator ? fmt::format("{}/{}", job.uid(), job.name()) : job.name();
+}
 
 int WriteReport(const DaemonOptions& options, const std::string& path) {
   const std::string name = fmt::format("tierd-report-{}-{}", HostName(), NowText("%Y%m%dT%H%M%SZ"));

@@ -1,22 +1,17 @@
 // See report_text.h.
 #include "tools/tierctl/report_text.h"
 
-#include <algorithm>
 #include <array>
-#include <cctype>
-#include <optional>
 #include <sstream>
 
 #include <fmt/format.h>
 
 #include "tools/tierctl/host_files.h"
+#include "tools/tierctl/masking.h"
 
 namespace tier::tierctl {
 namespace {
 
-constexpr size_t kTokenDigits = 64;
-constexpr std::array<std::string_view, 7> kSecretNames = {"token",      "secret",  "password",   "passwd",
-                                                          "credential", "api_key", "private_key"};
 // What tierctl doctor reads, and what else decides how much memory and how many files a daemon gets.
 constexpr std::array<const char*, 14> kSettings = {"/proc/sys/vm/nr_hugepages",
                                                    "/proc/sys/vm/overcommit_memory",
@@ -88,54 +83,7 @@ Result<std::string> GroupLimits(const std::string& root, int64_t pid) {
   return text;
 }
 
-bool IsNameCharacter(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-'; }
-
-// Where the value of a secret begins in the line; none: it has no secret.
-std::optional<size_t> SecretIn(std::string_view line) {
-  std::string lower(line);
-  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  for (size_t equals = lower.find('='); equals != std::string::npos; equals = lower.find('=', equals + 1)) {
-    size_t end = equals;
-    while (end > 0 && (lower[end - 1] == ' ' || lower[end - 1] == '"')) --end;
-    size_t begin = end;
-    while (begin > 0 && IsNameCharacter(lower[begin - 1])) --begin;
-    const std::string_view name = std::string_view(lower).substr(begin, end - begin);
-    if (std::ranges::any_of(kSecretNames, [&](std::string_view secret) { return name.find(secret) != name.npos; }))
-      return equals + 1;
-  }
-  return std::nullopt;
-}
-
 }  // namespace
-
-std::string WithoutTokens(std::string_view text) {
-  std::string masked;
-  for (size_t at = 0; at < text.size();) {
-    size_t end = at;
-    while (end < text.size() && std::isxdigit(static_cast<unsigned char>(text[end])) != 0) ++end;
-    if (end == at) {
-      masked += text[at++];
-      continue;
-    }
-    end - at >= kTokenDigits ? masked.append(kMask) : masked.append(text.substr(at, end - at));
-    at = end;
-  }
-  return masked;
-}
-
-std::string Masked(std::string_view text) {
-  std::string masked;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find('\n', at), text.size());
-    const std::string_view line = text.substr(at, end - at);
-    const auto secret = SecretIn(line);
-    masked += WithoutTokens(line.substr(0, secret.value_or(line.size())));
-    if (secret) masked += std::string(" ") + kMask;
-    if (end < text.size()) masked += '\n';
-    at = end + 1;
-  }
-  return masked;
-}
 
 void Bundle::Add(const std::string& name, std::string_view text) {
   files.emplace_back(name, name.ends_with(".json") ? WithoutTokens(text) : Masked(text));

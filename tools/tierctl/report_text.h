@@ -20,13 +20,6 @@ struct Bundle {
   void Miss(const std::string& name, std::string_view why);
 };
 
-inline constexpr char kMask[] = "<masked>";
-// Job tokens, which are 64 hexadecimal digits, and longer runs of such digits are masked wherever they stand.
-std::string WithoutTokens(std::string_view text);
-// The same; and what stands behind NAME=, up to the end of its line, where the name has token, secret, password,
-// credential or a key for an interface in it.
-std::string Masked(std::string_view text);
-
 // What the kernel says of memory, limits and mounts. `pid`: the daemon's, or why its limits are left out. `paths`: of
 // its devices and data.
 void AddKernelFacts(const std::string& root, const Result<int64_t>& pid, const std::vector<std::string>& paths,

@@ -139,4 +139,11 @@ std::vector<std::string> WithHelpAsOption(std::vector<std::string> arguments) {
   return arguments;
 }
 
+std::string InOurWords(const std::string& sentence) {
+  constexpr std::string_view kRequired = " is required";
+  if (!sentence.ends_with(kRequired)) return sentence;
+  const std::string name = sentence.substr(0, sentence.size() - kRequired.size());
+  return fmt::format("{} is missing: {}", name.starts_with('-') ? "an option" : "an argument", name);
+}
+
 }  // namespace tier::tierctl

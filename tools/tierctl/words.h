@@ -27,4 +27,7 @@ std::vector<std::string> WithHelpAsOption(std::vector<std::string> arguments);
 std::vector<std::string> WithVerbOfNoun(const CLI::App& app, std::vector<std::string> arguments,
                                         const std::string& noun, const std::string& verb);
 
+// What the parser says of a command line, in our words: an argument is missing, and not "required".
+std::string InOurWords(const std::string& sentence);
+
 }  // namespace tier::tierctl

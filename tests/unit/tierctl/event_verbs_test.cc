@@ -1,6 +1,7 @@
 // An event as a line for people.
 #include "tools/tierctl/event_verbs.h"
 
+#include <cstdint>
 #include <cstdlib>
 #include <ctime>
 
@@ -58,6 +59,13 @@ TEST_F(EventTextTest, GoesOnBelowItselfOnATerminal) {
 TEST_F(EventTextTest, SteersNoTerminal) {
   const std::string text = EventText(MakeEvent("x\033[2J", "job '\u202e' ended:\n\033]0;t\a"), {});
   EXPECT_EQ(text, R"(2025-11-24 12:00:01  x\x1b[2J          job '\u{202e}' ended:\x0a\x1b]0;t\x07)");
+}
+
+TEST(ParseSequence, TakesDigitsThatFit) {
+  EXPECT_EQ(ParseSequence("0"), 0u);
+  EXPECT_EQ(ParseSequence("18446744073709551615"), UINT64_MAX);
+  for (const char* text : {"", "-1", "+1", " 1", "1x", "18446744073709551616", "12345678901234567890123"})
+    EXPECT_FALSE(ParseSequence(text)) << text;
 }
 
 }  // namespace

@@ -1,12 +1,17 @@
 // A drain that waits, of a scripted daemon and by a clock of its own.
 #include "tools/tierctl/node_drain.h"
 
+#include <signal.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <deque>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "tools/tierctl/interruption.h"
 
 namespace tier::tierctl {
 namespace {
@@ -190,6 +195,27 @@ TEST_F(DrainAndWaitTest, ADaemonThatIsBusyIsAskedAgainAndOneThatIsGoneIsNot) {
   EXPECT_TRUE(Run());
   states_ = {StatusOf({.sessions = 1}), Fail(Code::kDisconnected, "no daemon answers")};
   EXPECT_EQ(Run().error().code, Code::kDisconnected);
+}
+
+TEST(InterruptionDeathTest, SaysWhatStaysBehindAndEndsAsTheSignalDoes) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    EXPECT_EXIT(
+        {
+          SayWhenInterrupted("too early\n");
+          SayWhenInterrupted("interrupted; it stays\n");
+          (void)::raise(signal);
+        },
+        ::testing::KilledBySignal(signal), "^interrupted; it stays\n$");
+  }
+  EXPECT_EXIT(
+      {
+        (void)::signal(SIGINT, SIG_IGN);
+        SayWhenInterrupted("interrupted\n");
+        (void)::raise(SIGINT);
+        ::_exit(7);
+      },
+      ::testing::ExitedWithCode(7), "^$")
+      << "as below nohup";
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -26,7 +27,9 @@
 #include "proto/mapping.h"
 #include "tests/support/session/temporary_directory.h"
 #include "tools/tierctl/host_files.h"
+#include "tools/tierctl/masking.h"
 #include "tools/tierctl/page_reader.h"
+#include "tools/tierctl/report.h"
 #include "tools/tierctl/report_text.h"
 #include "tools/tierctl/run_program.h"
 
@@ -36,6 +39,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::Pair;
 
 const std::string kToken = "0123456789abcdef0123456789ABCDEF0123456789abcdef0123456789abcdef";
@@ -54,6 +58,87 @@ TEST(Report, MasksWhatIsCalledASecret) {
   EXPECT_EQ(Masked("tierd --set x=1 --api-token=abc"), "tierd --set x=1 --api-token= <masked>");
   EXPECT_EQ(Masked("\"Secret\" = 1"), "\"Secret\" = <masked>");
   EXPECT_EQ(Masked("level = \"info\"\r\n"), "level = \"info\"\r\n");
+}
+
+TEST(Report, MasksSecretsHoweverTheyAreWritten) {
+  const std::string letters = "abcdefghij0123456789KLMNOPQRSTUV";
+  const std::vector<std::pair<std::string, std::string>> texts_and_secrets = {
+      {"# password: hunter2", "hunter2"},
+      {"    Password : 'hunter2'", "hunter2"},
+      {"machine a login bob password hunter2", "hunter2"},
+      {"tierd --passwd hunter2", "hunter2"},
+      {"passphrase=correct horse", "horse"},
+      {"MYSQL_PWD=hunter2 DB_PASS=hunter3", "hunter"},
+      {"password: 1234", "1234"},
+      {"https://alice:s3cretpw@host/x", "s3cretpw"},
+      {"to postgres://alice:s3/cr@etpw@host:5432/x, and on", "etpw"},
+      {"https://0123456789abcdef01@host/x", "abcdef"},
+      {"Authorization: Bearer abcdefgh", "abcdefgh"},
+      {"sent 'Bearer eyJhbGciOi.J9-x_y', and", "eyJ"},
+      {"curl -H \"authorization: Basic YWxpY2U6cHc=\"", "YWxp"},
+      {"is Basic YWxpY2U6cHc= good", "YWxp"},
+      {"{\"secret_key\": \"abc\", \"a\": 1}", "abc"},
+      {"API key: abc", "abc"},
+      {"aws.secret-access-key = abc", "abc"},
+      {"the token 5f3c9a77 was given", "5f3c"},
+      {"--api-token 12ab", "12ab"},
+      {"npm //registry/:_authToken=abc", "abc"},
+      {"basic_auth: bob:hunter3", "hunter3"},
+      {"basic auth: bob:hunter3", "hunter3"},
+      {"basic_auth:\n  - bob:hunter3\n\n  - x:hunter4\nb: 1", "hunter"},
+      {"password: |\n  hunter2\nb: 1", "hunter2"},
+      {"password = \"\"\"\nhunter2\n\"\"\"\nb = 1", "hunter2"},
+      {"api_tokens = [\n\"abcd\",\n]\nb = 1", "abcd"},
+      {"x -----BEGIN RSA PRIVATE KEY-----\nMIIEow\nIBAAKC\n-----END RSA PRIVATE KEY-----\nb", "MIIE"},
+      {"private_key: -----BEGIN PRIVATE KEY-----\nMIIEow\n-----END PRIVATE KEY-----\nb", "MIIE"},
+      {"-----BEGIN PRIVATE KEY-----\\nMIIEow\\n-----END PRIVATE KEY-----\nb", "MIIE"},
+      {"2026-11-27T18:00:00 host tierd[7]: password: hunter2", "hunter2"},
+  };
+  for (const auto& [text, secret] : texts_and_secrets) {
+    const std::string masked = Masked(text);
+    EXPECT_THAT(masked, AllOf(HasSubstr("<masked>"), Not(HasSubstr(secret)))) << text;
+    if (text.find("\nb") == text.npos) continue;
+    EXPECT_EQ(masked.back(), text.back()) << "what follows stays: " << text;
+  }
+  for (const std::string prefix : {"ghp_", "gho_", "github_pat_", "glpat-", "xoxb-", "hf_", "AKIA"}) {
+    EXPECT_EQ(Masked("was " + prefix + letters + ", and"), "was <masked>, and");
+    EXPECT_EQ(WithoutTokens("{\"a\": \"" + prefix + letters + "\"}"), "{\"a\": \"<masked>\"}");
+  }
+  EXPECT_EQ(WithoutTokens("{\"url\": \"https://a:b@c\"}"), "{\"url\": \"https://a:<masked>@c\"}");
+}
+
+TEST(Report, LeavesWhatIsNoSecret) {
+  for (const std::string text : {
+           "2026-11-27T18:00:00.1+00:00 host tierd[7]: <6>job 'token' of uid 1000 closed: its session ended",
+           "job 'token': 3 tensors, tensor 'secret': 4 pages",
+           "job 1000/token: 3 pages",
+           "joining job 'train' needs its token (TIERD_JOB_TOKEN)",
+           "this is not the token of job 'train-2026', which was opened without a session",
+           "the job token must be 64 hexadecimal digits",
+           "a job token and a launch were given; give one of them",
+           "page_token is of a list of tensors",
+           "page_token is unknown: begin the list again, without one",
+           "cannot read /run/secrets/token: No such file or directory",
+           "max_tokens = 4096 # tokens: 512, tokens 32",
+           "tokenizer: bpe-50257, keys: 5, key = layers.0",
+           "the password of the user",
+           "serving metrics on http://127.0.0.1:9464/metrics@2, git at ssh://git@host/x",
+           "hf_model_layers_0_weight, ghp_x, AKIA, a basic setting, Basic Settings, bearer of news",
+           "tierd_job_stall_seconds_total{tierd_job=\"token\",uid=\"1000\"} 12.5",
+           "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue",
+           "PWD=/root",
+           "-----BEGIN CERTIFICATE-----\nMIIE\n-----END CERTIFICATE-----\n",
+       }) {
+    EXPECT_EQ(Masked(text), text);
+  }
+}
+
+TEST(Report, AJobIsNeverTakenForAnotherUsers) {
+  v1::Job job;
+  job.set_uid(1234);
+  job.set_name("1300/train");
+  EXPECT_EQ(NameForDaemon(job, true), "1234/1300/train") << "1300/train is uid 1300's train";
+  EXPECT_EQ(NameForDaemon(job, false), "1300/train");
 }
 
 TEST(Report, ADocumentOfJsonStaysOne) {

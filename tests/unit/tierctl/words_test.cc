@@ -102,5 +102,11 @@ TEST_F(WordsTest, ANounAloneMayStandForOneOfItsVerbs) {
     EXPECT_EQ(WithVerbOfNoun(app_, words, "job", "show"), words);
 }
 
+TEST(InOurWords, SaysWhatIsMissing) {
+  EXPECT_EQ(InOurWords("value is required"), "an argument is missing: value");
+  EXPECT_EQ(InOurWords("--owner is required"), "an option is missing: --owner");
+  EXPECT_EQ(InOurWords("--max: no number"), "--max: no number");
+}
+
 }  // namespace
 }  // namespace tier::tierctl
