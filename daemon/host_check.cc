@@ -30,8 +30,7 @@ namespace {
 // Where no process makes a directory or a file, whatever the rights say.
 bool IsKernels(const std::string& directory) {
   struct statfs about{};
-  return ::statfs(directory.c_str(), &about) == 0 &&
-         (about.f_type == PROC_SUPER_MAGIC || about.f_type == SYSFS_MAGIC);
+  return ::statfs(directory.c_str(), &about) == 0 && (about.f_type == PROC_SUPER_MAGIC || about.f_type == SYSFS_MAGIC);
 }
 
 // It is a directory that may be written, or can be made as one: what is there of its path is a directory. What only

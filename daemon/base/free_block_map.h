@@ -47,7 +47,7 @@ class FreeBlockMap {
   static constexpr uint32_t kLeafBlocks = 64;
   static constexpr uint32_t kFanOut = 8;
   static constexpr uint32_t kHeightMax = 9;  // Of 2^31 blocks.
-  struct Runs {  // Free runs within a span of blocks.
+  struct Runs {                              // Free runs within a span of blocks.
     uint32_t prefix = 0;
     uint32_t suffix = 0;
     uint32_t longest = 0;

@@ -27,9 +27,9 @@ void SayWhenInterrupted(const char* sentence) {
   const bool is_first = interrupted_sentence.exchange(sentence) == nullptr;
   if (!is_first) return;
   for (const int signal : {SIGINT, SIGTERM}) {
-    struct sigaction now {};
+    struct sigaction now{};
     if (::sigaction(signal, nullptr, &now) != 0 || now.sa_handler == SIG_IGN) continue;
-    struct sigaction action {};
+    struct sigaction action{};
     action.sa_handler = OnInterrupt;
     (void)::sigaction(signal, &action, nullptr);
   }

@@ -25,8 +25,7 @@ int ListJobs(const DaemonOptions& options, bool lost);
 int ShowJob(const DaemonOptions& options, const std::string& name, bool show_token);
 int SetJob(const DaemonOptions& options, const JobChange& change);
 // `user`: for whom it is, by uid or by the name of an owner or user; none: the caller.
-int OpenJob(const DaemonOptions& options, const JobChange& job, bool named,
-            const std::optional<std::string>& user);
+int OpenJob(const DaemonOptions& options, const JobChange& job, bool named, const std::optional<std::string>& user);
 int RemoveJob(const DaemonOptions& options, const std::string& name, bool purge);
 int ListTensors(const DaemonOptions& options, const std::string& job, uint32_t max);
 int ShowTensor(const DaemonOptions& options, const std::string& job, const std::string& id_or_key);

@@ -207,12 +207,10 @@ class CommandLine {
                   }),
              {"help job set"});
     CLI::App* completion = Verb(&app_, "completion", "Shell completion script", [this] { return PrintCompletion(); });
-    completion->add_option("shell", args_.shell, "bash, zsh or fish")
-        ->required()
-        ->check([](const std::string& text) {
-          const bool is_known = std::ranges::find(kShells, text) != std::end(kShells);
-          return is_known ? "" : fmt::format("no script for \"{}\"; one of bash, zsh, fish", Printable(text));
-        });
+    completion->add_option("shell", args_.shell, "bash, zsh or fish")->required()->check([](const std::string& text) {
+      const bool is_known = std::ranges::find(kShells, text) != std::end(kShells);
+      return is_known ? "" : fmt::format("no script for \"{}\"; one of bash, zsh, fish", Printable(text));
+    });
     Examples(completion, {"completion bash > ~/.local/share/bash-completion/completions/tierctl",
                           "completion fish > ~/.config/fish/completions/tierctl.fish"});
   }
@@ -491,13 +489,12 @@ class CommandLine {
 
 int main(int argc, char** argv) {
   using tier::tierctl::EndOutput;
-  using tier::tierctl::kExitFailure;
   try {
     return EndOutput(tier::tierctl::CommandLine().Run(std::vector<std::string>(argv + 1, argv + argc)));
   } catch (const std::exception& e) {
-    const auto* const failed = dynamic_cast<const std::system_error*>(&e);  // As fmt::print tells it.
-    if (failed != nullptr && std::ferror(stdout) != 0) return EndOutput(kExitFailure, failed->code().value());
+    const auto* const io = dynamic_cast<const std::system_error*>(&e);  // As fmt::print tells it.
+    if (io != nullptr && std::ferror(stdout) != 0) return EndOutput(tier::tierctl::kExitFailure, io->code().value());
     fmt::print(stderr, "tierctl: {}\n", e.what());
-    return kExitFailure;
+    return tier::tierctl::kExitFailure;
   }
 }

@@ -13,16 +13,16 @@ namespace {
 constexpr size_t kTokenDigits = 64;
 constexpr size_t kCredentialLeast = 8;   // Shorter words without a name are none.
 constexpr size_t kUserInfoLeast = 16;    // Of a URL, without a password: a token and no name.
-constexpr size_t kUserMax = 256;       // Before its ':'.
+constexpr size_t kUserMax = 256;         // Before its ':'.
 constexpr size_t kNumberDigitsMax = 12;  // Of a number of tokens.
 
 // Parts of names, without the signs between their words.
 constexpr std::array<std::string_view, 4> kPasswordNames = {"password", "passwd", "passphrase", "passcode"};
-constexpr std::array<std::string_view, 10> kSecretNames = {"secret",    "credential", "authorization", "basicauth",
-                                                           "apikey",    "privatekey", "accesskey",     "authkey",
+constexpr std::array<std::string_view, 10> kSecretNames = {"secret",     "credential",   "authorization", "basicauth",
+                                                           "apikey",     "privatekey",   "accesskey",     "authkey",
                                                            "signingkey", "encryptionkey"};
 // Behind "password" they go on with a sentence.
-constexpr std::array<std::string_view, 16> kSentence = {"of",   "for", "must", "and",  "or",   "in",   "to",   "from",
+constexpr std::array<std::string_view, 16> kSentence = {"of",   "for", "must",  "and",  "or",   "in",    "to",   "from",
                                                         "with", "has", "needs", "file", "that", "which", "lies", "by"};
 
 struct Prefix {
@@ -30,15 +30,24 @@ struct Prefix {
   size_t least;           // Of the characters behind it.
   std::string_view also;  // These, beside letters and digits.
 };
-constexpr std::array<Prefix, 18> kPrefixes = {{{"ghp_", 16, ""},         {"gho_", 16, ""},
-                                               {"ghu_", 16, ""},         {"ghs_", 16, ""},
-                                               {"ghr_", 16, ""},         {"github_pat_", 16, "_"},
-                                               {"glpat-", 16, "_-."},    {"xoxb-", 10, "-"},
-                                               {"xoxp-", 10, "-"},       {"xoxa-", 10, "-"},
-                                               {"xoxs-", 10, "-"},       {"hf_", 20, ""},
-                                               {"AKIA", 16, ""},         {"ASIA", 16, ""},
-                                               {"sk-ant-", 16, "_-"},    {"sk-proj-", 16, "_-"},
-                                               {"AIza", 30, "_-"},       {"npm_", 30, ""}}};
+constexpr std::array<Prefix, 18> kPrefixes = {{{"ghp_", 16, ""},
+                                               {"gho_", 16, ""},
+                                               {"ghu_", 16, ""},
+                                               {"ghs_", 16, ""},
+                                               {"ghr_", 16, ""},
+                                               {"github_pat_", 16, "_"},
+                                               {"glpat-", 16, "_-."},
+                                               {"xoxb-", 10, "-"},
+                                               {"xoxp-", 10, "-"},
+                                               {"xoxa-", 10, "-"},
+                                               {"xoxs-", 10, "-"},
+                                               {"hf_", 20, ""},
+                                               {"AKIA", 16, ""},
+                                               {"ASIA", 16, ""},
+                                               {"sk-ant-", 16, "_-"},
+                                               {"sk-proj-", 16, "_-"},
+                                               {"AIza", 30, "_-"},
+                                               {"npm_", 30, ""}}};
 constexpr std::string_view kKeyBegin = "-----BEGIN ";
 constexpr std::string_view kKeyName = "PRIVATE KEY";
 constexpr std::string_view kKeyEnd = "-----END ";
@@ -170,7 +179,7 @@ size_t IndentOf(std::string_view line) { return EndOf(line, 0, IsSpace); }
 
 // What follows a line whose value is not at its end: lines that belong to it.
 struct Rest {
-  std::string_view end;              // In the last one. Empty: none are left but by indent.
+  std::string_view end;               // In the last one. Empty: none are left but by indent.
   std::optional<size_t> deeper_than;  // Those that are indented more.
 };
 

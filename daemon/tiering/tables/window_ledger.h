@@ -45,9 +45,9 @@ inline constexpr size_t kWindowUses = 4;
 
 struct WindowEntry {
   JobIndex job = kNoJob;
-  memory::OwnerId owner{};        // Of `job`; no other job ever has it.
-  memory::WindowShape shape;      // While it is being made: its kind and size.
-  base::TimePoint asked_back_at;  // While it is returning.
+  memory::OwnerId owner{};                        // Of `job`; no other job ever has it.
+  memory::WindowShape shape;                      // While it is being made: its kind and size.
+  base::TimePoint asked_back_at;                  // While it is returning.
   std::array<uint32_t, kWindowUses> pieces = {};  // Runs of pieces in it, by WindowUse.
   ByRamClass<uint32_t> pages = {};                // Of these pieces, by RamClass.
   uint32_t move_pages = 0;                        // Taken for moves in RAM, beside the pieces (JobMoves::extra_pages).
