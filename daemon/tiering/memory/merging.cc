@@ -257,8 +257,9 @@ void Walk(Tables& tables) {
     if (StartMerge(tables, job, entry)) return;
   }
   if (state.any_left()) return tables.turn.NoteProgress();
+  if (tables.ports.windows.wants_merges()) return state.NotePaused(tables.turn.now() + kMergeWalkInterval);
   state.ClearUnneeded();
-  if (tables.ports.windows.wants_merges()) state.NotePaused(tables.turn.now() + kMergeWalkInterval);
+  state.LookAgain(windows);  // Once indices run short.
 }
 
 bool OwnsTarget(const Tables& tables, const JobState& job, WindowCondition condition) {
