@@ -98,17 +98,6 @@ void ControlServer::EmitDegraded(const tiering::EngineSnapshot& snapshot) {
                : parts_.events.Emit("degraded", nullptr, text);
 }
 
-// The log of events knows users by number alone.
-std::function<void(const Event&)> ControlServer::WithOwners(std::function<void(const Event&)> callback) const {
-  if (parts_.owners == nullptr) return callback;
-  return [owners = parts_.owners, callback = std::move(callback)](const Event& event) {
-    if (!event.uid) return callback(event);
-    Event told = event;
-    told.owner = owners->NameOf(*event.uid);
-    callback(told);
-  };
-}
-
 void ControlServer::EmitChanges() {
   if (parts_.events.watchers() == 0) return;
   TIER_CHECK(devices_seen_.size() == facts_.devices.size(), "{} of {}", devices_seen_.size(), facts_.devices.size());

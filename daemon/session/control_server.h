@@ -167,7 +167,16 @@ class ControlServer final : public ControlApi {
   Result<JobDescription> GiveUpReservation(const JobDescription& job, const std::optional<Reservation>& before,
                                            const Error& why);
   Result<JobDescription> WithOwner(Result<JobDescription> job) const;
-  std::function<void(const Event&)> WithOwners(std::function<void(const Event&)> callback) const;
+  // The log of events knows users by number alone.
+  std::function<void(const Event&)> WithOwners(std::function<void(const Event&)> callback) const {
+    if (parts_.owners == nullptr) return callback;
+    return [owners = parts_.owners, callback = std::move(callback)](const Event& event) {
+      if (!event.uid) return callback(event);
+      Event told = event;
+      told.owner = owners->NameOf(*event.uid);
+      callback(told);
+    };
+  }
   std::shared_ptr<const PoolSnapshot> Pool();  // Engine thread.
   void EmitDevice(size_t device, const tiering::DeviceView& now);
   void EmitCorrupt(const tiering::EngineSnapshot& snapshot);

@@ -71,9 +71,13 @@ std::string EventText(const v1::Event& event, const OutputOptions& output) {
   char time[32] = "";
   if (::localtime_r(&seconds, &local) != nullptr) (void)std::strftime(time, sizeof time, "%F %T", &local);
   const std::string head = fmt::format("{}  {:<{}}  ", time, Printable(event.kind()), kKindWidth);
-  const std::string job =
-      event.has_uid() ? fmt::format("{}/{}: ", UserText(event.uid(), event.owner()), event.job()) : std::string();
-  return head + Wrapped(Printable(job + event.message()), output.width, head.size());
+  std::string job;
+  if (event.has_uid()) {
+    const std::string name = Printable(fmt::format("{}/{}", UserText(event.uid(), event.owner()), event.job()));
+    const size_t room = output.width > head.size() + 10 ? output.width - head.size() - 1 : 10;
+    job = (output.width == 0 ? name : CutToWidth(name, room, output.unicode ? "…" : "~")) + ": ";
+  }
+  return head + Wrapped(job + Printable(event.message()), output.width, head.size());
 }
 
 std::string SinceText(uint64_t last, const OutputOptions& output) {
