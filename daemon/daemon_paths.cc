@@ -2,15 +2,13 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <utility>
 
-#include <fmt/format.h>
-
+#include "daemon/session/packet_socket.h"
 #include "proto/socket_places.h"
 
 namespace tier {
@@ -39,17 +37,6 @@ std::optional<std::string> DataDirectory(bool is_private, const DaemonEnvironmen
   // The home of many a system user belongs to root. A private daemon keeps nothing there, so any place serves it.
   if (is_private && !environment.may_write(state)) return std::nullopt;
   return state;
-}
-
-// Of the longest of its sockets: the kernel takes no longer path.
-Status CheckSocketPaths(const std::string& directory) {
-  constexpr size_t kMost = sizeof(sockaddr_un::sun_path) - 1;
-  const std::string path = directory + "/control.sock";
-  if (path.size() <= kMost) return {};
-  return Fail(Code::kInvalid,
-              fmt::format("the socket path {} has {} characters, at most {} are allowed: choose a shorter "
-                          "daemon.socket_directory",
-                          path, path.size(), kMost));
 }
 
 // The nearest directory that is there decides.
@@ -94,7 +81,9 @@ Result<DaemonPaths> ChoosePaths(const config::DaemonConfig& config, const Daemon
       return Fail(Code::kInvalid, "the directory '" + *path + "' is not an absolute path: set " + option + " to one");
     }
   }
-  if (auto fits = CheckSocketPaths(paths.socket_directory); !fits) return std::unexpected(std::move(fits.error()));
+  // The longest of its sockets.
+  if (auto fits = session::CheckSocketPath(paths.socket_directory + "/control.sock"); !fits)
+    return std::unexpected(std::move(fits.error()));
   return paths;
 }
 

@@ -488,9 +488,7 @@ Result<std::shared_ptr<void>> ControlServer::WatchFrom(const Caller& caller, uin
 std::vector<Event> ControlServer::RecentEvents(const Caller& caller, uint64_t since) {
   if (!CheckCaller(caller)) return {};
   std::vector<Event> events = parts_.events.Recent(caller, since);
-  for (Event& event : events) {
-    if (event.uid) event.owner = OwnerOf(*event.uid);
-  }
+  if (parts_.owners != nullptr) std::ranges::for_each(events, [&](Event& event) { NameOwner(*parts_.owners, &event); });
   return events;
 }
 

@@ -170,12 +170,13 @@ class ControlServer final : public ControlApi {
   // The log of events knows users by number alone.
   std::function<void(const Event&)> WithOwners(std::function<void(const Event&)> callback) const {
     if (parts_.owners == nullptr) return callback;
-    return [owners = parts_.owners, callback = std::move(callback)](const Event& event) {
-      if (!event.uid) return callback(event);
-      Event told = event;
-      told.owner = owners->NameOf(*event.uid);
-      callback(told);
+    return [owners = parts_.owners, callback = std::move(callback)](Event event) {
+      NameOwner(*owners, &event);
+      callback(event);
     };
+  }
+  static void NameOwner(const OwnerTable& owners, Event* event) {
+    if (event->uid) event->owner = owners.NameOf(*event->uid);
   }
   std::shared_ptr<const PoolSnapshot> Pool();  // Engine thread.
   void EmitDevice(size_t device, const tiering::DeviceView& now);

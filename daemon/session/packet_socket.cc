@@ -149,15 +149,19 @@ bool SetSocketMode(const std::string& path, unsigned mode) {
   return ::fchmodat(AT_FDCWD, path.c_str(), mode, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
+Status CheckSocketPath(const std::string& path) {
+  constexpr size_t kMost = sizeof(sockaddr_un::sun_path) - 1;
+  if (path.size() <= kMost) return {};
+  return Fail(Code::kInvalid,
+              fmt::format("the socket path {} has {} characters, at most {} are allowed: choose a shorter "
+                          "daemon.socket_directory",
+                          path, path.size(), kMost));
+}
+
 Result<proto::FileDescriptor> ListenAt(const std::string& path, unsigned mode) {
+  if (auto fits = CheckSocketPath(path); !fits) return std::unexpected(std::move(fits.error()));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) {
-    return Fail(Code::kInvalid,
-                fmt::format("the socket path {} has {} characters, at most {} are allowed: choose a shorter "
-                            "daemon.socket_directory",
-                            path, path.size(), sizeof(address.sun_path) - 1));
-  }
   std::memcpy(address.sun_path, path.data(), path.size());
   proto::FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return Fail(Code::kIoError, fmt::format("cannot make a socket: {}", std::strerror(errno)));

@@ -50,6 +50,8 @@ size_t UnreadPackets(int socket);
 // The mode of a socket's file. A link in its place, which one whose folder this is may have put there, is not followed.
 // False: errno says why.
 bool SetSocketMode(const std::string& path, unsigned mode);
+// INVALID: the kernel takes no path of a socket that is as long.
+Status CheckSocketPath(const std::string& path);
 // A listening data socket at `path` with these permissions, whose clients can send no descriptors where the kernel
 // supports that. REQUIRES: the caller holds the directory's lock, so what
 // stands there is a dead daemon's.
