@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "tools/tierctl/printable.h"
+
 namespace tier::tierctl {
 namespace {
 
@@ -60,12 +62,6 @@ bool IsQuote(char c) { return c == '"' || c == '\''; }
 bool IsNameCharacter(char c) { return IsLetterOrDigit(c) || c == '_' || c == '-' || c == '.'; }
 bool IsOneOf(char c, std::string_view characters) { return characters.find(c) != characters.npos; }
 bool IsCredentialCharacter(char c) { return IsLetterOrDigit(c) || IsOneOf(c, "+/=_-.~"); }
-
-std::string Lower(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return lower;
-}
 
 size_t EndOf(std::string_view text, size_t at, bool (*is_part)(char)) {
   while (at < text.size() && is_part(text[at])) ++at;

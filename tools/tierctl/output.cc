@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
@@ -55,11 +54,6 @@ bool Narrow(const std::vector<Column>& columns, size_t name_width, size_t room, 
 std::string Padded(const std::string& cell, size_t width, bool right) {
   const std::string pad(width - std::min(width, DisplayWidth(cell)), ' ');
   return right ? pad + cell : cell + pad;
-}
-
-std::string Lower(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
 }
 
 // "device 0", and below it what the other columns have.

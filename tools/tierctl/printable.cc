@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <clocale>
 #include <utility>
 
@@ -115,6 +116,12 @@ std::string CutToWidth(std::string_view text, size_t width, std::string_view mar
     begin += std::max<size_t>(Decode(text.substr(begin)).size, 1);
   }
   return cut.append(text.substr(begin));
+}
+
+std::string Lower(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return lower;
 }
 
 }  // namespace tier::tierctl

@@ -21,4 +21,7 @@ enum class CutAt { kMiddle, kEnd };
 // At most `width` columns, with `mark` where something was left out. REQUIRES: it is Printable.
 std::string CutToWidth(std::string_view text, size_t width, std::string_view mark, CutAt at = CutAt::kMiddle);
 
+// ASCII letters made small. Of any text.
+std::string Lower(std::string_view text);
+
 }  // namespace tier::tierctl
