@@ -42,12 +42,17 @@ TEST(Growth, WhatAJobIsOwedStaysOwedUntilAllOfItHasCome) {
   EXPECT_EQ(world.Answered(owner, asked)->code, Code::kOk);
 }
 
+// Seven clean pieces, each in a window of its own.
+void PutClean(World& world, SessionId session) {
+  world.PutEach(session, 1, 7, kPiece);
+  ASSERT_EQ(world.Ask(session, Op::kFlush, {}).code, Code::kOk);
+}
+
 TEST(Growth, WhatNoWindowCanHoldIsEvictedAtOnce) {
   World world(WithWindowsInATurn(16 * kMiB, 1));
   const JobId job = world.OpenJob();
   const SessionId session = world.OpenSession(job);
-  world.PutEach(session, 1, 7, kPiece);
-  ASSERT_EQ(world.Ask(session, Op::kFlush, {}).code, Code::kOk);
+  ASSERT_NO_FATAL_FAILURE(PutClean(world, session));
   ASSERT_EQ(world.windows.window_count(), 7U);
   world.windows.SetDelay(50);
   const uint64_t asked = world.Send(session, Op::kCreate, {{8, 0, 0, 3 * kPiece}});
@@ -60,8 +65,7 @@ TEST(Growth, WhatMoreWindowsCanHoldIsNotEvicted) {
   World world(WithWindowsInATurn(64 * kMiB, 1));
   const JobId job = world.OpenJob();
   const SessionId session = world.OpenSession(job);
-  world.PutEach(session, 1, 7, kPiece);
-  ASSERT_EQ(world.Ask(session, Op::kFlush, {}).code, Code::kOk);
+  ASSERT_NO_FATAL_FAILURE(PutClean(world, session));
   EXPECT_EQ(world.Create(session, 8, 10 * kPiece).code, Code::kOk);
   EXPECT_EQ(world.Job(job).evicted_bytes, 0U);
 }
