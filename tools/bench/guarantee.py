@@ -23,13 +23,12 @@ from collections.abc import Iterator
 
 from footprint import cpu_seconds
 from node import GIB, MIB, daemon, program
+from page_pool import huge_pages, page_pool
 from report import Report, paired, quartiles
 
 ARENA = GIB
 ASKED = ARENA // 2  # By the owner, in one request; its guarantee.
 TENSOR = 8 * MIB  # Of the borrower.
-POOL = pathlib.Path("/proc/sys/vm/nr_hugepages")
-PAGE = 2 * MIB
 DEADLINE = 3.0  # Seconds: more than the 2 s after which a silent session is asked for other windows.
 TIMES = 2  # The bound, of the bare program's time.
 
@@ -44,19 +43,6 @@ class Round:
     lease_cores: float  # … and the processor time of daemon and clients, and of that program.
     bare_cores: float
     how: str
-
-
-@contextlib.contextmanager
-def page_pool() -> Iterator[bool]:
-    """Whether the kernel's pool has pages for an arena while the block runs. Only root may change it."""
-    before = int(POOL.read_text())
-    try:
-        with contextlib.suppress(PermissionError):
-            POOL.write_text(str(before + ARENA // PAGE))
-        yield int(POOL.read_text()) >= before + ARENA // PAGE
-    finally:
-        with contextlib.suppress(PermissionError):
-            POOL.write_text(str(before))
 
 
 @contextlib.contextmanager
@@ -80,12 +66,12 @@ def borrowing(socket: str, stopped: bool) -> Iterator[int]:
         borrower.close()
 
 
-def taken_back(stopped: bool, huge_pages: str) -> Round:
+def taken_back(stopped: bool, pages: str) -> Round:
     import tierd
     from bare_windows import BareWindows
 
     more = {
-        "arena": {"huge_pages": huge_pages},
+        "arena": {"huge_pages": pages},
         "engine": {"evict": "100%"},  # A job's last tenth too is in use.
         "jobs": {"reclaim_deadline": f"{DEADLINE:g}s"},
     }
@@ -114,8 +100,8 @@ def taken_back(stopped: bool, huge_pages: str) -> Round:
 
 def guarantee_back(report: Report, quick: bool) -> None:
     for stopped in (False, True):
-        with page_pool() as filled:
-            rounds = [taken_back(stopped, "auto" if filled else "never") for _ in range(3 if quick else 12)]
+        with page_pool(ARENA) as filled:
+            rounds = [taken_back(stopped, huge_pages(filled)) for _ in range(3 if quick else 12)]
         ratio = paired([each.lease for each in rounds], [each.punch + each.populate for each in rounds])
         median = {
             field: statistics.median(getattr(each, field) for each in rounds) * 1e3

@@ -20,11 +20,13 @@ from collections.abc import Iterator
 from burner import burning
 from footprint import cpu_seconds
 from node import GIB, MIB, ROOT, Shell, daemon, program
+from page_pool import huge_pages, page_pool
 from report import Report, paired, quartiles
 
 from hostile_client import BESIDE_EQUAL_PARTS, KINDS
 
 AT_LEAST = 0.9
+ARENA = 512 * MIB
 TENSOR = MIB
 TENSORS = 64
 SETTLE = 0.3  # Seconds that a hostile client, or a burner, runs before the neighbour is measured.
@@ -92,7 +94,10 @@ def hostile(report: Report, quick: bool) -> None:
             print(f"  {kind}: skipped, needs root: becomes another user", flush=True)
             continue
         alone, beside, burners, cores = [], [], [], []
-        with daemon(arena=512 * MIB, tier=GIB) as (process, _):
+        with (
+            page_pool(ARENA) as filled,
+            daemon(arena=ARENA, tier=GIB, more={"arena": {"huge_pages": huge_pages(filled)}}) as (process, _),
+        ):
             process.directory.chmod(0o755)
             socket, pid = str(process.directory / "tierd.sock"), process.process.pid
             guarantee = 0 if kind in BESIDE_EQUAL_PARTS else 2 * TENSORS * TENSOR
