@@ -23,6 +23,7 @@
 #include "daemon/tiering/tables/policy.h"
 #include "daemon/tiering/tables/session_state.h"
 #include "daemon/tiering/tables/stall_clock.h"
+#include "daemon/tiering/tables/vain_writes.h"
 #include "daemon/tiering/tables/waiter.h"
 
 namespace tier::tiering {
@@ -83,6 +84,7 @@ struct JobState {
   JobTransfers transfers;
   JobMoves moves;
   WriteFailures failures;
+  VainWrites vain_writes;
   TensorPages pages;
   JobRequested requested;
   PendingFrees frees;
