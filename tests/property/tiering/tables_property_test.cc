@@ -95,6 +95,12 @@ RC_GTEST_PROP(SlabProperty, GivesOutTheLowestFreeIdsAndKeepsRecords,
     slab.CheckInvariants();
     RC_ASSERT(slab.used() == used.size());
     for (const auto& [id, expected] : used) RC_ASSERT(slab[SaltedId{id}].value == expected);
+    auto next = used.begin();
+    slab.ForEachUsed([&](SaltedId id, const SaltedRecord& record) {
+      RC_ASSERT(next != used.end() && static_cast<uint32_t>(id) == next->first && record.value == next->second);
+      ++next;
+    });
+    RC_ASSERT(next == used.end());
   }
   while (slab.ShrinkOne()) {
   }
