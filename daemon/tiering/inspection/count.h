@@ -84,11 +84,7 @@ using WindowCounts = std::vector<std::array<uint32_t, kWindowUses>>;  // By wind
 using SparseCounts = std::unordered_map<uint32_t, uint32_t>;          // None: 0.
 
 struct Count {
-  explicit Count(const Tables& tables) : uses(tables.windows.capacity()) {
-    tables.jobs.ForEach([this](const JobState& job) {
-      if (Value(job.index) >= jobs.size()) jobs.resize(size_t{Value(job.index)} + 1);
-    });
-  }
+  explicit Count(const Tables& tables) : uses(tables.windows.capacity()), jobs(tables.jobs.capacity()) {}
   JobCount& Job(JobIndex index) {
     TIER_CHECK(Value(index) < jobs.size(), "job {} of {}", Value(index), jobs.size());
     return jobs[Value(index)];

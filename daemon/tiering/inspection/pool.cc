@@ -89,10 +89,7 @@ PoolView ViewPool(const Tables& tables) {
 
 void CheckPool(const Tables& tables) {
   std::vector<ByRamClass<uint32_t>> pages(tables.windows.capacity());  // By window.
-  std::vector<ByRamClass<uint64_t>> bytes;                             // By job.
-  tables.jobs.ForEach([&](const JobState& job) {
-    if (Value(job.index) >= bytes.size()) bytes.resize(size_t{Value(job.index)} + 1);
-  });
+  std::vector<ByRamClass<uint64_t>> bytes(tables.jobs.capacity());     // By job.
   tables.pieces.ForEachUsed([&](PieceId, const Piece& piece) {
     if (!piece.ram) return;
     const Tensor& tensor = tables.tensors[piece.tensor];

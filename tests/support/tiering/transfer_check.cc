@@ -32,7 +32,7 @@ class Targets {
   }
   bool empty() const { return blocks_.empty(); }
 
-  // The first transfer to pages of this run, but for that of the cookie; `name()`: of what lies there.
+  // The first transfer to pages of this run, except that of the cookie; `name()`: of what lies there.
   template <typename Name>
   std::optional<std::string> Find(uint16_t device, base::PageRun run, std::optional<uint64_t> own,
                                   const Name& name) const {
