@@ -208,10 +208,10 @@ TEST_P(Progress, EveryRequestIsGrantedWhereNobodyAsksForMoreThanItHolds) {
   RunSeeds(1, 40 / kSanitizerDivisor, Clients::kPatient, GetParam());
 }
 TEST_P(Progress, EveryRequestEndsByItsDeadlineWhereRanksHoldAndAsk) {
-  RunSeeds(1001, 16 / kSanitizerDivisor, Clients::kNested, GetParam());
+  RunSeeds(1001, 15 / kSanitizerDivisor, Clients::kNested, GetParam());
 }
 TEST_P(Progress, EveryRequestEndsByItsDeadlineBesideAStoppedClient) {
-  RunSeeds(2001, 16 / kSanitizerDivisor, Clients::kStopped, GetParam());
+  RunSeeds(2001, 15 / kSanitizerDivisor, Clients::kStopped, GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(Windows, Progress, ::testing::Values(Kinds::kOneSize, Kinds::kTwoSizes));

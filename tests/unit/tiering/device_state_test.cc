@@ -114,7 +114,7 @@ TEST_F(DeviceStateTest, ADeviceThatIsBackTakesItsPartAgain) {
   world_.PutEach(session_, 1, 8, kPiece);
   for (uint64_t tensor = 1; tensor <= 8; ++tensor) ASSERT_EQ(world_.Flush(session_, tensor).code, Code::kOk);
   ASSERT_TRUE(Becomes(0, DeviceState::kOffline));
-  Pass(seconds(50));
+  Pass(base::TimePoint(seconds(50)) - world_.now);
   world_.transfers.HealDevice(0);
   ASSERT_TRUE(Becomes(0, DeviceState::kSuspect, seconds(6)));
   for (uint64_t tensor = 9; tensor <= 24; ++tensor) {
