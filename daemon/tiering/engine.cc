@@ -15,6 +15,7 @@
 #include "daemon/tiering/durability/quarantine.h"
 #include "daemon/tiering/inspection/figures.h"
 #include "daemon/tiering/inspection/invariants.h"
+#include "daemon/tiering/inspection/places.h"
 #include "daemon/tiering/inspection/pool.h"
 #include "daemon/tiering/jobs/forced_return.h"
 #include "daemon/tiering/jobs/kept_windows.h"

@@ -70,6 +70,7 @@ Simulation::Simulation(const Plan& plan)
   daemon_.Connect(*engine_);
   MakeSurroundings();
   transfers_.WatchSubmits([this] {
+    if (transfers_.inflight() == 0) return;  // There is nothing to compare.
     if (const auto overwrite = transfer_check_.AtSubmit(engine_->NamedPlaces(), transfers_, manifests_))
       Fail(*overwrite);
   });

@@ -177,14 +177,35 @@ struct TensorPage {
   uint32_t next = 0;  // Where the next page begins; 0: this was the last.
 };
 
+// Runs of one piece: nearly always one, for which nothing is allocated.
+class PlaceRuns {
+ public:
+  PlaceRuns() = default;
+  explicit PlaceRuns(base::PageRun run) : one_(run) {}
+  void Add(base::PageRun run) {
+    if (begin() == end()) {
+      one_ = run;
+      return;
+    }
+    if (several_.empty()) several_.push_back(one_);
+    several_.push_back(run);
+  }
+  const base::PageRun* begin() const { return several_.empty() ? &one_ : several_.data(); }
+  const base::PageRun* end() const { return begin() + (several_.empty() ? (one_ ? 1 : 0) : several_.size()); }
+
+ private:
+  base::PageRun one_;  // Alone.
+  std::vector<base::PageRun> several_;
+};
+
 // The RAM and the extent that belong to one piece.
 struct PiecePlace {
   uint64_t tensor = 0;
   uint32_t piece = 0;  // Its number in the tensor.
   uint32_t generation = 0;
-  std::vector<base::PageRun> ram;    // Block: window × blocks of the largest window + block in the window.
+  PlaceRuns ram;                     // Block: window × blocks of the largest window + block in the window.
   storage::Extent extent;            // Empty: none.
-  std::vector<base::PageRun> runs;   // Of the extent.
+  PlaceRuns runs;                    // Of the extent.
   std::optional<uint64_t> transfer;  // Cookie of the transfer that moves it.
 };
 

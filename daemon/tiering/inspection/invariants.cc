@@ -3,10 +3,11 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <unordered_map>
-#include <unordered_set>
+#include <utility>
+#include <vector>
 
+#include "daemon/tiering/inspection/count.h"
 #include "daemon/tiering/inspection/pool.h"
 #include "daemon/tiering/inspection/window_checks.h"
 #include "daemon/tiering/leases/conflicts.h"
@@ -17,57 +18,12 @@
 namespace tier::tiering {
 namespace {
 
-// What the pieces of a job add up to.
-struct JobCount {
-  uint64_t ram_pages = 0;
-  uint64_t ssd_pages = 0;
-  uint64_t dirty_pages = 0;
-  uint64_t rewriting_pages = 0;
-  uint64_t held_pages = 0;
-  uint64_t listed = 0;
-  uint64_t leases = 0;
-  uint64_t leased_bytes = 0;
-  uint64_t logical_pages = 0;
-  uint64_t unnamed_pages = 0;
-  uint64_t extra_pages = 0;  // In RAM, of no piece.
-  uint64_t coming_pages = 0;
-  struct SlotBlock {
-    uint64_t pages = 0;
-    bool leased = false;
-  };
-  std::unordered_map<uint32_t, SlotBlock> slot_blocks;  // By block.
-};
-
-using WindowCounts = std::unordered_map<uint32_t, std::array<uint32_t, kWindowUses>>;
-
-struct Count {
-  WindowCounts uses;
-  std::unordered_map<JobIndex, JobCount> jobs;
-  std::unordered_map<uint32_t, uint32_t> read_leases;   // By piece.
-  std::unordered_map<uint32_t, uint32_t> write_leases;  // By piece.
-  std::unordered_map<uint32_t, uint32_t> tensor_leases;
-  std::unordered_map<uint32_t, uint32_t> flights;  // By piece.
-  uint64_t moving = 0;                             // Runs of pieces.
-  uint64_t residents = 0;                          // Pieces in one run,
-  uint64_t scattered = 0;                          // and in several.
-  std::map<uint64_t, uint64_t> ram, ssd;           // Run start → end, in pages.
-};
-
-void Occupy(std::map<uint64_t, uint64_t>* taken, uint64_t first, uint64_t pages) {
-  const auto after = taken->lower_bound(first);
-  TIER_CHECK(after == taken->end() || first + pages <= after->first, "pages {} + {} meet {}", first, pages,
-             after->first);
-  TIER_CHECK(after == taken->begin() || std::prev(after)->second <= first, "pages {} + {} meet those before", first,
-             pages);
-  taken->emplace(first, first + pages);
-}
-
 uint64_t PageOf(base::PageRun run) { return uint64_t{run.block} * kPagesPerBlock + run.page; }
 
-void OccupySsd(const Tables& tables, const storage::Extent& extent, std::map<uint64_t, uint64_t>* taken) {
+void OccupySsd(const Tables& tables, const storage::Extent& extent, TakenPages* taken) {
   uint32_t pages = 0;
   for (const base::PageRun run : tables.ports.extents.RunsOf(extent)) {
-    Occupy(taken, (uint64_t{extent.device} << 48) + PageOf(run), run.pages);
+    taken->Add((uint64_t{extent.device} << 48) + PageOf(run), run.pages);
     pages += run.pages;
   }
   TIER_CHECK(pages == extent.run.pages, "device {} block {} page {}: {} pages in its runs, not {}", extent.device,
@@ -80,7 +36,7 @@ void CountLeases(const Tables& tables, Count* count) {
     for (LeaseIndex index = session.record.leases; index != kNoLease; index = tables.leases[index].next, ++leases) {
       const Lease& lease = tables.leases[index];
       TIER_CHECK(lease.session == session.index && lease.kind != LeaseKind::kNone, "lease {}", Value(index));
-      JobCount& job = count->jobs[session.record.job];
+      JobCount& job = count->Job(session.record.job);
       ++job.leases;
       job.leased_bytes += lease.length;
       ++count->tensor_leases[Value(lease.tensor)];
@@ -103,13 +59,12 @@ void CountRuns(const Tables& tables, PieceId id, Count* count) {
   for (const base::PageRun run : tables.RunsOf(piece)) {
     pages += run.pages;
     moves += tables.ram_moves.Moves(run) ? 1 : 0;
-    ++count->uses[tier::Value(tables.windows.WindowOf(run))][static_cast<size_t>(UseOf(piece))];
+    const WindowIndex window = tables.windows.WindowOf(run);
+    TIER_CHECK(tables.windows.Contains(window), "piece {} lies in no window, block {}", Value(id), run.block);
+    ++count->uses[tier::Value(window)][static_cast<size_t>(UseOf(piece))];
     TIER_CHECK(tables.PieceAt(run) == id, "piece {} is not found in block {} page {}", Value(id), run.block, run.page);
-    Occupy(&count->ram, PageOf(run), run.pages);
-    if (run.whole_block()) continue;
-    JobCount::SlotBlock& block = count->jobs[tables.tensors[piece.tensor].job].slot_blocks[run.block];
-    block.pages += run.pages;
-    block.leased |= leased;
+    count->ram.Add(PageOf(run), run.pages);
+    if (!run.whole_block()) count->Job(tables.tensors[piece.tensor].job).AddSlot(run, leased);
   }
   count->moving += moves;
   TIER_CHECK(pages == piece.ram.pages, "piece {}: {} pages in its runs, not {}", Value(id), pages, piece.ram.pages);
@@ -124,7 +79,7 @@ void CheckPiece(const Tables& tables, PieceId id, Count* count) {
   const Tensor& tensor = tables.tensors[piece.tensor];
   TIER_CHECK(IsLegalState({piece.copies, piece.activity}), "piece {}: {}/{}", Value(id), CopiesName(piece.copies),
              ActivityName(piece.activity));
-  JobCount& job = count->jobs[tensor.job];
+  JobCount& job = count->Job(tensor.job);
   job.ram_pages += piece.ram.pages;
   job.ssd_pages += piece.ssd_run.pages;
   if (piece.copies == Copies::kRam) job.dirty_pages += piece.ram.pages;
@@ -133,8 +88,8 @@ void CheckPiece(const Tables& tables, PieceId id, Count* count) {
   if (piece.has(kListed)) ++job.listed;
   CountRuns(tables, id, count);
   if (piece.ssd_run) OccupySsd(tables, piece.extent(), &count->ssd);
-  const uint32_t readers = count->read_leases[Value(id)];
-  const uint32_t writers = count->write_leases[Value(id)];
+  const uint32_t readers = CountAt(count->read_leases, Value(id));
+  const uint32_t writers = CountAt(count->write_leases, Value(id));
   TIER_CHECK(piece.read_leases == readers && writers <= 1 && (writers == 0 || readers == 0),
              "piece {}: {} read leases of {}, {} write leases", Value(id), readers, piece.read_leases, writers);
   TIER_CHECK((writers == 1) == (piece.activity == Activity::kLeasedWrite), "piece {}: {} writers, {}", Value(id),
@@ -154,8 +109,9 @@ void CheckPiece(const Tables& tables, PieceId id, Count* count) {
   TIER_CHECK(piece.activity != Activity::kMoving || (tables.BeingCopied(piece) && piece.read_leases == 0),
              "piece {} moves without a copy", Value(id));
   if (piece.ram) ++(piece.ram_scattered ? count->scattered : count->residents);
-  TIER_CHECK(count->flights[Value(id)] == (piece.in_transfer() ? 1u : 0u), "piece {}: {} flights, {}", Value(id),
-             count->flights[Value(id)], ActivityName(piece.activity));
+  const uint32_t flights = CountAt(count->flights, Value(id));
+  TIER_CHECK(flights == (piece.in_transfer() ? 1u : 0u), "piece {}: {} flights, {}", Value(id), flights,
+             ActivityName(piece.activity));
 }
 
 // Flights are reached through their pieces' activities too.
@@ -173,10 +129,10 @@ void CountFlights(const Tables& tables, Count* count) {
 void CountRamMoves(const Tables& tables, Count* count) {
   uint64_t moving = 0;
   const auto take = [&](JobIndex index, base::PageRun run) {
-    JobCount& job = count->jobs[index];
+    JobCount& job = count->Job(index);
     job.extra_pages += run.pages;
-    if (!run.whole_block()) job.slot_blocks[run.block].pages += run.pages;
-    Occupy(&count->ram, PageOf(run), run.pages);
+    if (!run.whole_block()) job.AddSlot(run, false);
+    count->ram.Add(PageOf(run), run.pages);
   };
   tables.ram_moves.ForEach([&](const RamMove& move) {
     take(move.job, move.to);
@@ -189,9 +145,10 @@ void CountRamMoves(const Tables& tables, Count* count) {
                "piece {} is {}", Value(move.piece), ActivityName(piece.activity));
   });
   tables.ram_moves.ForEachCompaction([&](const Compaction& compaction) {
-    count->jobs[compaction.job].coming_pages += compaction.goal.pages;
+    count->Job(compaction.job).coming_pages += compaction.goal.pages;
     for (const base::PageRun run : compaction.kept) take(compaction.job, run);
   });
+  count->ram.Check();
   TIER_CHECK(moving == count->moving, "{} runs move of {}", count->moving, moving);
   TIER_CHECK(tables.residents.size() == count->residents, "{} pieces in RAM of {}", count->residents,
              tables.residents.size());
@@ -215,52 +172,59 @@ void CountMove(const Tables& tables, Count* count) {
   }
 }
 
-void CheckTensors(const Tables& tables, Count* count) {
-  std::unordered_map<uint32_t, uint32_t> torn;
-  std::vector<std::pair<uint64_t, uint64_t>> pages(tables.tensors.capacity());  // In RAM and on SSD, by tensor.
-  uint64_t pieces = 0;
-  for (uint32_t i = 0; i < tables.pieces.capacity(); ++i) {
-    const PieceId id{i};
-    const Piece& piece = tables.pieces[id];
-    const bool idle = piece.copies == Copies::kFreed && piece.activity == Activity::kNone;
-    if (idle) continue;
-    ++pieces;
+using PagesByTensor = std::vector<std::pair<uint64_t, uint64_t>>;  // In RAM and on SSD.
+
+PagesByTensor CheckPieces(const Tables& tables, Count* count) {
+  PagesByTensor pages(tables.tensors.capacity());
+  const auto idle = [](const Piece& piece) {
+    return piece.copies == Copies::kFreed && piece.activity == Activity::kNone;
+  };
+  tables.pieces.ForEachUsed([&](PieceId id, const Piece& piece) {
+    TIER_CHECK(!idle(piece), "piece {} is in use by no tensor", Value(id));
     CheckPiece(tables, id, count);
     pages[Value(piece.tensor)].first += piece.ram.pages;
     pages[Value(piece.tensor)].second += piece.ssd_run.pages;
-    if (piece.copies == Copies::kTorn) ++torn[Value(piece.tensor)];
-  }
-  TIER_CHECK(pieces == tables.pieces.used(), "{} pieces of {}", pieces, tables.pieces.used());
-  for (uint32_t i = 0; i < tables.tensors.capacity(); ++i) {
-    const Tensor& tensor = tables.tensors[TensorIndex{i}];
-    if (tensor.job == kNoJob) continue;
-    TIER_CHECK(tensor.lease_count == count->tensor_leases[i], "tensor {}: {} leases of {}", tensor.id,
-               count->tensor_leases[i], tensor.lease_count);
+    if (piece.copies == Copies::kTorn) ++count->torn[Value(piece.tensor)];
+  });
+  tables.pieces.ForEachFree([&](PieceId id, const Piece& piece) {
+    TIER_CHECK(idle(piece), "piece {} is free, and {}/{}", Value(id), CopiesName(piece.copies),
+               ActivityName(piece.activity));
+  });
+  return pages;
+}
+
+void CheckTensors(const Tables& tables, Count* count) {
+  const PagesByTensor pages = CheckPieces(tables, count);
+  tables.tensors.ForEachUsed([&](TensorIndex index, const Tensor& tensor) {
+    if (tensor.job == kNoJob) return;
+    const uint32_t i = Value(index);
+    const uint32_t leases = CountAt(count->tensor_leases, i);
+    TIER_CHECK(tensor.lease_count == leases, "tensor {}: {} leases of {}", tensor.id, leases, tensor.lease_count);
     TIER_CHECK(tensor.ram_pages == pages[i].first && tensor.ssd_pages == pages[i].second,
                "tensor {}: {} pages in RAM of {}, {} on SSD of {}", tensor.id, pages[i].first, tensor.ram_pages,
                pages[i].second, tensor.ssd_pages);
     TIER_CHECK(tensor.content != 0 && tensor.content <= tables.tensors.contents(), "tensor {}: content {} of {}",
                tensor.id, tensor.content, tables.tensors.contents());
-    if (tables.updates.FindBroken(TensorIndex{i}) != kNoUpdate) ++torn[i];
-    TIER_CHECK(tensor.has(kDetached) || tensor.torn_count == torn[i], "tensor {}: {} tears of {}", tensor.id, torn[i],
+    const uint32_t torn = CountAt(count->torn, i) + (tables.updates.FindBroken(index) != kNoUpdate ? 1 : 0);
+    TIER_CHECK(tensor.has(kDetached) || tensor.torn_count == torn, "tensor {}: {} tears of {}", tensor.id, torn,
                tensor.torn_count);
     TIER_CHECK(tensor.updates == kNoUpdateList || (tensor.has(kVisible) && !tensor.has(kDetached)),
                "tensor {} has updates and flags {}", tensor.id, tensor.flags);
     TIER_CHECK(!tensor.has(kUnnamed) || !tensor.has(kVisible | kDetached), "tensor {} has no name and flags {}",
                tensor.id, tensor.flags);
-    JobCount& job = count->jobs[tensor.job];
+    JobCount& job = count->Job(tensor.job);
     TIER_CHECK(!tensor.has(kKeepsRoom) || (tensor.has(kDetached) && tensor.lease_count != 0),
                "tensor {} has {} leases and flags {}", tensor.id, tensor.lease_count, tensor.flags);
     if (!tensor.has(kDetached) || tensor.has(kKeepsRoom)) {
       (tensor.has(kUnnamed) ? job.unnamed_pages : job.logical_pages) += PagesOf(tensor.size);
     }
-    if (tensor.has(kDetached | kUnnamed)) continue;
+    if (tensor.has(kDetached | kUnnamed)) return;
     const TensorKey key{tensor.job, tensor.space, tensor.id};
-    TIER_CHECK(tables.names.Find(key) == TensorIndex{i}, "tensor {} is not in the table", tensor.id);
-  }
+    TIER_CHECK(tables.names.Find(key) == index, "tensor {} is not in the table", tensor.id);
+  });
 }
 
-void CheckJob(const Tables& tables, const JobState& job, const JobCount& count, const WindowCounts& uses) {
+void CheckJob(const Tables& tables, const JobState& job, JobCount& count, const WindowCounts& uses) {
   job.pool.CheckInvariants();
   job.keys.CheckInvariants();
   job.manifest.CheckInvariants();
@@ -277,8 +241,7 @@ void CheckJob(const Tables& tables, const JobState& job, const JobCount& count, 
   TIER_CHECK((job.pool.used_pages() + free_pages) * kPageSize == ready && ready + making == held,
              "job {}: {} + {} pages in {} windows of {} bytes, {} with {} being made", job.key, job.pool.used_pages(),
              free_pages, job.windows.ready().size(), ready, held, making);
-  uint64_t bound = 0;
-  for (const auto& [number, block] : count.slot_blocks) bound += block.leased ? kPagesPerBlock - block.pages : 0;
+  const uint64_t bound = count.BoundFreePages();
   TIER_CHECK(job.pool.bound_free_pages() == bound, "job {}: {} free pages beside leased slots of {}", job.key, bound,
              job.pool.bound_free_pages());
   TIER_CHECK(job.pages.ssd() == count.ssd_pages, "job {}: {} pages on SSD of {}", job.key, count.ssd_pages,
@@ -302,10 +265,9 @@ void CheckJob(const Tables& tables, const JobState& job, const JobCount& count, 
              "job {}: {} leases of {}", job.key, count.leases, job.record.counters.lease_count);
   for (const WindowIndex window : job.windows.ready()) {
     const WindowEntry& entry = tables.windows[window];
-    const auto found = uses.find(tier::Value(window));
-    TIER_CHECK(entry.pieces == (found == uses.end() ? decltype(entry.pieces){} : found->second),
-               "window {}: counts {} clean, {} dirty, {} bound pieces", tier::Value(window),
-               entry.count(WindowUse::kClean), entry.count(WindowUse::kDirty), entry.count(WindowUse::kBound));
+    TIER_CHECK(entry.pieces == uses[tier::Value(window)], "window {}: counts {} clean, {} dirty, {} bound pieces",
+               tier::Value(window), entry.count(WindowUse::kClean), entry.count(WindowUse::kDirty),
+               entry.count(WindowUse::kBound));
   }
   const JobIndex of_holds = tables.manifests.JobOf(job.manifest.id());
   TIER_CHECK(of_holds == job.index, "the manifest of job {} is found at {}", job.key, Value(of_holds));
@@ -320,8 +282,7 @@ void CheckExtents(const Tables& tables, Count* count) {
   tables.jobs.ForEach([&](const JobState& job) { job.manifest.ForEachUnused(occupy); });
   tables.manifests.ForEachInactive(
       [&](const std::string&, const ManifestHolds& holds) { holds.ForEachUnused(occupy); });
-  uint64_t pages = 0;
-  for (const auto& [first, end] : count->ssd) pages += end - first;
+  const uint64_t pages = count->ssd.Check();
   tables.ports.extents.CheckInvariants();
   const uint64_t live = tables.ports.extents.total().live;
   TIER_CHECK(live == pages * kPageSize, "{} bytes live on SSD, {} known", live, pages * kPageSize);
@@ -377,8 +338,12 @@ void CheckAsleep(const Tables& tables, const Waiter& waiter, std::span<const Wai
 // What every record costs its user.
 void CheckMetadata(const Tables& tables) {
   std::unordered_map<const MetadataAccount*, MetadataSums> sums;
+  const MetadataAccount* account = nullptr;
+  MetadataSums* its = nullptr;
   const auto add = [&](const JobState& job, MetadataKind kind, uint64_t bytes) {
-    sums[job.metadata][static_cast<size_t>(kind)] += bytes;
+    if (job.metadata != account) its = &sums[job.metadata];
+    account = job.metadata;
+    (*its)[static_cast<size_t>(kind)] += bytes;
   };
   tables.jobs.ForEach([&](const JobState& job) {
     add(job, MetadataKind::kKeys, KeysCost(job.keys));
@@ -388,12 +353,11 @@ void CheckMetadata(const Tables& tables) {
   tables.manifests.ForEachInactive([&](const std::string&, const ManifestHolds& holds) {
     sums[&tables.metadata.At(holds.uid())][static_cast<size_t>(MetadataKind::kManifests)] += HoldsCost(holds);
   });
-  for (uint32_t i = 0; i < tables.tensors.capacity(); ++i) {
-    const Tensor& tensor = tables.tensors[TensorIndex{i}];
-    if (tensor.job == kNoJob) continue;
+  tables.tensors.ForEachUsed([&](TensorIndex index, const Tensor& tensor) {
+    if (tensor.job == kNoJob) return;
     add(tables.JobOf(tensor), MetadataKind::kTensors, TensorCost(PieceCountOf(tensor.size)));
-    add(tables.JobOf(tensor), MetadataKind::kUpdates, SealedCost(tables.tensors.SealedOf(TensorIndex{i})));
-  }
+    add(tables.JobOf(tensor), MetadataKind::kUpdates, SealedCost(tables.tensors.SealedOf(index)));
+  });
   tables.updates.ForEach([&](const UpdateList& list) {
     add(tables.jobs.At(list.job), MetadataKind::kUpdates, UpdateCost(list.piece_count));
   });
@@ -428,41 +392,8 @@ void CheckUnused(const Tables& tables) {
 
 }  // namespace
 
-std::vector<PiecePlace> NamedPlaces(const Tables& tables) {
-  std::unordered_map<uint32_t, uint64_t> transfers;  // Cookie by piece.
-  tables.flights.ForEach([&](FlightIndex index, const Flight& flight) {
-    transfers.emplace(Value(flight.piece), static_cast<uint64_t>(index));
-  });
-  std::vector<PiecePlace> places;
-  for (uint32_t i = 0; i < tables.pieces.capacity(); ++i) {
-    const Piece& piece = tables.pieces[PieceId{i}];
-    if (!piece.ram && !piece.ssd_run) continue;
-    const auto transfer = transfers.find(i);
-    std::vector<base::PageRun> ram;
-    for (base::PageRun run : tables.RunsOf(piece)) {
-      const WindowIndex window = tables.windows.WindowOf(run);
-      run.block += tier::Value(window) * uint32_t{kWindowSizeMax / kBlockSize} - tables.windows.FirstBlock(window);
-      ram.push_back(run);
-    }
-    std::vector<base::PageRun> ssd;
-    if (piece.ssd_run) {
-      const storage::Extent extent = piece.extent();  // The answer may be a part of it.
-      const auto runs = tables.ports.extents.RunsOf(extent);
-      ssd.assign(runs.begin(), runs.end());
-    }
-    places.push_back({.tensor = tables.tensors[piece.tensor].id,
-                      .piece = piece.number,
-                      .generation = piece.generation,
-                      .ram = std::move(ram),
-                      .extent = piece.ssd_run ? piece.extent() : storage::Extent{},
-                      .runs = std::move(ssd),
-                      .transfer = transfer == transfers.end() ? std::nullopt : std::optional(transfer->second)});
-  }
-  return places;
-}
-
 void CheckInvariants(const Tables& tables) {
-  Count count;
+  Count count(tables);
   CountLeases(tables, &count);
   CountFlights(tables, &count);
   CountMove(tables, &count);
@@ -479,7 +410,7 @@ void CheckInvariants(const Tables& tables) {
   tables.sessions.CheckInvariants();
   tables.sessions.ForEach([&](const SessionState& session) { CheckUpdatesOf(tables, session); });
   tables.jobs.CheckInvariants();
-  tables.jobs.ForEach([&](const JobState& job) { CheckJob(tables, job, count.jobs[job.index], count.uses); });
+  tables.jobs.ForEach([&](const JobState& job) { CheckJob(tables, job, count.Job(job.index), count.uses); });
   CheckWindows(tables);
   CheckPool(tables);
   tables.ledger.CheckInvariants();

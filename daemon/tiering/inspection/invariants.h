@@ -8,8 +8,5 @@ namespace tier::tiering {
 // Recounts everything from the pieces up, and aborts with the figures if any of what engine.h promises does not hold.
 // O(everything).
 void CheckInvariants(const Tables& tables);
-// Where every live piece lies, and every freed piece that a transfer still uses, for tests that check transfers.
-// O(everything).
-std::vector<PiecePlace> NamedPlaces(const Tables& tables);
 
 }  // namespace tier::tiering

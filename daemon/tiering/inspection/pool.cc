@@ -2,7 +2,7 @@
 #include "daemon/tiering/inspection/pool.h"
 
 #include <algorithm>
-#include <unordered_map>
+#include <vector>
 
 #include "daemon/tiering/memory/growth.h"
 #include "daemon/tiering/pieces/residency.h"
@@ -88,23 +88,25 @@ PoolView ViewPool(const Tables& tables) {
 }
 
 void CheckPool(const Tables& tables) {
-  std::unordered_map<WindowIndex, ByRamClass<uint32_t>> pages;
-  std::unordered_map<JobIndex, ByRamClass<uint64_t>> bytes;
-  for (uint32_t i = tables.pieces.NextHeld(0); i < tables.pieces.capacity(); i = tables.pieces.NextHeld(i + 1)) {
-    const Piece& piece = tables.pieces[PieceId{i}];
-    if (!piece.ram) continue;
+  std::vector<ByRamClass<uint32_t>> pages(tables.windows.capacity());  // By window.
+  std::vector<ByRamClass<uint64_t>> bytes(tables.jobs.capacity());     // By job.
+  tables.pieces.ForEachUsed([&](PieceId, const Piece& piece) {
+    if (!piece.ram) return;
     const Tensor& tensor = tables.tensors[piece.tensor];
     const auto its = static_cast<size_t>(ClassOf(tensor, piece.ram));
-    for (const base::PageRun run : tables.RunsOf(piece)) pages[tables.windows.WindowOf(run)][its] += run.pages;
-    bytes[tensor.job][its] += tensor.piece_length(piece.number);
-  }
+    for (const base::PageRun run : tables.RunsOf(piece)) {
+      pages[tier::Value(tables.windows.WindowOf(run))][its] += run.pages;
+    }
+    TIER_CHECK(Value(tensor.job) < bytes.size(), "tensor {} of job {}", tensor.id, Value(tensor.job));
+    bytes[Value(tensor.job)][its] += tensor.piece_length(piece.number);
+  });
   ForEachWindow(tables, [&](WindowIndex index, const WindowEntry& entry) {
-    TIER_CHECK(entry.pages == pages[index], "window {}: {} pages of blocks, {} of tails, {} of slots",
+    TIER_CHECK(entry.pages == pages[tier::Value(index)], "window {}: {} pages of blocks, {} of tails, {} of slots",
                tier::Value(index), entry.pages[0], entry.pages[1], entry.pages[2]);
   });
   tables.jobs.ForEach([&](const JobState& job) {
     const ByRamClass<uint64_t>& requested = job.requested.bytes();
-    TIER_CHECK(requested == bytes[job.index], "job {}: {} bytes of blocks, {} of tails, {} of slots", job.key,
+    TIER_CHECK(requested == bytes[Value(job.index)], "job {}: {} bytes of blocks, {} of tails, {} of slots", job.key,
                requested[0], requested[1], requested[2]);
     const PoolFigures figures = PoolOf(tables, job);
     TIER_CHECK(figures.requested() <= figures.held(), "job {}: {} bytes requested, {} held", job.key,

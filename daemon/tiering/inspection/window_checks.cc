@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <unordered_map>
+#include <vector>
 
 namespace tier::tiering {
 namespace {
@@ -25,7 +26,8 @@ void CheckLeaving(const Tables& tables) {
     returning[entry.job].bytes += entry.shape.size;
   }
   const auto check = [&](const JobState& job) {
-    const Returning& found = returning[job.index];
+    const auto known = returning.find(job.index);
+    const Returning found = known == returning.end() ? Returning{} : known->second;
     TIER_CHECK(job.windows.returning() == found.windows && tables.ledger.ReturningBy(job.entitlement) == found.bytes,
                "job {}: {} windows returning of {}, {} bytes of {}", job.key, found.windows, job.windows.returning(),
                found.bytes, tables.ledger.ReturningBy(job.entitlement));
@@ -37,24 +39,28 @@ void CheckLeaving(const Tables& tables) {
 
 // What is taken for moves in RAM, by window. Nothing moves into a window that is to go.
 void CheckMoves(const Tables& tables) {
-  std::unordered_map<WindowIndex, uint64_t> pages;
+  std::vector<uint64_t> pages(tables.windows.capacity());  // By window.
+  const auto take = [&](base::PageRun run) {
+    const WindowIndex window = tables.windows.WindowOf(run);
+    TIER_CHECK(tables.windows.Contains(window), "block {} is taken for a move, and lies in no window", run.block);
+    pages[tier::Value(window)] += run.pages;
+  };
   uint32_t moving = 0;
   tables.ram_moves.ForEach([&](const RamMove& move) {
     const WindowIndex target = tables.windows.WindowOf(move.to);
     TIER_CHECK(!tables.windows[target].emptying, "window {} is emptying, and {} pages move there", tier::Value(target),
                move.to.pages);
-    pages[target] += move.to.pages;
-    if (move.keeps_source) pages[tables.windows.WindowOf(move.from)] += move.from.pages;
+    take(move.to);
+    if (move.keeps_source) take(move.from);
   });
   tables.ram_moves.ForEachCompaction([&](const Compaction& compaction) {
     moving += EmptiesWindow(compaction.goal.cause) ? 1 : 0;
-    for (const base::PageRun run : compaction.kept) pages[tables.windows.WindowOf(run)] += run.pages;
+    for (const base::PageRun run : compaction.kept) take(run);
   });
   TIER_CHECK(tables.hand_over.moving() == (moving != 0), "{} compactions empty windows", moving);
   for (uint32_t i = 0; tables.windows.Contains(WindowIndex{i}); ++i) {
     const uint32_t counted = tables.windows[WindowIndex{i}].move_pages;
-    TIER_CHECK(counted == pages[WindowIndex{i}], "window {}: moves take {} pages of {}", i, pages[WindowIndex{i}],
-               counted);
+    TIER_CHECK(counted == pages[i], "window {}: moves take {} pages of {}", i, pages[i], counted);
   }
 }
 

@@ -66,10 +66,7 @@ class FlightTable {
   bool ShrinkOne() { return flights_.ShrinkOne(); }
   template <typename Visit>
   void ForEach(Visit visit) const {
-    for (uint32_t index = 0; index < flights_.capacity(); ++index) {
-      const Flight& flight = flights_[FlightIndex{index}];
-      if (flight.piece != kNoPiece) visit(FlightIndex{index}, flight);
-    }
+    flights_.ForEachUsed(visit);
   }
   void CheckInvariants() const;
 

@@ -30,7 +30,8 @@ class JobTable {
   // Gives it its owner number. REQUIRES: no open job of that id, or of that key where it has one; of less than
   // kJobKeySize bytes.
   JobState& Open(JobId id, const JobOptions& options, NewJob job);
-  JobState& At(JobIndex index) const { return *by_index_[Value(index)]; }  // REQUIRES: open or closing.
+  JobState& At(JobIndex index) const { return *by_index_[Value(index)]; }        // REQUIRES: open or closing.
+  uint32_t capacity() const { return static_cast<uint32_t>(by_index_.size()); }  // Indices of jobs lie below it.
   JobRecord& Edit(const JobState& job) { return records_.Edit(job.index); }
   JobState* Find(JobId id) const;
   JobState* FindByOwner(memory::OwnerId owner) const;

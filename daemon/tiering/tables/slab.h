@@ -78,6 +78,32 @@ class Slab {
     const uint32_t chunk = held_.FirstFrom(number / kChunkSize);
     return chunk == IndexSet::kNone ? capacity() : std::max(number, chunk * kChunkSize);
   }
+  // visit(id, record) for each that is in use, from the lowest on. Those that are free cost a bit each.
+  template <typename Visit>
+  void ForEachUsed(Visit visit) const {
+    for (uint32_t number = 0; number < chunks_.size(); ++number) {
+      if (chunks_[number] == nullptr) continue;
+      const Chunk& chunk = *chunks_[number];
+      for (uint32_t word = 0; word < kWords; ++word) {
+        for (uint64_t used = ~chunk.free[word]; used != 0; used &= used - 1) {
+          const uint32_t at = word * 64 + static_cast<uint32_t>(std::countr_zero(used));
+          visit(static_cast<Id>(number * kChunkSize + at), chunk.records[at]);
+        }
+      }
+    }
+  }
+  // The same for each that is free and in memory.
+  template <typename Visit>
+  void ForEachFree(Visit visit) const {
+    for (uint32_t number = 0; number < chunks_.size(); ++number) {
+      if (chunks_[number] == nullptr) continue;
+      const Chunk& chunk = *chunks_[number];
+      for (uint32_t at = 0; at < kChunkSize; ++at) {
+        const bool free = (chunk.free[at / 64] >> (at % 64) & 1) != 0;
+        if (free) visit(static_cast<Id>(number * kChunkSize + at), chunk.records[at]);
+      }
+    }
+  }
   uint64_t bytes() const {  // That it takes.
     return (chunks_.size() - gone_.size()) * sizeof(Chunk) + chunks_.capacity() * sizeof(chunks_[0]) +
            salts_.capacity() * sizeof(uint32_t) + open_.bytes() + empty_.bytes() + held_.bytes() + gone_.bytes();

@@ -24,6 +24,10 @@ class TensorSlab {
   bool Contains(TensorIndex index) const { return tensors_.Contains(index); }
   uint32_t capacity() const { return tensors_.capacity(); }
   uint32_t used() const { return tensors_.used(); }
+  template <typename Visit>
+  void ForEachUsed(Visit visit) const {  // Slab::ForEachUsed.
+    tensors_.ForEachUsed(visit);
+  }
   uint64_t bytes() const {
     return tensors_.bytes() + pieces_.bytes() + sealed_.bucket_count() * sizeof(void*) +
            sealed_.size() * (sizeof(IntervalSet) + 2 * sizeof(void*));

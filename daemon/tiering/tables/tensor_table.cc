@@ -2,6 +2,7 @@
 #include "daemon/tiering/tables/tensor_table.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "daemon/base/check.h"
@@ -141,8 +142,7 @@ void TensorTable::CheckInvariants() const {
   for (const Half* half : {&new_, &old_}) {
     uint64_t named = 0;
     const uint64_t places = half->size == 0 ? 0 : half->capacity();  // One without entries may be trimmed.
-    for (uint64_t at = 0; at < places; ++at) {
-      const Entry& entry = half->entries[at];
+    for (const Entry& entry : std::span<const Entry>(half->entries, places)) {
       if (entry.value == 0) continue;
       ++named;
       const Tensor& tensor = tensors_[entry.index()];

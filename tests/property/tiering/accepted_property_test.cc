@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/tiering/sanitizer_divisor.h"
 #include "tests/support/tiering/world.h"
 
 namespace tier::tiering::testing {
@@ -155,7 +156,7 @@ uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
 
 TEST(Accepted, EverythingAcceptedIsReadableAtOnce) {
   const uint64_t first = FromEnvironment("TIERD_ACCEPTED_SEED", 1);
-  const uint64_t count = FromEnvironment("TIERD_ACCEPTED_SEEDS", 40);
+  const uint64_t count = FromEnvironment("TIERD_ACCEPTED_SEEDS", 40 / kSanitizerDivisor);
   for (uint64_t seed = first; seed < first + count; ++seed) {
     SCOPED_TRACE("TIERD_ACCEPTED_SEED=" + std::to_string(seed) + " TIERD_ACCEPTED_SEEDS=1");
     Program(seed).Go();

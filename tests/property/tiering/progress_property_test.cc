@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/tiering/sanitizer_divisor.h"
 #include "tests/support/tiering/world.h"
 
 namespace tier::tiering::testing {
@@ -204,13 +205,13 @@ void RunSeeds(uint64_t first, uint64_t count, Clients clients, Kinds kinds) {
 class Progress : public ::testing::TestWithParam<Kinds> {};
 
 TEST_P(Progress, EveryRequestIsGrantedWhereNobodyAsksForMoreThanItHolds) {
-  RunSeeds(1, 40, Clients::kPatient, GetParam());
+  RunSeeds(1, 40 / kSanitizerDivisor, Clients::kPatient, GetParam());
 }
 TEST_P(Progress, EveryRequestEndsByItsDeadlineWhereRanksHoldAndAsk) {
-  RunSeeds(1001, 15, Clients::kNested, GetParam());
+  RunSeeds(1001, 15 / kSanitizerDivisor, Clients::kNested, GetParam());
 }
 TEST_P(Progress, EveryRequestEndsByItsDeadlineBesideAStoppedClient) {
-  RunSeeds(2001, 15, Clients::kStopped, GetParam());
+  RunSeeds(2001, 15 / kSanitizerDivisor, Clients::kStopped, GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(Windows, Progress, ::testing::Values(Kinds::kOneSize, Kinds::kTwoSizes));

@@ -44,6 +44,14 @@ struct SaltedRecord {
 };
 enum class SaltedId : uint32_t {};
 
+template <typename SaltedSlab>
+std::vector<std::pair<const uint32_t, uint64_t>> VisitedIn(const SaltedSlab& slab) {
+  std::vector<std::pair<const uint32_t, uint64_t>> visited;
+  slab.ForEachUsed(
+      [&](SaltedId id, const SaltedRecord& record) { visited.emplace_back(static_cast<uint32_t>(id), record.value); });
+  return visited;
+}
+
 // Programs that use some hundred records, free them in any order, and shrink between: an id is the lowest that is free
 // in a chunk in use, its record stays as it is, and its users have different salts.
 RC_GTEST_PROP(SlabProperty, GivesOutTheLowestFreeIdsAndKeepsRecords,
@@ -95,6 +103,7 @@ RC_GTEST_PROP(SlabProperty, GivesOutTheLowestFreeIdsAndKeepsRecords,
     slab.CheckInvariants();
     RC_ASSERT(slab.used() == used.size());
     for (const auto& [id, expected] : used) RC_ASSERT(slab[SaltedId{id}].value == expected);
+    RC_ASSERT(VisitedIn(slab) == std::vector(used.begin(), used.end()));
   }
   while (slab.ShrinkOne()) {
   }

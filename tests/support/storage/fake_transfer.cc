@@ -43,20 +43,26 @@ std::optional<uint32_t> FailedAt(const Transfer& t, Extent bad) {
   return std::nullopt;
 }
 
-// visit(extent, memory, 1) for each of the first `pages` pages.
+// visit(extent, memory, pages) for the first `pages` pages, as many at once as lie side by side in both.
 template <typename Visit>
-void ForEachPage(const Transfer& t, uint32_t pages, Visit visit) {
-  std::vector<std::byte*> memory;
-  ForEachMemoryRun(t, pages * static_cast<uint32_t>(kPageSize), [&memory](WindowIndex, std::span<std::byte> bytes) {
-    for (size_t at = 0; at < bytes.size(); at += kPageSize) memory.push_back(bytes.data() + at);
-  });
-  size_t next = 0;
-  for (const base::PageRun run : RunsOf(t)) {
-    for (uint16_t i = 0; i < run.pages && next < memory.size(); ++i) {
-      const base::PageRun page{.block = run.block, .page = static_cast<uint16_t>(run.page + i), .pages = 1};
-      visit(Extent{.run = page, .device = t.extent.device}, memory[next++], 1U);
+void ForEachPart(const Transfer& t, uint32_t pages, Visit visit) {
+  const std::span<const base::PageRun> runs = RunsOf(t);
+  size_t run = 0;
+  uint16_t skipped = 0;  // Pages of that run.
+  ForEachMemoryRun(t, pages * static_cast<uint32_t>(kPageSize), [&](WindowIndex, std::span<std::byte> memory) {
+    for (size_t at = 0; at < memory.size() && run < runs.size();) {
+      const auto left = static_cast<uint16_t>(PagesFor(memory.size() - at));
+      const base::PageRun part{.block = runs[run].block,
+                               .page = static_cast<uint16_t>(runs[run].page + skipped),
+                               .pages = std::min<uint16_t>(left, static_cast<uint16_t>(runs[run].pages - skipped))};
+      visit(Extent{.run = part, .device = t.extent.device}, memory.data() + at, uint32_t{part.pages});
+      at += part.size_bytes();
+      skipped = static_cast<uint16_t>(skipped + part.pages);
+      if (skipped < runs[run].pages) continue;
+      ++run;
+      skipped = 0;
     }
-  }
+  });
 }
 
 bool MemoryMeets(const Transfer& a, const Transfer& b) {
@@ -71,42 +77,50 @@ bool MemoryMeets(const Transfer& a, const Transfer& b) {
 
 }  // namespace
 
-uint64_t MemoryDisk::KeyOf(Extent extent, uint32_t page) {
-  return (uint64_t{extent.device} << 48) + uint64_t{extent.run.block} * kPagesPerBlock + extent.run.page + page;
+void MemoryDisk::Write(Extent extent, const std::byte* bytes, uint32_t pages) {
+  TIER_CHECK(extent.run.page + pages <= kPagesPerBlock, "page {} + {}", extent.run.page, pages);
+  Block& block = blocks_[KeyOf(extent)];
+  for (uint32_t page = extent.run.page; page < extent.run.page + pages; ++page) {
+    page_count_ += block.written[page] ? 0 : 1;
+    block.written[page] = true;
+  }
+  std::memcpy(block.bytes.get() + extent.run.page * kPageSize, bytes, pages * kPageSize);
 }
 
-void MemoryDisk::Write(Extent extent, const std::byte* bytes, uint32_t pages) {
-  for (uint32_t i = 0; i < pages; ++i) {
-    auto& page = pages_[KeyOf(extent, i)];
-    if (!page) page = std::make_unique<Page>();
-    std::memcpy(page->data(), bytes + i * kPageSize, kPageSize);
+std::byte* MemoryDisk::BytesOf(Extent extent, uint32_t pages) const {
+  const auto found = blocks_.find(KeyOf(extent));
+  for (uint32_t page = extent.run.page; page < extent.run.page + pages; ++page) {
+    TIER_CHECK(page < kPagesPerBlock && found != blocks_.end() && found->second.written[page],
+               "device {} block {} page {} was never written", extent.device, extent.run.block, page);
   }
+  return found->second.bytes.get() + extent.run.page * kPageSize;
 }
 
 void MemoryDisk::Read(Extent extent, std::byte* bytes, uint32_t pages) const {
-  for (uint32_t i = 0; i < pages; ++i) {
-    const auto found = pages_.find(KeyOf(extent, i));
-    TIER_CHECK(found != pages_.end(), "device {} block {} page {} was never written", extent.device, extent.run.block,
-               extent.run.page + i);
-    std::memcpy(bytes + i * kPageSize, found->second->data(), kPageSize);
-  }
+  if (pages != 0) std::memcpy(bytes, BytesOf(extent, pages), pages * kPageSize);
 }
 
 bool MemoryDisk::Written(Extent extent) const {
-  for (uint32_t i = 0; i < extent.run.pages; ++i) {
-    if (!pages_.contains(KeyOf(extent, i))) return false;
+  const auto found = blocks_.find(KeyOf(extent));
+  for (uint32_t page = extent.run.page; page < uint32_t{extent.run.page} + extent.run.pages; ++page) {
+    if (found == blocks_.end() || !found->second.written[page]) return false;
   }
   return true;
 }
 
 void MemoryDisk::FlipByte(Extent extent, uint64_t offset) {
-  const auto found = pages_.find(KeyOf(extent, static_cast<uint32_t>(offset / kPageSize)));
-  TIER_CHECK(found != pages_.end(), "offset {} was never written", offset);
-  (*found->second)[offset % kPageSize] ^= std::byte{0xff};
+  extent.run.page = static_cast<uint16_t>(extent.run.page + offset / kPageSize);
+  BytesOf(extent, 1)[offset % kPageSize] ^= std::byte{0xff};
 }
 
 void MemoryDisk::Erase(Extent extent) {
-  for (uint32_t i = 0; i < extent.run.pages; ++i) pages_.erase(KeyOf(extent, i));
+  const auto found = blocks_.find(KeyOf(extent));
+  if (found == blocks_.end()) return;
+  for (uint32_t page = extent.run.page; page < uint32_t{extent.run.page} + extent.run.pages; ++page) {
+    page_count_ -= found->second.written[page] ? 1 : 0;
+    found->second.written[page] = false;
+  }
+  if (found->second.written.none()) blocks_.erase(found);
 }
 
 FakeTransferPort::FakeTransferPort(FakeTransferOptions options, std::shared_ptr<MemoryDisk> disk)
@@ -318,7 +332,7 @@ void FakeTransferPort::NoteRequest(const Transfer& t) {
 TransferResult FakeTransferPort::CompleteWrite(const Flight& flight) {
   const Transfer& t = flight.transfer;
   if (Checksum(t) != flight.crc_at_submit) ++memory_changes_;
-  ForEachPage(t, PagesOf(t), [this](Extent e, const std::byte* memory, uint32_t n) { disk_->Write(e, memory, n); });
+  ForEachPart(t, PagesOf(t), [this](Extent e, const std::byte* memory, uint32_t n) { disk_->Write(e, memory, n); });
   traffic_[t.extent.device].written_bytes += IoBytes(t);
   ++traffic_[t.extent.device].write_requests;
   NoteRequest(t);
@@ -327,7 +341,7 @@ TransferResult FakeTransferPort::CompleteWrite(const Flight& flight) {
 
 TransferResult FakeTransferPort::CompleteRead(const Flight& flight) {
   const Transfer& t = flight.transfer;
-  ForEachPage(t, PagesOf(t), [this](Extent e, std::byte* memory, uint32_t n) { disk_->Read(e, memory, n); });
+  ForEachPart(t, PagesOf(t), [this](Extent e, std::byte* memory, uint32_t n) { disk_->Read(e, memory, n); });
   traffic_[t.extent.device].read_bytes += IoBytes(t);
   ++traffic_[t.extent.device].read_requests;
   NoteRequest(t);
@@ -362,7 +376,7 @@ void FakeTransferPort::Crash() {
     const Transfer& t = flight.transfer;
     if (t.direction == Direction::kRead) continue;
     const auto landed = static_cast<uint32_t>(Draw(PagesOf(t) + uint64_t{1}));
-    ForEachPage(t, landed, [this](Extent e, const std::byte* memory, uint32_t n) { disk_->Write(e, memory, n); });
+    ForEachPart(t, landed, [this](Extent e, const std::byte* memory, uint32_t n) { disk_->Write(e, memory, n); });
   }
   started_.clear();
   submitted_.clear();

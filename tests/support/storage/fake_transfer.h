@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <bitset>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -24,7 +25,7 @@
 
 namespace tier::storage::testing {
 
-// The bytes of all devices, by page. Shared by successive ports, so that a simulated restart finds what has landed.
+// The bytes of all devices, by block. Shared by successive ports, so that a simulated restart finds what has landed.
 class MemoryDisk {
  public:
   void Write(Extent extent, const std::byte* bytes, uint32_t pages);
@@ -33,12 +34,20 @@ class MemoryDisk {
   bool Written(Extent extent) const;
   void FlipByte(Extent extent, uint64_t offset);  // XORs 0xff.
   void Erase(Extent extent);                      // As a discard would.
-  uint64_t page_count() const { return pages_.size(); }
+  uint64_t page_count() const { return page_count_; }
 
  private:
-  using Page = std::array<std::byte, kPageSize>;
-  static uint64_t KeyOf(Extent extent, uint32_t page);
-  std::unordered_map<uint64_t, std::unique_ptr<Page>> pages_;
+  // Its memory is the system's until a page is written.
+  struct Block {
+    std::unique_ptr<std::byte[]> bytes = std::make_unique_for_overwrite<std::byte[]>(kBlockSize);
+    std::bitset<kPagesPerBlock> written;
+  };
+  static uint64_t KeyOf(Extent extent) { return uint64_t{extent.device} << 48 | extent.run.block; }
+  // Aborts if one of the pages was never written.
+  std::byte* BytesOf(Extent extent, uint32_t pages) const;
+
+  std::unordered_map<uint64_t, Block> blocks_;
+  uint64_t page_count_ = 0;
 };
 
 struct FakeFault {

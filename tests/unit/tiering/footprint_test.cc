@@ -12,6 +12,7 @@
 #include "daemon/tiering/tables/window_ledger.h"
 #include "tests/support/tiering/fake_windows.h"
 #include "tests/support/tiering/null_ports.h"
+#include "tests/support/tiering/sanitizer_divisor.h"
 
 namespace {
 
@@ -239,10 +240,10 @@ TEST_F(Footprint, UsersAreChargedForWhatTheirRecordsTake) {
   });
 }
 
-// Of 2 million tensors nothing is left but what an engine with a few tensors holds, some seconds after they were freed;
-// and no turn does more work for that than its units.
+// Of 2 million tensors (fewer under a sanitizer) nothing is left but what an engine with a few tensors holds, some
+// seconds after they were freed; and no turn does more work for that than its units.
 TEST_F(Footprint, WhatFreedTensorsTookGoesBackToTheSystem) {
-  constexpr uint64_t kCount = 2'000'000;
+  constexpr uint64_t kCount = 2'000'000 / testing::kSanitizerDivisor;
   constexpr uint64_t kBatch = 500;
   memory::testing::FakeWindowSource large(
       {.window_size = 64 * kMiB, .arena_max_bytes = 16 * kGiB, .windows_max = 256, .without_memory = true});
@@ -274,7 +275,7 @@ TEST_F(Footprint, WhatFreedTensorsTookGoesBackToTheSystem) {
   const base::TimePoint freed = now;
   settle();
   const uint64_t after = engine->Snapshot().metadata.held;
-  std::printf("held: %llu KiB with few tensors, %llu with two million, %llu after; %.1f s, %llu units a turn\n",
+  std::printf("held: %llu KiB with few tensors, %llu with many, %llu after; %.1f s, %llu units a turn\n",
               static_cast<unsigned long long>(few / kKiB), static_cast<unsigned long long>(many / kKiB),
               static_cast<unsigned long long>(after / kKiB), std::chrono::duration<double>(now - freed).count(),
               static_cast<unsigned long long>(engine->Snapshot().turn_work_max));
@@ -303,7 +304,7 @@ TEST_F(Footprint, StepsThatCreateAndFreeTheSameTakeChunksRarely) {
   for (int i = 0; i < 5; ++i) step();
   const uint64_t before = large_allocation_count;
   const base::TimePoint began = now;
-  for (int i = 0; i < 500; ++i) step();
+  for (uint32_t i = 0; i < 500 / testing::kSanitizerDivisor; ++i) step();
   const auto intervals = static_cast<uint64_t>((now - began) / std::chrono::milliseconds(10)) + 1;
   std::printf("%llu chunks in %llu intervals\n", static_cast<unsigned long long>(large_allocation_count - before),
               static_cast<unsigned long long>(intervals));

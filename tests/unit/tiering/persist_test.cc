@@ -22,7 +22,7 @@ TEST(PersistRefused, WithoutADataDirectoryItIsDeniedByName) {
 
 TEST_F(Persist, AnswersAtItsDeadlineThoughTheStoreDoesNot) {
   world.Put(session, 1, kPiece, 1, kShared);
-  world.manifests.SetDelay(100'000);
+  world.manifests.SetDelay(20'000);  // Turns: more than both requests wait.
   const base::TimePoint asked = world.now;
   const Answer late = PersistAll();
   EXPECT_EQ(late.code, Code::kTimeout);
@@ -30,7 +30,7 @@ TEST_F(Persist, AnswersAtItsDeadlineThoughTheStoreDoesNot) {
   EXPECT_LE(world.now - asked, EngineOptions{}.deadline_default + std::chrono::seconds(1));
   world.manifests.SetDelay(0);
   EXPECT_EQ(PersistAll().code, Code::kTimeout) << "the first is still at the store";
-  world.Turns(100'000);
+  world.Turns(20'000);
   EXPECT_EQ(PersistAll().code, Code::kOk);
 }
 

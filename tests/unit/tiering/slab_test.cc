@@ -65,6 +65,35 @@ TEST_F(SlabTest, AChunkWithOneUsedRecordStays) {
   EXPECT_EQ(slab[RecordId{2 * kChunk}].value, 42u);
 }
 
+TEST_F(SlabTest, VisitsWhatIsInUseInOrderAndWhatIsFreeInMemory) {
+  const std::vector<RecordId> ids = Allocate(4 * kChunk);
+  const std::set<uint32_t> kept = {0, 63, 64, 100, 3 * kChunk + 5};
+  for (const RecordId id : ids) {
+    if (!kept.contains(Value(id))) slab.Free(id);
+  }
+  slab.Edit(RecordId{100}).value = 42;
+  ASSERT_EQ(ShrinkAll(), 0u) << "one empty chunk is kept";
+  std::vector<uint32_t> used;
+  slab.ForEachUsed([&](RecordId id, const Record& record) {
+    used.push_back(Value(id));
+    EXPECT_EQ(record.value, Value(id) == 100 ? 42u : 7u);
+  });
+  EXPECT_EQ(used, std::vector<uint32_t>(kept.begin(), kept.end()));
+  std::set<uint32_t> free;
+  slab.ForEachFree([&](RecordId id, const Record&) { free.insert(Value(id)); });
+  EXPECT_EQ(free.size(), 4 * kChunk - kept.size());
+  for (const uint32_t id : kept) EXPECT_FALSE(free.contains(id)) << id;
+}
+
+TEST_F(SlabTest, OfChunksThatWentNothingIsVisited) {
+  for (const RecordId id : Allocate(5 * kChunk)) slab.Free(id);
+  ASSERT_EQ(ShrinkAll(), 4u);
+  uint32_t free = 0;
+  slab.ForEachFree([&](RecordId, const Record&) { ++free; });
+  EXPECT_EQ(free, kChunk);
+  slab.ForEachUsed([](RecordId id, const Record&) { ADD_FAILURE() << Value(id) << " is not in use"; });
+}
+
 TEST_F(SlabTest, AChunkThatWentIsMadeAgain) {
   for (const RecordId id : Allocate(3 * kChunk)) slab.Free(id);
   ShrinkAll();

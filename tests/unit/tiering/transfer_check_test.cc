@@ -20,9 +20,9 @@ PiecePlace Place(base::PageRun ram, Extent extent, std::optional<uint64_t> trans
   return {.tensor = 0x77,
           .piece = 2,
           .generation = 5,
-          .ram = ram ? std::vector{ram} : std::vector<base::PageRun>{},
+          .ram = PlaceRuns(ram),
           .extent = extent,
-          .runs = {extent.run},
+          .runs = PlaceRuns(extent.run),
           .transfer = transfer};
 }
 
