@@ -1,4 +1,4 @@
-// Page maps and the lists they stand in.
+// Slot blocks and the lists they stand in.
 #include "daemon/base/slot_blocks.h"
 
 #include <algorithm>
@@ -7,16 +7,6 @@
 #include "daemon/base/check.h"
 
 namespace tier::base {
-
-uint32_t& SlotBlocks::Place(uint32_t block) {
-  const uint32_t group = block / kGroupBlocks;
-  if (group >= groups_.size()) groups_.resize(group + 1, kNone);
-  if (groups_[group] == kNone) {
-    groups_[group] = places_.Append();
-    places_[groups_[group]].fill(kNone);
-  }
-  return places_[groups_[group]][block % kGroupBlocks];
-}
 
 unsigned SlotBlocks::ListFor(unsigned pages) const {
   unsigned word = pages / 64;
@@ -91,8 +81,7 @@ void SlotBlocks::SetFree(uint32_t index, unsigned pages) {
 }
 
 void SlotBlocks::Add(uint32_t block) {
-  uint32_t& place = Place(block);
-  TIER_CHECK(place == kNone, "block {} entry {}", block, place);
+  TIER_CHECK(!Contains(block), "block {} entry {}", block, Find(block));
   if (unused_ == kNone) unused_ = entries_.Append();
   const uint32_t index = unused_;
   unused_ = entries_[index].next;
@@ -100,9 +89,9 @@ void SlotBlocks::Add(uint32_t block) {
   entries_[index].block = block;
   entries_[index].free_pages = kPagesPerBlock;
   entries_[index].longest_hole = kPagesPerBlock;
+  index_.Insert(block, index);
   Link(index);
   LinkSparse(index);
-  place = index;
   ++count_;
   free_pages_ += kPagesPerBlock;
 }
@@ -116,10 +105,10 @@ void SlotBlocks::Remove(uint32_t block) {
   SetClosed(block, false);
   Unlink(index);
   UnlinkSparse(index);
+  index_.Remove(block);
   entry.block = kNone;
   entry.next = unused_;
   unused_ = index;
-  Place(block) = kNone;
   --count_;
   free_pages_ -= kPagesPerBlock;
 }
@@ -143,19 +132,17 @@ void SlotBlocks::SetClosed(uint32_t block, bool closed) {
   }
 }
 
-void SlotBlocks::Occupy(uint32_t index, unsigned page, unsigned pages) {
+void SlotBlocks::Occupy(uint32_t index, SlotPages::Hole hole, unsigned page, unsigned pages) {
   Entry& entry = entries_[index];
+  TIER_CHECK(page >= hole.page && page + pages <= hole.page + hole.pages, "block {} page {} pages {}: hole {} to {}",
+             entry.block, page, pages, hole.page, hole.page + hole.pages);
   TIER_CHECK(entry.free_pages >= pages, "block {} free {} asked {}", entry.block, entry.free_pages, pages);
-  const unsigned hole_start = entry.used.HoleStart(page);
-  const unsigned hole_end = entry.used.NextSet(page);
-  TIER_CHECK(hole_end >= page + pages, "block {} page {} hole ends {}", entry.block, page, hole_end);
-  entry.used.Set(page, pages);
-  entry.starts.Add(page, &maps_);
+  entry.slots.Add(page, pages, &maps_);
   SetFree(index, entry.free_pages - pages);
   FreeOf(entry) -= pages;
   if (entry.bound != 0) bound_free_pages_ -= pages;
   // Only when the longest hole itself was cut can the longest have become shorter.
-  if (hole_end - hole_start == entry.longest_hole) SetLongest(index, entry.used.LongestHole(entry.longest_hole));
+  if (hole.pages == entry.longest_hole) SetLongest(index, entry.slots.LongestHole(maps_, hole.pages));
 }
 
 PageRun SlotBlocks::TryAllocate(unsigned pages) {
@@ -163,9 +150,9 @@ PageRun SlotBlocks::TryAllocate(unsigned pages) {
   const unsigned list = ListFor(pages);
   if (list > kPagesPerBlock) return {};
   const uint32_t index = lists_[list];
-  const PageMap::Hole hole = entries_[index].used.BestHole(pages);
+  const SlotPages::Hole hole = entries_[index].slots.BestHole(pages, maps_);
   TIER_CHECK(hole.pages >= pages, "block {} list {} hole {}", entries_[index].block, list, hole.pages);
-  Occupy(index, hole.page, pages);
+  Occupy(index, hole, hole.page, pages);
   return {entries_[index].block, static_cast<uint16_t>(hole.page), static_cast<uint16_t>(pages)};
 }
 
@@ -190,39 +177,39 @@ void SlotBlocks::Split(PageRun run, unsigned pages) {
   const uint32_t index = Find(run.block);
   TIER_CHECK(index != kNone && pages != 0 && pages < run.pages, "block {}: {} of {} pages", run.block, pages,
              run.pages);
-  Entry& entry = entries_[index];
-  TIER_CHECK(entry.starts.Contains(run.page, maps_) && entry.used.AllSet(run.page, run.pages) &&
-                 entry.starts.Next(run.page + 1U, maps_) >= unsigned{run.page} + run.pages,
-             "block {} page {} pages {}: no such slot", run.block, run.page, run.pages);
-  entry.starts.Add(run.page + pages, &maps_);
+  SlotPages& slots = entries_[index].slots;
+  TIER_CHECK(slots.Holds(run.page, run.pages, maps_), "block {} page {} pages {}: no such slot", run.block, run.page,
+             run.pages);
+  slots.Split(run.page, pages, &maps_);
 }
 
 bool SlotBlocks::IsFree(PageRun run) const {
   const uint32_t index = Find(run.block);
-  return index != kNone && entries_[index].used.NoneSet(run.page, run.pages);
+  if (index == kNone) return false;
+  const SlotPages::Hole hole = entries_[index].slots.HoleAt(run.page, maps_);
+  return hole.page + hole.pages >= unsigned{run.page} + run.pages;
 }
 
 void SlotBlocks::Take(PageRun run) {
-  TIER_CHECK(IsFree(run), "block {} page {} pages {}", run.block, run.page, run.pages);
-  Occupy(Find(run.block), run.page, run.pages);
+  const uint32_t index = Find(run.block);
+  TIER_CHECK(index != kNone, "block {} page {} pages {}: no slot block", run.block, run.page, run.pages);
+  Occupy(index, entries_[index].slots.HoleAt(run.page, maps_), run.page, run.pages);
 }
 
 bool SlotBlocks::Free(PageRun run) {
   const uint32_t index = Find(run.block);
   TIER_CHECK(index != kNone, "block {} page {} pages {}: no slot block", run.block, run.page, run.pages);
   Entry& entry = entries_[index];
-  const unsigned end = unsigned{run.page} + run.pages;
-  TIER_CHECK(entry.used.AllSet(run.page, run.pages), "block {} page {} pages {}: freed twice", run.block, run.page,
-             run.pages);
-  TIER_CHECK(entry.starts.Contains(run.page, maps_) && entry.starts.Next(run.page + 1U, maps_) >= end &&
-                 (end == kPagesPerBlock || !entry.used.Test(end) || entry.starts.Contains(end, maps_)),
-             "block {} page {} pages {}: no such slot", run.block, run.page, run.pages);
-  entry.used.Clear(run.page, run.pages);
-  entry.starts.Remove(run.page, &maps_);
+  SlotPages& slots = entry.slots;
+  const bool held = slots.Holds(run.page, run.pages, maps_);
+  TIER_CHECK(held || slots.HoleAt(run.page, maps_).pages == 0, "block {} page {} pages {}: freed twice", run.block,
+             run.page, run.pages);
+  TIER_CHECK(held, "block {} page {} pages {}: no such slot", run.block, run.page, run.pages);
+  slots.Remove(run.page, run.pages, &maps_);
   SetFree(index, unsigned{entry.free_pages} + run.pages);
   FreeOf(entry) += run.pages;
   if (entry.bound != 0) bound_free_pages_ += run.pages;
-  const unsigned hole = entry.used.NextSet(run.page) - entry.used.HoleStart(run.page);
+  const unsigned hole = slots.HoleAt(run.page, maps_).pages;
   if (hole > entry.longest_hole) SetLongest(index, hole);
   return entry.free_pages == kPagesPerBlock;
 }
@@ -253,41 +240,50 @@ void SlotBlocks::ListSparse(size_t most, std::vector<SparseBlock>* blocks) const
 void SlotBlocks::ListSlots(uint32_t block, std::vector<PageRun>* slots) const {
   const uint32_t index = Find(block);
   TIER_CHECK(index != kNone, "block {}", block);
-  const Entry& entry = entries_[index];
-  for (unsigned page = entry.starts.Next(0, maps_); page < kPagesPerBlock;) {
-    const unsigned next = entry.starts.Next(page + 1, maps_);
-    const unsigned end = std::min(next, entry.used.NextClear(page));
-    slots->push_back({block, static_cast<uint16_t>(page), static_cast<uint16_t>(end - page)});
-    page = next;
-  }
+  entries_[index].slots.List(block, maps_, slots);
 }
 
 void SlotBlocks::CheckInvariants() const {
+  CheckEntries();
+  CheckLists();
+  index_.CheckInvariants(count_);
+}
+
+void SlotBlocks::CheckEntries() const {
   uint64_t seen = 0;
   uint64_t free = 0;
   uint64_t closed = 0;
   uint64_t closed_free = 0;
   uint64_t bound_free = 0;
-  uint32_t in_maps = 0;
+  uint32_t with_maps = 0;
+  std::vector<PageRun> slots;
   for (uint32_t i = 0; i < entries_.size(); ++i) {
     const Entry& entry = entries_[i];
     if (entry.block == kNone) continue;
     ++seen;
-    in_maps += entry.starts.has_map() ? 1 : 0;
+    with_maps += entry.slots.has_maps() ? 1 : 0;
     closed += entry.closed ? 1 : 0;
     (entry.closed ? closed_free : free) += entry.free_pages;
     bound_free += entry.bound == 0 ? 0 : entry.free_pages;
     TIER_CHECK(Find(entry.block) == i, "block {} entry {}", entry.block, i);
-    TIER_CHECK(entry.free_pages + entry.used.CountSet() == kPagesPerBlock, "block {} free {}", entry.block,
-               entry.free_pages);
-    TIER_CHECK(entry.longest_hole == entry.used.LongestHole(), "block {} longest {}", entry.block, entry.longest_hole);
+    entry.slots.CheckInvariants(maps_);
+    slots.clear();
+    entry.slots.List(entry.block, maps_, &slots);
+    unsigned used = 0;
+    for (const PageRun& slot : slots) used += slot.pages;
+    TIER_CHECK(entry.free_pages + used == kPagesPerBlock, "block {} free {}", entry.block, entry.free_pages);
+    TIER_CHECK(entry.longest_hole == entry.slots.LongestHole(maps_), "block {} longest {}", entry.block,
+               entry.longest_hole);
     TIER_CHECK(entry.free_pages != kPagesPerBlock, "block {} is a slot block without slots", entry.block);
   }
   TIER_CHECK(seen == count_ && free == free_pages_, "blocks {} of {} free {} of {}", seen, count_, free, free_pages_);
-  TIER_CHECK(in_maps == maps_.used(), "{} blocks have page maps of {}", in_maps, maps_.used());
+  TIER_CHECK(with_maps == maps_.used(), "{} blocks have maps of {}", with_maps, maps_.used());
   TIER_CHECK(bound_free == bound_free_pages_, "bound free {} of {}", bound_free, bound_free_pages_);
   TIER_CHECK(closed == closed_count_ && closed_free == closed_free_pages_, "closed {} of {}, {} of {} pages", closed,
              closed_count_, closed_free, closed_free_pages_);
+}
+
+void SlotBlocks::CheckLists() const {
   uint64_t listed = 0;
   for (unsigned list = 0; list < lists_.size(); ++list) {
     const bool marked = (nonempty_[list / 64] >> (list % 64) & 1) != 0;
@@ -303,8 +299,8 @@ void SlotBlocks::CheckInvariants() const {
       TIER_CHECK(SparseList(entries_[i].free_pages) == list, "entry {} is in sparse list {}", i, list);
     }
   }
-  TIER_CHECK(listed + closed == count_ && sparse == listed, "listed {} and {} of {}, {} closed", listed, sparse, count_,
-             closed);
+  TIER_CHECK(listed + closed_count_ == count_ && sparse == listed, "listed {} and {} of {}, {} closed", listed, sparse,
+             count_, closed_count_);
 }
 
 }  // namespace tier::base

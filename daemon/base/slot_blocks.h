@@ -1,11 +1,11 @@
-// SlotBlocks: the blocks that are shared by slots (runs of fewer than 512 pages), with one page map each.
+// SlotBlocks: the blocks that are shared by slots (runs of fewer than 512 pages), and the pages of each.
 //
 // The idea: every slot block stands in the list of its longest hole; a request takes the first block of the shortest
 // list that can hold it, so the block with least room to spare fills up first and the others get a chance to empty.
-// Those that compaction could empty are found by a second list, of the free pages in steps of 64. 104 bytes a slot
-// block, 64 more for one with many slots (SlotStarts), and 4 a block of every started group of 64: owners whose windows
-// lie between those of others start many. No allocation in steady state. A closed block is in neither list: nothing new
-// is placed there.
+// Those that compaction could empty are found by a second list, of the free pages in steps of 64. 72 bytes a slot
+// block, 8 of them for the index that finds it (BlockIndex; 32 if it is alone); 128 more for one with many slots
+// (SlotPages). Records of the most that there were at a time are kept for the next: no allocation in steady state. A
+// closed block is in neither list: nothing new is placed there.
 //
 // Invariants: an open block of list n has a longest hole of exactly n pages; one of sparse list n has 64n - 63 to 64n
 // free pages. Pure bookkeeping; not thread-safe.
@@ -16,10 +16,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "daemon/base/block_index.h"
 #include "daemon/base/chunked_array.h"
-#include "daemon/base/page_map.h"
 #include "daemon/base/page_run.h"
-#include "daemon/base/slot_starts.h"
+#include "daemon/base/slot_pages.h"
 
 namespace tier::base {
 
@@ -70,10 +70,9 @@ class SlotBlocks {
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
-  static constexpr uint32_t kGroupBlocks = 64;
   static constexpr unsigned kSparseStep = 64;  // Pages.
-  struct Entry {
-    PageMap used;
+
+  struct alignas(64) Entry {  // One cache line.
     uint32_t block = kNone;
     uint32_t next = kNone;  // In its list, or in the list of unused entries.
     uint32_t previous = kNone;
@@ -83,32 +82,27 @@ class SlotBlocks {
     uint16_t longest_hole = 0;
     uint16_t bound : 15 = 0;  // Slots.
     bool closed : 1 = false;
-    SlotStarts starts;
+    SlotPages slots;
   };
-  static_assert(sizeof(Entry) == 104);
+  static_assert(sizeof(Entry) == 64);
 
-  uint32_t Find(uint32_t block) const {
-    const uint32_t group = block / kGroupBlocks;
-    if (group >= groups_.size() || groups_[group] == kNone) return kNone;
-    return places_[groups_[group]][block % kGroupBlocks];
-  }
-  uint32_t& Place(uint32_t block);
+  uint32_t Find(uint32_t block) const { return index_.Find(block); }
   unsigned ListFor(unsigned pages) const;  // The shortest list whose blocks can hold `pages`; > 512: none.
   void Link(uint32_t index);
   void Unlink(uint32_t index);
-  void Occupy(uint32_t index, unsigned page, unsigned pages);
+  void Occupy(uint32_t index, SlotPages::Hole hole, unsigned page, unsigned pages);
   void SetLongest(uint32_t index, unsigned pages);
   static unsigned SparseList(unsigned free_pages) { return (free_pages + kSparseStep - 1) / kSparseStep; }
   void LinkSparse(uint32_t index);
   void UnlinkSparse(uint32_t index);
   void SetFree(uint32_t index, unsigned pages);
   uint64_t& FreeOf(const Entry& entry) { return entry.closed ? closed_free_pages_ : free_pages_; }
+  void CheckEntries() const;
+  void CheckLists() const;
 
-  // Block → index in entries_, by the place of the block in its group.
-  std::vector<uint32_t> groups_;  // Number in places_; kNone: no block of the group ever held slots.
-  ChunkedArray<std::array<uint32_t, kGroupBlocks>, 8> places_;
   ChunkedArray<Entry> entries_;
-  PageMapPool maps_;  // Of blocks with many slots.
+  BlockIndex index_;   // Block → number in entries_.
+  SlotMapsPool maps_;  // Of blocks with many slots.
   uint32_t unused_ = kNone;
   std::array<uint32_t, kPagesPerBlock + 1> lists_ = Filled<kPagesPerBlock + 1>();  // By longest hole.
   std::array<uint64_t, kPagesPerBlock / 64 + 1> nonempty_{};                       // Bit n: list n has a block.

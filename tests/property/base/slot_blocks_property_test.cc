@@ -15,7 +15,7 @@ namespace tier::base {
 namespace {
 
 constexpr uint32_t kPages = kPagesPerBlock;
-constexpr uint32_t kBlockStep = 700;  // Blocks lie in several groups of the table.
+constexpr uint32_t kBlockStep = 700;  // Three blocks side by side, and three more in another group of the index.
 constexpr uint32_t kBlocks = 6;
 
 enum class Action : uint8_t { kAdd, kAllocate, kAllocateRuns, kSplit, kTake, kFree, kBind, kUnbind, kClose, kOpen };
@@ -105,7 +105,7 @@ class Program {
   }
 
  private:
-  static uint32_t NumberOf(const Step& step) { return step.first % kBlocks * kBlockStep; }
+  static uint32_t NumberOf(const Step& step) { return step.first % kBlocks / 3 * kBlockStep + step.first % 3; }
 
   // Every open block with free pages is listed once, those with the most first in steps of 64.
   void CheckSparse() const {

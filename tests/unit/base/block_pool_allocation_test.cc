@@ -20,8 +20,17 @@ __attribute__((noinline)) void* operator new(size_t size) {
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
+__attribute__((noinline)) void* operator new(size_t size, std::align_val_t alignment) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  const auto bytes = static_cast<size_t>(alignment);
+  void* memory = std::aligned_alloc(bytes, (size + bytes - 1) / bytes * bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
 __attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
 __attribute__((noinline)) void operator delete(void* memory, size_t /*size*/) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
 
 namespace tier::base {
 namespace {
@@ -40,7 +49,7 @@ TEST(BlockPoolAllocation, SlotsAndBlocksComeAndGoWithoutTheHeap) {
   live.reserve(20'000);
   // Once, every block a slot block, with many slots: the books then have all the room they will ever need for this
   // region.
-  while (const PageRun run = pool.TryAllocateRun(64)) live.push_back(run);
+  while (const PageRun run = pool.TryAllocateRun(32)) live.push_back(run);
   ASSERT_EQ(pool.slot_block_count(), 512U);
   for (const PageRun& run : live) pool.Free(run);
   live.clear();

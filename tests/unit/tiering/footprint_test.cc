@@ -338,16 +338,32 @@ struct AllocatorCase {
   uint64_t arena = 0;
   uint32_t owners = 0;
   uint32_t slots_per_block = 0;  // 0: whole blocks.
+  uint32_t freed_per_block = 0;  // Of these, afterwards.
 };
 
 // Free maps and slot maps of all owners, and the table of windows, in 8,192 windows that go round among the owners. So
 // what lies between two windows of an owner is of 63 others: a map that had bytes for that would take many. An arena of
-// 64 GiB has windows of four blocks, which share what each window takes. With slots it is not here, as it takes more:
-// slot blocks are found by a table of 64 blocks at a time, which takes 64 bytes a block where 60 are of others.
-constexpr AllocatorCase kAllocatorCases[] = {{512 * kGiB, 1, 0},   {512 * kGiB, 1, 1},   {512 * kGiB, 1, 2},
-                                             {512 * kGiB, 1, 7},   {8192 * kGiB, 64, 0}, {512 * kGiB, 64, 0},
-                                             {512 * kGiB, 64, 1},  {512 * kGiB, 64, 2},  {512 * kGiB, 64, 7},
-                                             {512 * kGiB, 64, 64}, {64 * kGiB, 1, 0},    {64 * kGiB, 64, 0}};
+// 64 GiB has windows of four blocks, which share what each window takes. The bounds are nearest with one slot a block,
+// and with 9 where there were 10: such a block keeps the maps of one with many (base::SlotPages).
+constexpr AllocatorCase kAllocatorCases[] = {
+    {512 * kGiB, 1, 0},      {512 * kGiB, 1, 1},   {512 * kGiB, 1, 2},     {512 * kGiB, 1, 7},  {512 * kGiB, 1, 10, 1},
+    {8192 * kGiB, 64, 0},    {512 * kGiB, 64, 0},  {512 * kGiB, 64, 1},    {512 * kGiB, 64, 2}, {512 * kGiB, 64, 7},
+    {512 * kGiB, 64, 10, 1}, {512 * kGiB, 64, 64}, {64 * kGiB, 1, 0},      {64 * kGiB, 1, 1},   {64 * kGiB, 1, 10, 1},
+    {64 * kGiB, 64, 0},      {64 * kGiB, 64, 1},   {64 * kGiB, 64, 2},     {64 * kGiB, 64, 7},  {64 * kGiB, 64, 8},
+    {64 * kGiB, 64, 9},      {64 * kGiB, 64, 10},  {64 * kGiB, 64, 10, 1}, {64 * kGiB, 64, 64}};
+
+// Fills a pool with slots, so many a block, and frees some of them; how many are left.
+uint64_t FillWithSlots(const AllocatorCase& each, base::BlockPool* pool) {
+  if (each.slots_per_block == 0) return 0;
+  const uint32_t pages = each.slots_per_block == 1 ? 300 : kPagesPerBlock / each.slots_per_block;
+  std::vector<base::PageRun> slots;
+  while (const base::PageRun slot = pool->TryAllocateRun(pages)) slots.push_back(slot);
+  return slots.size() - static_cast<uint64_t>(std::ranges::count_if(slots, [&](const base::PageRun& slot) {
+           if (slot.page / pages >= each.freed_per_block) return false;
+           pool->Free(slot);
+           return true;
+         }));
+}
 
 TEST_F(Footprint, FreeMapsSlotMapsAndWindowsTakeFewBytesABlock) {
   constexpr uint32_t kWindows = 8192;
@@ -367,14 +383,13 @@ TEST_F(Footprint, FreeMapsSlotMapsAndWindowsTakeFewBytesABlock) {
     uint64_t slots = 0;
     uint64_t slot_blocks = 0;
     for (base::BlockPool& pool : pools) {
-      const uint32_t pages = each.slots_per_block == 1 ? 300 : kPagesPerBlock / std::max(each.slots_per_block, 1U);
-      while (each.slots_per_block != 0 && pool.TryAllocateRun(pages)) ++slots;
+      slots += FillWithSlots(each, &pool);
       slot_blocks += pool.slot_block_count();
     }
     const uint64_t taken = allocated_bytes - before;
-    std::printf("%llu GiB of %u owners, %u slots a block: %.1f bytes a block\n",
+    std::printf("%llu GiB of %u owners, %u slots a block, %u freed: %.1f bytes a block\n",
                 static_cast<unsigned long long>(each.arena / kGiB), each.owners, each.slots_per_block,
-                static_cast<double>(taken) / blocks);
+                each.freed_per_block, static_cast<double>(taken) / blocks);
     EXPECT_LE(taken, uint64_t{64} * blocks + 64 * slot_blocks + 16 * slots);
   }
 }
