@@ -339,7 +339,7 @@ void AddDaemon(FamilyBuilder& out, const DaemonDescription& daemon) {
   out.Gauge("tierd_config_reload_failed",
             "1 while the last reload of the configuration was refused: all settings stay as they were, and the log "
             "says why.")
-      .Add(daemon.config_reload_failed ? 1 : 0);
+      .Add(daemon.reload_failure ? 1 : 0);
   out.Gauge("tierd_io_mode", "1 for the mode in force, 0 for the other.")
       .AddOneOf(Names{"io_uring", "threads"}, daemon.io_mode, "mode");
   out.Gauge("tierd_memory_mode", "1 for the mode in force, 0 for the other.")

@@ -3,7 +3,6 @@
 #include <charconv>
 #include <chrono>
 #include <cstdio>
-#include <ctime>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -66,11 +65,8 @@ Error ReadRecent(const DaemonOptions& options, uint64_t since, const std::functi
 }
 
 std::string EventText(const v1::Event& event, const OutputOptions& output) {
-  const auto seconds = static_cast<std::time_t>(event.event_time().seconds());
-  std::tm local{};
-  char time[32] = "";
-  if (::localtime_r(&seconds, &local) != nullptr) (void)std::strftime(time, sizeof time, "%F %T", &local);
-  const std::string head = fmt::format("{}  {:<{}}  ", time, Printable(event.kind()), kKindWidth);
+  const std::string head = fmt::format("{}  {:<{}}  ", LocalTimeText(event.event_time().seconds()),
+                                       Printable(event.kind()), kKindWidth);
   std::string job;
   if (event.has_uid()) {
     const std::string name = Printable(fmt::format("{}/{}", UserText(event.uid(), event.owner()), event.job()));

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -169,6 +170,14 @@ std::string Wrapped(std::string_view text, size_t width, size_t indent) {
     at = end + 1;
   }
   return wrapped;
+}
+
+std::string LocalTimeText(int64_t unix_seconds) {
+  const auto seconds = static_cast<std::time_t>(unix_seconds);
+  std::tm local{};
+  char text[32] = "";
+  if (::localtime_r(&seconds, &local) != nullptr) (void)std::strftime(text, sizeof text, "%F %T", &local);
+  return text;
 }
 
 std::string Paint(const std::string& text, Mood mood, const OutputOptions& options) {

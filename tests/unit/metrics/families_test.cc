@@ -282,7 +282,7 @@ TEST(Families, FiguresLandUnderTheirNames) {
   daemon.ssd_mode = "reduced";
   daemon.spin_pauses = 6;
   daemon.observed_seconds = 0.5;
-  daemon.config_reload_failed = true;
+  daemon.reload_failure.emplace();
   daemon.version = "1.2.3";
   daemon.engine.arena_bytes = 77;
   daemon.prefault = {.done_bytes = 8, .target_bytes = 9};
