@@ -170,7 +170,7 @@ session::DaemonFacts Daemon::Facts() {
   facts.smart = [this](const std::string& path) { return smart_.Of(path, std::time(nullptr)); };
   facts.drive_writes_per_day = [this](uint16_t device) { return engine_->DriveWritesPerDay(device); };
   facts.spin_mode = [this] { return live_config_->running().engine.spin; };
-  facts.config_reload_failed = [this] { return live_config_->reload_failed(); };
+  facts.reload_failure = [this] { return live_config_->reload_failure(); };
   facts.spin_pauses = [this] { return engine_->loop().spin_pauses(); };
   facts.memory_mode = [this] { return MemoryMode(); };
   facts.memory_mode_reason = [this] { return engine_->ssd().unpinned_reason(); };

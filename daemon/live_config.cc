@@ -82,6 +82,11 @@ config::Config LiveConfig::running() const {
   return running_;
 }
 
+std::optional<session::ReloadFailure> LiveConfig::reload_failure() const {
+  const MutexLock lock(mutex_);
+  return reload_failure_;
+}
+
 void LiveConfig::Commit(const config::Config& next) {
   const MutexLock lock(mutex_);
   running_ = next;
@@ -106,12 +111,12 @@ void LiveConfig::Reload() {
     const MutexLock lock(mutex_);
     refusal_ = std::move(refusal);
   }
-  reload_failed_.store(!reading, std::memory_order_relaxed);
   if (!reading) return Refuse(reading.error());
   Commit(reading->next);
   {
     const MutexLock lock(mutex_);
     set_at_run_time_.clear();
+    reload_failure_.reset();
   }
   hooks_.apply(reading->next, [] {});
   TellReloaded(before, *reading);
@@ -140,6 +145,12 @@ std::string LiveConfig::WhyRefused(const Result<config::Config>& file) const {
 
 void LiveConfig::Refuse(const Error& error) {
   const std::string why = error.message + "; all settings stay as they are";
+  const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
+  const int64_t now_ms = std::chrono::duration_cast<std::chrono::milliseconds>(since_epoch).count();
+  {
+    const MutexLock lock(mutex_);
+    reload_failure_ = {.unix_time_ms = now_ms, .why = why, .for_others = kFailedForOthers};
+  }
   spdlog::error("reload: {}", why);
   hooks_.tell(kConfigReloadFailed, "the reload failed: " + why, kFailedForOthers);
 }

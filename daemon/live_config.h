@@ -10,7 +10,6 @@
 // from the configuration at the start only in options of Change::kAtRunTime, and in quotas.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <optional>
 #include <set>
@@ -64,8 +63,8 @@ class LiveConfig {
   void Stop() { stopping_ = true; }
 
   config::Config running() const TIER_EXCLUDES(mutex_);
-  // The last reload changed nothing. Any thread.
-  bool reload_failed() const { return reload_failed_.load(std::memory_order_relaxed); }
+  // Why the last reload changed nothing; none: it succeeded, or there was none. Any thread.
+  std::optional<session::ReloadFailure> reload_failure() const TIER_EXCLUDES(mutex_);
   session::SettingsReport List(bool with_file) const TIER_EXCLUDES(mutex_);
   // INVALID: no such option, one that waits for a restart, or no value that can be. DENIED: the daemon lacks a right.
   // DISCONNECTED: it stops. TIMEOUT: the main thread or the engine did not answer.
@@ -84,7 +83,7 @@ class LiveConfig {
   };
   Result<Reading> Check(const config::Config& before, Result<config::Config> read) const;
   std::string WhyRefused(const Result<config::Config>& file) const TIER_EXCLUDES(mutex_);
-  void Refuse(const Error& error);
+  void Refuse(const Error& error) TIER_EXCLUDES(mutex_);
   void TellReloaded(const config::Config& before, const Reading& reading);
   void Change(const session::SettingChange& change, const Done& done);
   void Commit(const config::Config& next) TIER_EXCLUDES(mutex_);
@@ -92,11 +91,11 @@ class LiveConfig {
   const ConfigSource source_;
   const ConfigHooks hooks_;
   bool stopping_ = false;  // The main thread's.
-  std::atomic<bool> reload_failed_{false};
   mutable Mutex mutex_;
   config::Config running_ TIER_GUARDED_BY(mutex_);
   // What the last reload was refused for, though the file is well-formed: the address of metrics could not be had.
   std::optional<Refusal> refusal_ TIER_GUARDED_BY(mutex_);
+  std::optional<session::ReloadFailure> reload_failure_ TIER_GUARDED_BY(mutex_);
   std::set<std::string_view> set_at_run_time_ TIER_GUARDED_BY(mutex_);  // Keys of the table of options.
 };
 

@@ -37,6 +37,9 @@ grpc::Status ControlService::GetStatus(grpc::ServerContext* context, const v1::G
   const auto description = api_.Describe();
   if (!description) return Refusal(description.error(), context);
   ToMessage(*description, response->mutable_status());
+  if (description->reload_failure) {
+    AddReloadFailure(*description->reload_failure, CallerOf(*context).admin, response->mutable_status());
+  }
   return grpc::Status::OK;
 }
 

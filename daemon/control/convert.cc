@@ -95,6 +95,11 @@ Enum EnumOf(const std::string& prefix, const std::string& word) {
 }
 
 constexpr int64_t kNanosecondsPerSecond = 1'000'000'000;
+void SetTime(int64_t unix_time_ms, google::protobuf::Timestamp* time) {
+  time->set_seconds(unix_time_ms / 1000);
+  time->set_nanos(static_cast<int32_t>(unix_time_ms % 1000 * 1'000'000));
+}
+
 constexpr size_t kShownPathMax = 64;  // Of a path that is refused, in the sentence that says so.
 
 }  // namespace
@@ -281,6 +286,11 @@ void ToMessage(const session::DaemonDescription& daemon, v1::NodeStatus* message
   message->set_index_failure(engine.index_failure);
 }
 
+void AddReloadFailure(const session::ReloadFailure& failure, bool for_administrator, v1::NodeStatus* message) {
+  message->set_reload_failure(for_administrator ? failure.why : failure.for_others);
+  SetTime(failure.unix_time_ms, message->mutable_reload_failure_time());
+}
+
 void ToMessage(const tiering::MissingDeviceView& device, v1::MissingDevice* message) {
   message->set_uuid(device.uuid);
   message->set_path(device.path);
@@ -424,8 +434,7 @@ void ToMessage(const session::OwnerSocket& socket, v1::OwnerSocket* message) {
 
 void ToMessage(const session::Event& event, v1::Event* message) {
   message->set_sequence(event.sequence);
-  message->mutable_event_time()->set_seconds(event.unix_time_ms / 1000);
-  message->mutable_event_time()->set_nanos(static_cast<int32_t>(event.unix_time_ms % 1000 * 1'000'000));
+  SetTime(event.unix_time_ms, message->mutable_event_time());
   message->set_kind(event.kind);
   message->set_job(event.job);
   message->set_message(event.message);

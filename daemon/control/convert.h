@@ -36,6 +36,7 @@ void ToMessage(const session::JobDescription& job, Tokens tokens, v1::Job* messa
 void ToMessage(const session::StoredManifestDescription& stored, v1::StoredManifest* message);
 void ToMessage(const session::UnopenedReservationDescription& unopened, v1::UnopenedReservation* message);
 void ToMessage(const session::DaemonDescription& daemon, v1::NodeStatus* message);
+void AddReloadFailure(const session::ReloadFailure& failure, bool for_administrator, v1::NodeStatus* message);
 void ToMessage(const session::DeviceDescription& device, v1::Device* message);
 void ToMessage(const tiering::MissingDeviceView& device, v1::MissingDevice* message);
 void ToMessage(const session::PoolDescription& pool, v1::GetPoolMapResponse* message);

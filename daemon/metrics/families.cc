@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -132,6 +133,22 @@ void AddWaits(FamilyBuilder& out, const EngineSnapshot& engine) {
   out.AddHistogram(engine.wait_histogram, tiering::kWaitBucketsSeconds, engine.wait_sum_ns);
 }
 
+void AddStalls(FamilyBuilder& out, const EngineSnapshot& engine) {
+  out.Gauge("tierd_waiting_requests",
+            "Requests that wait, by what for: ram (memory within their job's share, or pages side by side; also where "
+            "leases of other tensors hold it), ssd_read, ssd_write, lease (another lease of the same tensor, or an "
+            "update that is not finished), budget (the work budget of the engine's turns), queue (other requests of "
+            "their job, which come first).");
+  AddEach<tiering::StallCause, tiering::kStallCauses>(out, "cause", tiering::StallCauseName, engine.waiting_for);
+  out.Counter("tierd_stall_seconds_total",
+              "Time that requests of all kinds waited, by the causes of tierd_waiting_requests; a request that still "
+              "waits counts too.");
+  for (size_t cause = 0; cause < tiering::kStallCauses; ++cause) {
+    out.Add(std::chrono::duration<double>(engine.waited_for[cause]).count(),
+            {{"cause", tiering::StallCauseName(static_cast<tiering::StallCause>(cause))}});
+  }
+}
+
 void AddRequests(FamilyBuilder& out, const EngineSnapshot& engine) {
   constexpr const char* kOpNames[proto::kOpCount] = {"none",     "create", "acquire", "release", "free",
                                                      "prefetch", "step",   "persist", "flush",   "accept",
@@ -140,7 +157,7 @@ void AddRequests(FamilyBuilder& out, const EngineSnapshot& engine) {
   out.Gauge("tierd_leases", "Leases held by clients.").Add(engine.lease_count);
   out.Gauge("tierd_tensors", "Tensors stored.").Add(engine.tensor_count);
   out.Gauge("tierd_torn_tensors", "Tensors that answer TORN.").Add(engine.torn_count);
-  out.Gauge("tierd_waiting_requests", "Requests waiting for RAM, SSD or a lease.").Add(engine.waiting_count);
+  AddStalls(out, engine);
   out.Counter("tierd_requests_total",
               "Requests answered, by operation and code; a code other than OK appears once it has happened.");
   for (size_t op = 1; op < engine.requests.size(); ++op) {
@@ -173,8 +190,6 @@ void AddTotals(FamilyBuilder& out, const JobCounters& totals) {
   out.Counter("tierd_acquires_total", "Ranges asked for that were in RAM (hit) and that had to be waited for (miss).")
       .Add(totals.acquire_hits, {{"result", "hit"}})
       .Add(totals.acquire_misses, {{"result", "miss"}});
-  out.Counter("tierd_stall_seconds_total", "Time that requests waited.")
-      .Add(static_cast<double>(totals.stall_ns) * 1e-9);
   out.Counter("tierd_evicted_bytes_total", "Bytes dropped from RAM to make room.").Add(totals.evicted_bytes);
   out.Counter("tierd_writeback_avoided_bytes_total", "Bytes that needed no SSD write: unchanged, or dead before it.")
       .Add(totals.write_avoided_bytes);
@@ -324,7 +339,7 @@ void AddDaemon(FamilyBuilder& out, const DaemonDescription& daemon) {
   out.Gauge("tierd_config_reload_failed",
             "1 while the last reload of the configuration was refused: all settings stay as they were, and the log "
             "says why.")
-      .Add(daemon.config_reload_failed ? 1 : 0);
+      .Add(daemon.reload_failure ? 1 : 0);
   out.Gauge("tierd_io_mode", "1 for the mode in force, 0 for the other.")
       .AddOneOf(Names{"io_uring", "threads"}, daemon.io_mode, "mode");
   out.Gauge("tierd_memory_mode", "1 for the mode in force, 0 for the other.")

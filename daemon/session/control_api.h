@@ -139,9 +139,9 @@ struct DaemonDescription {
   bool draining = false;           // No new jobs and processes are taken, until it is undrained; or it stops.
   bool is_private = false;
   std::string socket_directory;
-  std::string data_directory;         // Empty: none.
-  std::string metrics_address;        // ADDRESS:PORT; empty: none.
-  bool config_reload_failed = false;  // The last one was refused, and changed nothing.
+  std::string data_directory;                   // Empty: none.
+  std::string metrics_address;                  // ADDRESS:PORT; empty: none.
+  std::optional<ReloadFailure> reload_failure;  // Of the configuration, until a reload succeeds.
   tiering::EngineSnapshot engine;
   std::vector<DeviceDescription> devices;
   double observed_seconds = 0;  // What figures for others took of the engine thread, or kept it from waking.

@@ -355,7 +355,7 @@ void ControlServer::AddOtherParts(DaemonDescription* description) const {
   description->uptime_seconds = std::chrono::duration<double>(uptime).count();
   description->io_mode = facts_.io_mode;
   if (facts_.spin_mode) description->spin_mode = facts_.spin_mode();
-  if (facts_.config_reload_failed) description->config_reload_failed = facts_.config_reload_failed();
+  if (facts_.reload_failure) description->reload_failure = facts_.reload_failure();
   if (facts_.spin_pauses) description->spin_pauses = facts_.spin_pauses();
   if (parts_.rest != nullptr) {
     description->observed_seconds = std::chrono::duration<double>(parts_.rest->spent()).count();

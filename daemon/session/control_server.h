@@ -72,7 +72,7 @@ struct DaemonFacts {
   std::function<std::string()> spin_mode;                                    // Any thread, as the next ones.
   std::function<uint64_t()> spin_pauses;
   std::function<std::string()> metrics_address;  // A reload may move it.
-  std::function<bool()> config_reload_failed;
+  std::function<std::optional<ReloadFailure>()> reload_failure;
 };
 
 struct ControlServerParts {

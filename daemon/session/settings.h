@@ -34,6 +34,13 @@ struct SettingsReport {
   std::vector<OptionState> options;
 };
 
+// The last reload was refused, and changed nothing.
+struct ReloadFailure {
+  int64_t unix_time_ms = 0;
+  std::string why;         // For administrators: the file may name users, paths and what is promised to whom.
+  std::string for_others;  // What all others are told.
+};
+
 struct SettingChange {
   uint32_t uid = 0;  // Who asks.
   std::string name;

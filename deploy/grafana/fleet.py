@@ -53,7 +53,7 @@ BOARD = Board(
             Panel(
                 "Requests that wait",
                 "For RAM, SSD or a lease: what stays above 0 is a node with too much to do.",
-                {"{{instance}}": "tierd_waiting_requests"},
+                {"{{instance}}": "sum by (instance) (tierd_waiting_requests)"},
                 thresholds=((None, "green"), (1, "yellow")),
             ),
             Panel(

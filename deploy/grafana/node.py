@@ -229,8 +229,8 @@ BOARD = Board(
             ),
             Panel(
                 "Requests that wait",
-                "Now, for RAM, SSD or a lease.",
-                {"waiting": f"tierd_waiting_requests{{{NODE}}}"},
+                "Now, by what they wait for.",
+                {"{{cause}}": f"tierd_waiting_requests{{{NODE}}}"},
                 thresholds=((None, "green"), (1, "yellow")),
             ),
             Panel(

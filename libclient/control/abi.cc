@@ -224,6 +224,9 @@ int tier_control_watch_next(tier_control_watch* watch, uint32_t timeout_ms, tier
     CopyText(full.kind, next->kind());
     CopyText(full.job, next->job());
     CopyText(full.message, next->message());
+    full.has_uid = next->has_uid() ? 1 : 0;
+    full.uid = next->uid();
+    CopyText(full.owner, next->owner());
     FillView(full, event->struct_size, event);
     return static_cast<int>(TIER_OK);
   });

@@ -25,7 +25,7 @@ import launcher
 import quarantine_record
 import tierd
 from alert_node import MIB, Needs, Node, wait_for
-from scene_parts import BLOCK, Play, on_ssd_alone, repeated
+from scene_parts import BLOCK, Play, create_once, crowd, lease_all, on_ssd_alone, read_once, repeated
 
 sys.path.insert(0, str(launcher.ROOT / "tools/bench"))
 
@@ -357,16 +357,25 @@ def torn_tensors(node: Node) -> Play:
 
 
 def arena_saturated(node: Node) -> Play:
-    node.start()
-    holder, waiter = crowd(node, 1)
-    yield
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+    """One job leases all of the arena, and another asks for room. A request that waits for a lease of the same tensor
+    lacks no room: while one does, the alert is quiet."""
+    node.start(jobs={"reclaim_deadline": "1h"})  # Nothing is taken from the first job by force.
+    holder, reader = crowd(node, 1)
+    hog, waiter = node.connect(job="hog"), node.connect(job="waiter")
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
         with holder.lease("layer", write=True, shared=True):
-            waiting = pool.submit(read_once, waiter)
-            node.wait_figure("tierd_waiting_requests")
+            reading = pool.submit(read_once, reader)
+            node.wait_figure('tierd_waiting_requests{cause="lease"}')
+            assert node.figure('tierd_waiting_requests{cause="ram"}') == 0
+            yield
+        reading.result(60)
+        with contextlib.ExitStack() as leases:
+            lease_all(hog, leases)
+            waiting = pool.submit(create_once, waiter)
+            node.wait_figure('tierd_waiting_requests{cause="ram"}')
             yield
         waiting.result(60)
-    node.wait_figure("tierd_waiting_requests", 0, 0)
+    node.wait_figure('tierd_waiting_requests{cause="ram"}', 0, 0)
 
 
 def forced_returns(node: Node) -> Play:
@@ -381,18 +390,6 @@ def forced_returns(node: Node) -> Play:
             owed.put("mine", bytes(12 * MIB), timeout=60)
         node.wait_figure('tierd_forced_returns_total{kind="session"}')
     yield  # It counts for a while after it.
-
-
-def crowd(node: Node, others: int) -> list[tierd.Client]:
-    """Processes of one job, to the daemon; the first has stored a tensor that all share."""
-    first = node.connect()
-    first.put("layer", bytes(4096), shared=True)
-    return [first, *(node.connect(token=first.session.token) for _ in range(others))]
-
-
-def read_once(client: tierd.Client) -> None:
-    with client.lease("layer", shared=True, timeout=120):
-        pass
 
 
 def hold_up(node: Node, seconds: float) -> Iterator[Callable[[], None]]:

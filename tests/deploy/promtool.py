@@ -13,6 +13,7 @@ from surroundings import ROOT, find_tool
 RULES = ROOT / "deploy/prometheus/rules.yml"
 INTERVAL = 15  # Seconds between two scrapes, and two evaluations: as deploy/prometheus/prometheus.yml has it.
 NODE = 'instance="n"'
+JOB = 'instance="n", tierd_job="train", uid="1000"'
 
 Case = tuple[list[dict[str, str]], list[dict[str, Any]]]  # Series, and what promtool is to find.
 
@@ -47,3 +48,7 @@ def firing(name: str, when: float, labels: dict[str, str] | None, of: str = NODE
         shown = ", ".join(f'{key}="{value}"' for key, value in sorted(labels.items()))
         samples = [{"labels": f"ALERTS{{{shown}}}", "value": 1}]
     return {"expr": expression, "eval_time": f"{round(when * 60)}s", "exp_samples": samples}
+
+
+def quiet_for(name: str, minutes_: int) -> list[dict[str, Any]]:
+    return [firing(name, when, None) for when in range(5, minutes_, 5)]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import itertools
 import threading
 from collections.abc import Callable, Generator, Iterator
 
 import tierd
-from alert_node import MIB, wait_for
+from alert_node import MIB, Node, wait_for
 
 Play = Generator[None, None, None]
 BLOCK = 2 * MIB
@@ -23,6 +24,30 @@ def on_ssd_alone(client: tierd.Client, key: str, content: bytes) -> None:
 def leave_ram(client: tierd.Client, key: str) -> None:
     client.drop(key)
     wait_for(f"{key} leaves RAM", lambda: client.tensor(key).ram_bytes == 0)
+
+
+def crowd(node: Node, others: int) -> list[tierd.Client]:
+    """Processes of one job, to the daemon; the first has stored a tensor that all share."""
+    first = node.connect()
+    first.put("layer", bytes(4096), shared=True)
+    return [first, *(node.connect(token=first.session.token) for _ in range(others))]
+
+
+def read_once(client: tierd.Client) -> None:
+    with client.lease("layer", shared=True, timeout=120):
+        pass
+
+
+def lease_all(client: tierd.Client, leases: contextlib.ExitStack) -> None:
+    """Creates tensors and keeps their leases, until only these leases stand in the way of another."""
+    with contextlib.suppress(tierd.WouldDeadlock):
+        for number in itertools.count(1):
+            leases.enter_context(client.create(number, BLOCK))
+
+
+def create_once(client: tierd.Client) -> None:
+    with client.create("room", BLOCK, timeout=120):
+        pass
 
 
 @contextlib.contextmanager

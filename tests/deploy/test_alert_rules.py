@@ -11,7 +11,7 @@ from typing import Any
 
 import short_rules
 import yaml  # type: ignore[import-untyped]
-from promtool import INTERVAL, RULES, Case, beside_each_other, firing, promtool_test
+from promtool import INTERVAL, JOB, RULES, Case, beside_each_other, firing, promtool_test, quiet_for
 from surroundings import ROOT, find_tool
 
 RUNBOOKS = ROOT / "docs/runbooks"
@@ -44,7 +44,6 @@ class Cause:
 DEVICE = 'instance="n", device="0"'
 OF_DEVICE = {"device": "0"}
 READS = 'direction="read", class="demand"'
-JOB = 'instance="n", tierd_job="train", uid="1000"'
 CAUSES: dict[str, Cause] = {
     "TierdDown": Cause({'up{job="tierd", instance="n"}': Level(1, 0)}, {"job": "tierd"}),
     "TierdDraining": Cause({'tierd_draining{instance="n"}': Level(0, 1)}),
@@ -71,7 +70,15 @@ CAUSES: dict[str, Cause] = {
         },
         OF_DEVICE,
     ),
-    "TierdArenaSaturated": Cause({'tierd_waiting_requests{instance="n"}': Level(0, 2)}),
+    "TierdArenaSaturated": Cause(
+        {
+            'tierd_waiting_requests{instance="n", cause="ram"}': Level(0, 2),
+            'tierd_stall_seconds_total{instance="n", cause="ram"}': Rate(0, 2 * INTERVAL),
+        },
+        {"cause": "ram"},
+        settle=1,  # The time of the last minute.
+        late=0,
+    ),
     "TierdForcedReturns": Cause(
         {'tierd_forced_returns_total{instance="n", kind="session"}': Rate(0, 1)}, {"kind": "session"}, settle=15
     ),
@@ -189,23 +196,6 @@ def test_each_alert_fires_soon_after_its_cause_and_clears_after_it(tmp_path: pat
     promtool_test(tmp_path, beside_each_other({name: cause_and_end(name) for name in CAUSES}))
 
 
-def test_a_job_that_waits_less_for_a_minute_is_told_of_all_the_same(tmp_path: pathlib.Path) -> None:
-    """It waits two thirds of the time, and each third minute not at all: no ten minutes are without such a one."""
-    scrapes = 60 // INTERVAL  # In a minute.
-    at, values = 0, []
-    for _ in range(8):
-        for rise in (INTERVAL * 2 // 3, INTERVAL * 2 // 3, 0):
-            values += [at + rise * step for step in range(scrapes)]
-            at += rise * scrapes
-    series = [
-        {"series": f"tierd_job_stall_seconds_total{{{JOB}}}", "values": " ".join(map(str, values))},
-        {"series": f"tierd_job_sessions{{{JOB}}}", "values": "1+0x200"},
-    ]
-    labels = {"alertname": "TierdJobStalls", "alertstate": "firing", "instance": "n", "severity": "info"}
-    checks = [firing("TierdJobStalls", 20, {**labels, "tierd_job": "train", "uid": "1000"})]
-    promtool_test(tmp_path, [{"interval": f"{INTERVAL}s", "input_series": series, "promql_expr_test": checks}])
-
-
 def test_a_node_without_an_ssd_tier_need_not_lock_its_memory(tmp_path: pathlib.Path) -> None:
     series = [
         {"series": 'tierd_memory_mode{instance="n", mode="unpinned"}', "values": "1+0x480"},
@@ -244,10 +234,6 @@ def budget(per_day: str, left: str, written: str) -> list[dict[str, str]]:
         {"series": 'tierd_write_budget_left_bytes{instance="n"}', "values": left},
         {"series": f"tierd_device_written_bytes_total{{{DEVICE}}}", "values": written},
     ]
-
-
-def quiet_for(name: str, minutes_: int) -> list[dict[str, Any]]:
-    return [firing(name, when, None) for when in range(5, minutes_, 5)]
 
 
 # Write-behind that takes all that the budget brings: its last write may make a small debt, and a rate over scrapes is

@@ -7,7 +7,7 @@ import re
 import shutil
 
 from container import Container
-from page_blocks import Block, blocks
+from page_blocks import Block, blocks, run_by
 
 PAGE = "docs/quick-start.md"
 COMMANDS_MAX = 8
@@ -24,12 +24,13 @@ def lines_of(block: Block) -> list[str]:
 
 
 def commands() -> list[str]:
-    """What is typed with the package in hand, without what builds it."""
+    """What is typed with the package in hand. What builds it is the first line, which the fixture `deb` runs."""
     service = [line for line in lines_of(block_with("sudo apt install")) if not line.startswith("tools/dev package")]
     return [*service, *lines_of(block_with("cc -std=c11"))]
 
 
 def test_the_lines_are_few_and_install_start_compile_and_run() -> None:
+    assert {str(block_with(text)) for text in ("sudo apt install", "cc -std=c11")} == set(map(str, run_by(__file__)))
     # To save the program is one more thing to do.
     assert len(commands()) + 1 <= COMMANDS_MAX
     wanted = (

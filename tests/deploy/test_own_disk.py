@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import pytest
 from container import Container
-from page_blocks import Block, blocks
+from page_blocks import Block, blocks, run_by
 from surroundings import ROOT, find_tool
 
 PAGE = "docs/operator-guide.md"
@@ -72,6 +72,7 @@ def mounted(device: str, folder: pathlib.Path) -> Iterator[pathlib.Path]:
 
 def test_the_section_has_two_ways_each_with_commands_a_configuration_and_a_drop_in() -> None:
     assert [block.language for block in section()] == LANGUAGES * 2
+    assert [str(block) for block in section() if block.language == "sh"] == [str(block) for block in run_by(__file__)]
     assert all(name in section()[i].text for i, name in enumerate(["/srv/tierd"] * 3 + ["nvme1n1"] * 3))
 
 

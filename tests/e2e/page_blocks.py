@@ -3,19 +3,23 @@
 A comment of the page's source may stand above a block:
 
     <!-- not run: REASON -->      a shell block that no test can run: what it types is looked up in each program's help
-    <!-- partly run: REASON -->   the same; its lines that begin with tierctl run, without what they are piped into
+    <!-- partly run: REASON -->   the same; its lines that begin with tierctl run, without what they are piped into.
+                                  tests/deploy/test_service_pages.py types those for systemd and its journal
+    <!-- run by: TEST -->         a shell block that needs a host of its own: that test types it, word for word; behind
+                                  the test's path stands what it leaves out, if anything
 """
 
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 import re
 from collections.abc import Iterator
 
 from launcher import ROOT
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
-_MARK = re.compile(r"<!-- (not|partly) run: ([^>]+?) -->\s*\Z")
+_MARK = re.compile(r"<!-- (not run|partly run|run by): ([^>]+?) -->\s*\Z")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,16 +30,16 @@ class Block:
     line: int
     language: str
     text: str
-    run: str = "whole"  # Or "partly", or "not".
-    reason: str = ""  # Why no test runs all of it.
+    run: str = "whole run"  # Or "partly run", "not run", "run by".
+    reason: str = ""  # Why no test runs all of it, or which test does.
     answer: str | None = None
 
     @property
     def script(self) -> str:
         """What a test runs of it."""
-        if self.run == "whole":
+        if self.run == "whole run":
             return self.text
-        ours = [line for line in self.text.splitlines() if self.run == "partly" and line.startswith("tierctl ")]
+        ours = [line for line in self.text.splitlines() if self.run == "partly run" and line.startswith("tierctl ")]
         return "\n".join(line.split(" | ")[0] for line in ours)
 
     def __str__(self) -> str:
@@ -70,6 +74,17 @@ def user_pages() -> Iterator[str]:
         page = path.relative_to(ROOT).as_posix()
         if not page.startswith("docs/decisions/") and path.name not in ("architecture.md", "formats.md"):
             yield page
+
+
+def run_by(test: str) -> list[Block]:
+    """The blocks that this test types, by the path of its file."""
+    path = pathlib.Path(test).resolve().relative_to(ROOT).as_posix()
+    return [
+        block
+        for page in user_pages()
+        for block in blocks(page)
+        if block.run == "run by" and block.reason.split()[0] == path
+    ]
 
 
 def texts(page: str, language: str) -> list[str]:

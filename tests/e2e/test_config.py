@@ -225,11 +225,18 @@ def test_what_this_host_refuses_fails_the_check_and_a_refused_reload_stays_visib
         checked = check(node)
         assert checked.returncode == os.EX_CONFIG and sentence in checked.stderr, checked
         assert failed() == 1
+        status = json.loads(tierctl(node, "--json", "status").stdout)
+        assert sentence in status["reload_failure"] and status["reload_failure_time"].startswith("20"), status
+        shown = " ".join(tierctl(node, "status").stdout.split())
+        assert "reload refused at 20" in shown and sentence in shown, shown
         diff = tierctl(node, "config", "diff")
         assert diff.returncode == 1 and sentence in diff.stdout and line.split('"')[1] in diff.stdout, diff.stdout
     reload(node, base)
     assert failed() == 0 and check(node).returncode == 0
     assert tierctl(node, "config", "diff").returncode == 0
+    status = json.loads(tierctl(node, "--json", "status").stdout)
+    assert status["reload_failure"] == "" and "reload_failure_time" not in status
+    assert "refused at" not in tierctl(node, "status").stdout
 
 
 @pytest.mark.parametrize("kind", ["endless", "fifo", "too large"])
@@ -273,6 +280,8 @@ def test_others_than_administrators_are_told_nothing_of_the_file(node: launcher.
     assert [event["kind"] for event in events] == kinds, events
     for secret in ("tierd.toml", "idle_after", "4711", "uid"):
         assert not any(secret in event["message"] for event in events), events
+    told = json.loads(tierctl(node, "--json", "status", socket="control.sock").stdout)["reload_failure"]
+    assert "reload of the configuration failed" in told and "tierd.toml" not in told and "idle_after" not in told, told
     assert seen("--since", str(events[0]["sequence"])) == events[1:]
 
 

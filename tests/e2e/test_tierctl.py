@@ -96,6 +96,17 @@ def test_nothing_is_wider_than_the_terminal(hostile: launcher.Running, words: li
         assert len(line) <= columns or " " not in line.strip(), line
 
 
+@pytest.mark.parametrize("words", [["top", "--once"], ["status"], ["job", "list"], ["events"]], ids=" ".join)
+def test_what_is_looked_at_most_can_be_read_on_forty_columns(hostile: launcher.Running, words: list[str]) -> None:
+    status, text = terminal.shown([PROGRAM, *words, "--socket", hostile.directory], 40)
+    assert status in (0, 6), text
+    lines = terminal.plain(text).splitlines()
+    assert all(len(line) <= 40 or " " not in line.strip() for line in lines), text
+    if words[0] in ("top", "job"):
+        assert [row for row in lines if re.fullmatch(r"\+\d columns?: wider terminal or --json", row)], text
+        assert any(row.startswith("JOB ") and "RAM" in row for row in lines), text
+
+
 def test_a_table_for_a_pipe_is_whole(hostile: launcher.Running) -> None:
     listed = run(hostile, "job", "list", env={**os.environ, "COLUMNS": "40"})
     assert "n" * 127 in listed.stdout

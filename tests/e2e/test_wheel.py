@@ -18,6 +18,7 @@ import launcher
 import pytest
 from components import agreed_record, read_list
 from notices import notice_text
+from page_blocks import run_by
 
 SYSTEM = ("libc.", "libm.", "libdl.", "libpthread.", "librt.", "libresolv.", "libstdc++.", "libgcc_s.", "libz.")
 
@@ -208,13 +209,23 @@ def test_a_gibibyte_of_noise_goes_through_a_quarter_of_it(
     assert "0.1.0" in version.stdout
 
 
-def test_the_readmes_line_installs_it(wheel: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """With the system's Python, which takes no packages itself; without numpy, which is downloaded."""
-    (line,) = re.findall(r"`([^`]*\bpip install dist/[^`]*) numpy`", (launcher.ROOT / "README.md").read_text())
+def pages_lines() -> dict[str, str]:
+    """What pages type to install it, without numpy, which is downloaded."""
+    (readme,) = re.findall(r"`([^`]*\bpip install dist/[^`]*) numpy`", (launcher.ROOT / "README.md").read_text())
+    (block,) = run_by(__file__)
+    build, *install = block.text.splitlines()
+    assert build == "tools/dev package wheel", "which runs build_wheel.py"
+    return {"README.md": readme, block.page: "\n".join(install).removesuffix(" numpy")}
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/quick-start.md"])
+def test_the_pages_lines_install_it(wheel: pathlib.Path, tmp_path: pathlib.Path, page: str) -> None:
+    """With the system's Python, which takes no packages itself."""
+    line = pages_lines()[page]
     (tmp_path / "dist").symlink_to(wheel.parent)
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PIP_NO_INDEX": "1"}
     done = subprocess.run(
-        ["sh", "-c", line], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        ["sh", "-ec", line], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     imported = subprocess.run([tmp_path / "tierd/bin/python", "-c", "import tierd; print(tierd.__file__)"],

@@ -1,7 +1,9 @@
 #include "tools/tierctl/daemon_verbs.h"
 
 #include <cstdio>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -100,40 +102,46 @@ std::string GivenBackText(const v1::NodeStatus& status) {
   return status.host_shortage().empty() ? all : fmt::format("{}; now: {}", all, status.host_shortage());
 }
 
+using Fields = std::vector<std::pair<std::string, std::string>>;
+
+Fields FieldsOf(const v1::NodeStatus& status, const std::string& state) {
+  Fields fields = {
+      {"tierd", status.version() + state},
+      {"pid", fmt::format("{}, up {} s, epoch {}", status.pid(), status.uptime().seconds(), status.epoch())},
+      {"sockets", status.socket_directory() + (status.private_daemon() ? "  (private daemon)" : "")},
+      {"data directory", status.data_directory().empty() ? "none" : status.data_directory()},
+      {"modes", fmt::format("I/O {}, memory {}, pages {}, spin {}, SSD {}", WordOf(status.io_mode()),
+                            WordOf(status.memory_mode()), WordOf(status.huge_page_mode()), WordOf(status.spin_mode()),
+                            SsdModeText(status))},
+      {"arena", fmt::format("{} of {} in {} for blocks and {} for slots, {} free", HumanBytes(status.arena_bytes()),
+                            HumanBytes(status.arena_max_bytes()),
+                            base::Counted(status.window_count() - status.slot_window_count(), "window"),
+                            status.slot_window_count(), HumanBytes(status.arena_free_bytes()))},
+      {"compaction",
+       fmt::format("{} moved in RAM, {}; {} free beside leased slots", base::Counted(status.moves_total(), "piece"),
+                   HumanBytes(status.moved_bytes_total()), HumanBytes(status.lease_bound_bytes()))},
+      {"hand-over",
+       fmt::format("{} of these pieces moved for other jobs, {}; {} evicted; {} lent by idle jobs",
+                   status.hand_over_moves_total(), HumanBytes(status.hand_over_moved_bytes_total()),
+                   HumanBytes(status.hand_over_evicted_bytes_total()), HumanBytes(status.lent_bytes_total()))},
+      {"host", fmt::format("{} available, waiting for memory {:.1f} % of the time",
+                           HumanBytes(status.host_available_bytes()), 100 * status.psi_memory_some_ratio())},
+      {"given back", GivenBackText(status)},
+      {"jobs",
+       fmt::format("{} with {}, {} ({} torn), {}, {} waiting", status.job_count(),
+                   base::Counted(status.session_count(), "session"), base::Counted(status.tensor_count(), "tensor"),
+                   status.torn_count(), base::Counted(status.lease_count(), "lease"),
+                   base::Counted(status.waiting_count(), "request"))},
+  };
+  if (const std::string reload = ReloadText(status); !reload.empty()) fields.emplace_back("reload", reload);
+  return fields;
+}
+
 void PrintStatus(const v1::NodeStatus& status, const OutputOptions& output) {
   const std::string lack = LackText(status);
   const std::string state = "  " + (lack.empty() ? "ok" : lack);
   const std::string word = state.substr(0, state.find(':'));
-  std::string text = RenderFields(
-      {
-          {"tierd", status.version() + state},
-          {"pid", fmt::format("{}, up {} s, epoch {}", status.pid(), status.uptime().seconds(), status.epoch())},
-          {"sockets", status.socket_directory() + (status.private_daemon() ? "  (private daemon)" : "")},
-          {"data directory", status.data_directory().empty() ? "none" : status.data_directory()},
-          {"modes", fmt::format("I/O {}, memory {}, pages {}, spin {}, SSD {}", WordOf(status.io_mode()),
-                                WordOf(status.memory_mode()), WordOf(status.huge_page_mode()),
-                                WordOf(status.spin_mode()), SsdModeText(status))},
-          {"arena", fmt::format("{} of {} in {} for blocks and {} for slots, {} free", HumanBytes(status.arena_bytes()),
-                                HumanBytes(status.arena_max_bytes()),
-                                base::Counted(status.window_count() - status.slot_window_count(), "window"),
-                                status.slot_window_count(), HumanBytes(status.arena_free_bytes()))},
-          {"compaction",
-           fmt::format("{} moved in RAM, {}; {} free beside leased slots", base::Counted(status.moves_total(), "piece"),
-                       HumanBytes(status.moved_bytes_total()), HumanBytes(status.lease_bound_bytes()))},
-          {"hand-over",
-           fmt::format("{} of these pieces moved for other jobs, {}; {} evicted; {} lent by idle jobs",
-                       status.hand_over_moves_total(), HumanBytes(status.hand_over_moved_bytes_total()),
-                       HumanBytes(status.hand_over_evicted_bytes_total()), HumanBytes(status.lent_bytes_total()))},
-          {"host", fmt::format("{} available, waiting for memory {:.1f} % of the time",
-                               HumanBytes(status.host_available_bytes()), 100 * status.psi_memory_some_ratio())},
-          {"given back", GivenBackText(status)},
-          {"jobs",
-           fmt::format("{} with {}, {} ({} torn), {}, {} waiting", status.job_count(),
-                       base::Counted(status.session_count(), "session"), base::Counted(status.tensor_count(), "tensor"),
-                       status.torn_count(), base::Counted(status.lease_count(), "lease"),
-                       base::Counted(status.waiting_count(), "request"))},
-      },
-      output);
+  std::string text = RenderFields(FieldsOf(status, state), output);
   // Behind the rendering, which lets no such thing through.
   text.replace(text.find(word), word.size(), Paint(word, lack.empty() ? Mood::kGood : Mood::kWarning, output));
   fmt::print("{}\n", text);

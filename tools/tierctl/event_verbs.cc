@@ -3,7 +3,6 @@
 #include <charconv>
 #include <chrono>
 #include <cstdio>
-#include <ctime>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -26,6 +25,9 @@ using control_client::WatchStream;
 constexpr auto kWaitForEvent = std::chrono::hours(1);      // Of one call; then it is made again.
 constexpr auto kReconnectEvery = std::chrono::seconds(1);  // While no daemon is there.
 constexpr int kKindWidth = 16;
+// Beside time and kind; where there is less room, the message stands below them.
+constexpr size_t kMessageWidthMin = 30;
+constexpr size_t kNarrowIndent = 2;
 
 // Hands each event on, until the stream ends or one is not taken. How it did: OK behind the recent ones, or that one.
 Error ReadStream(const DaemonOptions& options, const WatchOptions& watch,
@@ -66,18 +68,21 @@ Error ReadRecent(const DaemonOptions& options, uint64_t since, const std::functi
 }
 
 std::string EventText(const v1::Event& event, const OutputOptions& output) {
-  const auto seconds = static_cast<std::time_t>(event.event_time().seconds());
-  std::tm local{};
-  char time[32] = "";
-  if (::localtime_r(&seconds, &local) != nullptr) (void)std::strftime(time, sizeof time, "%F %T", &local);
-  const std::string head = fmt::format("{}  {:<{}}  ", time, Printable(event.kind()), kKindWidth);
+  const std::string time = LocalTimeText(event.event_time().seconds());
+  const std::string kind = Printable(event.kind());
+  std::string head = fmt::format("{}  {:<{}}  ", time, kind, kKindWidth);
+  size_t indent = head.size();
+  if (output.width != 0 && output.width < indent + kMessageWidthMin) {
+    indent = kNarrowIndent;
+    head = fmt::format("{} {}\n{:{}}", time, kind, "", indent);
+  }
   std::string job;
   if (event.has_uid()) {
     const std::string name = Printable(fmt::format("{}/{}", UserText(event.uid(), event.owner()), event.job()));
-    const size_t room = output.width > head.size() + 10 ? output.width - head.size() - 1 : 10;
+    const size_t room = output.width > indent + 10 ? output.width - indent - 1 : 10;
     job = (output.width == 0 ? name : CutToWidth(name, room, output.unicode ? "…" : "~")) + ": ";
   }
-  return head + Wrapped(job + Printable(event.message()), output.width, head.size());
+  return head + Wrapped(job + Printable(event.message()), output.width, indent);
 }
 
 std::string SinceText(uint64_t last, const OutputOptions& output) {

@@ -111,22 +111,25 @@ void PrintUnopened(const google::protobuf::RepeatedPtrField<v1::UnopenedReservat
 
 void PrintJobs(const v1::ListJobsResponse& answer, const OutputOptions& output) {
   const auto& jobs = answer.jobs();
-  fmt::print(
-      "{}",
-      RenderTable(
-          {
-              MakeColumn("JOB", jobs, false, [](const v1::Job& j) { return j.name(); }),
-              MakeColumn("UID", jobs, true, [](const v1::Job& j) { return UserText(j.uid(), j.owner()); }),
-              MakeColumn("SESSIONS", jobs, true, SessionsText),
-              MakeColumn("TENSORS", jobs, true, [](const v1::Job& j) { return std::to_string(j.tensor_count()); }),
-              MakeColumn("RAM", jobs, true, [](const v1::Job& j) { return HumanBytes(j.ram_bytes()); }),
-              MakeColumn("SHARE", jobs, true, [](const v1::Job& j) { return HumanBytes(j.share_bytes()); }),
-              MakeColumn("DIRTY", jobs, true, [](const v1::Job& j) { return HumanBytes(j.dirty_bytes()); }),
-              MakeColumn("SSD", jobs, true, [](const v1::Job& j) { return HumanBytes(j.ssd_bytes()); }),
-              MakeColumn("STALLED", jobs, true,
-                         [](const v1::Job& j) { return fmt::format("{:.2f} s", j.stall_seconds_total()); }),
-          },
-          output));
+  fmt::print("{}", RenderTable(
+                       {
+                           MakeColumn("JOB", jobs, false, [](const v1::Job& j) { return j.name(); }),
+                           MakeColumn("UID", jobs, true, [](const v1::Job& j) { return UserText(j.uid(), j.owner()); }),
+                           DroppedAs(5, MakeColumn("SESSIONS", jobs, true, SessionsText)),
+                           DroppedAs(1, MakeColumn("TENSORS", jobs, true,
+                                                   [](const v1::Job& j) { return std::to_string(j.tensor_count()); })),
+                           MakeColumn("RAM", jobs, true, [](const v1::Job& j) { return HumanBytes(j.ram_bytes()); }),
+                           DroppedAs(2, MakeColumn("SHARE", jobs, true,
+                                                   [](const v1::Job& j) { return HumanBytes(j.share_bytes()); })),
+                           DroppedAs(3, MakeColumn("DIRTY", jobs, true,
+                                                   [](const v1::Job& j) { return HumanBytes(j.dirty_bytes()); })),
+                           MakeColumn("SSD", jobs, true, [](const v1::Job& j) { return HumanBytes(j.ssd_bytes()); }),
+                           DroppedAs(4, MakeColumn("STALLED", jobs, true,
+                                                   [](const v1::Job& j) {
+                                                     return fmt::format("{:.2f} s", j.stall_seconds_total());
+                                                   })),
+                       },
+                       output));
   if (answer.unopened_reservations_size() != 0) PrintUnopened(answer.unopened_reservations(), output);
   if (answer.stored_manifests_size() != 0) PrintStored(answer.stored_manifests(), output);
 }

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "tools/tierctl/message_json.h"
+#include "tools/tierctl/output.h"
 
 namespace tier::tierctl {
 namespace {
@@ -29,6 +30,12 @@ std::string LackText(const v1::NodeStatus& status) {
     parts.push_back(fmt::format("degraded: {}", fmt::join(status.degraded_by(), "; ")));
   if (status.draining()) parts.emplace_back("draining: no new job or process is taken");
   return fmt::format("{}", fmt::join(parts, "; "));
+}
+
+std::string ReloadText(const v1::NodeStatus& status) {
+  if (status.reload_failure().empty()) return {};
+  return fmt::format("refused at {}: {}", LocalTimeText(status.reload_failure_time().seconds()),
+                     status.reload_failure());
 }
 
 std::string UnpersistedText(const v1::NodeStatus& status) {

@@ -17,6 +17,9 @@ std::string SsdModeText(const v1::NodeStatus& status);
 // "degraded: memory is not pinned: …; draining: no new job or process is taken". Empty: it is well.
 std::string LackText(const v1::NodeStatus& status);
 
+// When the last reload of the configuration was refused, and why. Empty: it was not.
+std::string ReloadText(const v1::NodeStatus& status);
+
 // What follows for who drains the node from an index that failed. Empty: it did not.
 std::string UnpersistedText(const v1::NodeStatus& status);
 

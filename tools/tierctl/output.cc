@@ -9,10 +9,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
+#include <initializer_list>
 #include <numeric>
+#include <optional>
 
 #include <fmt/format.h>
 
+#include "daemon/base/counted.h"
 #include "tools/tierctl/printable.h"
 
 namespace tier::tierctl {
@@ -20,11 +24,14 @@ namespace {
 
 constexpr size_t kWidthDefault = 80;
 constexpr size_t kWidthMax = 1000;
-// Names are cut to the first of these before columns move closer, then to the second.
+// Names are cut to the first of these before columns move closer, to the second before columns are left out, and to the
+// third where no more of them may be.
 constexpr size_t kNameWidth = 16;
+constexpr size_t kNameWidthKept = 12;
 constexpr size_t kNameWidthMin = 8;
 constexpr size_t kRecordIndent = 2;
 constexpr size_t kRecordWidthMin = 20;
+constexpr size_t kValueWidthMin = 28;  // Of what stands beside a name.
 
 // Of the first write of standard output that failed: the C library drops with it what it had, and knows no cause later.
 int output_error = 0;
@@ -97,6 +104,43 @@ std::string Grid(const std::vector<Column>& columns, const std::vector<size_t>& 
   return text;
 }
 
+struct Fit {
+  size_t gap = 0;
+  size_t name_width = 0;  // No name is cut to less.
+};
+
+// By the first that fits. Nothing: none does.
+std::optional<std::string> GridWithin(const std::vector<Column>& columns, std::initializer_list<Fit> fits,
+                                      const OutputOptions& options) {
+  std::vector<size_t> natural;
+  for (const Column& column : columns) {
+    size_t width = column.title.size();
+    for (const std::string& cell : column.cells) width = std::max(width, DisplayWidth(cell));
+    natural.push_back(width);
+  }
+  for (const Fit& fit : fits) {
+    std::vector<size_t> widths = natural;
+    const size_t gaps = fit.gap * (columns.size() - 1);
+    const bool does =
+        options.width == 0 || (options.width > gaps && Narrow(columns, fit.name_width, options.width - gaps, &widths));
+    if (does) return Grid(columns, widths, fit.gap, MarkOfCut(options));
+  }
+  return std::nullopt;
+}
+
+// False: none may be left out any more.
+bool DropNext(std::vector<Column>* columns) {
+  const auto rank = [](const Column& column) { return column.dropped_as == 0 ? SIZE_MAX : column.dropped_as; };
+  const auto next = std::ranges::min_element(*columns, {}, rank);
+  if (next->dropped_as == 0) return false;
+  columns->erase(next);
+  return true;
+}
+
+std::string DroppedText(size_t count) {
+  return fmt::format("+{}: wider terminal or --json\n", base::Counted(count, "column"));
+}
+
 }  // namespace
 
 std::string HumanBytes(uint64_t bytes) {
@@ -115,36 +159,28 @@ std::string HumanBytes(uint64_t bytes) {
 std::string RenderTable(const std::vector<Column>& given, const OutputOptions& options) {
   if (given.empty()) return {};
   std::vector<Column> columns = given;
-  std::vector<size_t> natural;
   for (Column& column : columns) {
-    size_t width = column.title.size();
-    for (std::string& cell : column.cells) {
-      cell = Printable(cell, CharactersOf(options));
-      width = std::max(width, DisplayWidth(cell));
-    }
-    natural.push_back(width);
+    for (std::string& cell : column.cells) cell = Printable(cell, CharactersOf(options));
   }
-  struct Step {
-    size_t gap;
-    size_t name_width;
-  };
-  for (const Step step : {Step{2, kNameWidth}, Step{1, kNameWidth}, Step{1, kNameWidthMin}}) {
-    std::vector<size_t> widths = natural;
-    const size_t gaps = step.gap * (columns.size() - 1);
-    const bool fits =
-        options.width == 0 || (options.width > gaps && Narrow(columns, step.name_width, options.width - gaps, &widths));
-    if (fits) return Grid(columns, widths, step.gap, MarkOfCut(options));
-  }
-  return Records(columns, options);
+  std::vector<Column> shown = columns;
+  const auto readable = {Fit{2, kNameWidth}, Fit{1, kNameWidth}, Fit{1, kNameWidthKept}};
+  std::optional<std::string> grid = GridWithin(shown, readable, options);
+  while (!grid && DropNext(&shown)) grid = GridWithin(shown, readable, options);
+  if (!grid) grid = GridWithin(shown, {Fit{1, kNameWidthMin}}, options);
+  if (!grid) return Records(columns, options);
+  const size_t dropped = columns.size() - shown.size();
+  return dropped == 0 ? *grid : *grid + DroppedText(dropped);
 }
 
 std::string RenderFields(const std::vector<std::pair<std::string, std::string>>& fields, const OutputOptions& options) {
   size_t width = 0;
   for (const auto& [name, value] : fields) width = std::max(width, name.size());
   std::string text;
+  const bool below = options.width != 0 && options.width < width + 2 + kValueWidthMin;
   for (const auto& [name, value] : fields) {
-    text += fmt::format("{:<{}}  {}\n", name, width,
-                        Wrapped(Printable(value, CharactersOf(options)), options.width, width + 2));
+    const std::string shown = Printable(value, CharactersOf(options));
+    text += below ? fmt::format("{}\n  {}\n", name, Wrapped(shown, options.width, 2))
+                  : fmt::format("{:<{}}  {}\n", name, width, Wrapped(shown, options.width, width + 2));
   }
   return text;
 }
@@ -169,6 +205,14 @@ std::string Wrapped(std::string_view text, size_t width, size_t indent) {
     at = end + 1;
   }
   return wrapped;
+}
+
+std::string LocalTimeText(int64_t unix_seconds) {
+  const auto seconds = static_cast<std::time_t>(unix_seconds);
+  std::tm local{};
+  char text[32] = "";
+  if (::localtime_r(&seconds, &local) != nullptr) (void)std::strftime(text, sizeof text, "%F %T", &local);
+  return text;
 }
 
 std::string Paint(const std::string& text, Mood mood, const OutputOptions& options) {

@@ -31,13 +31,20 @@ struct OutputOptions {
 struct Column {
   std::string title;
   std::vector<std::string> cells;
-  bool right = false;  // Figures: never cut.
+  bool right = false;     // Figures: never cut.
+  size_t dropped_as = 0;  // Where the table is too wide: 1 is left out first, 2 then, and so on; 0 never.
 };
 
 template <typename Rows, typename Cell>
 Column MakeColumn(const char* title, const Rows& rows, bool right, Cell&& cell) {
   Column column{title, {}, right};
   for (const auto& row : rows) column.cells.push_back(cell(row));
+  return column;
+}
+
+// The same, left out where the table is too wide.
+inline Column DroppedAs(size_t order, Column column) {
+  column.dropped_as = order;
   return column;
 }
 
@@ -48,14 +55,18 @@ std::string HumanBytes(uint64_t bytes);
 // "120 us / 3.4 ms": half of the requests, and 99 % of them, took no longer, in seconds. "-": there was none.
 std::string LatencyText(double p50, double p99);
 // Columns side by side, two spaces apart; the last is not padded. Where that is too wide, cells that are no figures are
-// cut and the columns stand closer; where it is still too wide, each row becomes some lines.
+// cut and the columns stand closer; then columns are left out, in their order, and a last line says how many. Where it
+// is still too wide, each row becomes some lines, with all that there is.
 std::string RenderTable(const std::vector<Column>& columns, const OutputOptions& options = {});
-// Names and what stands for each, one a line; a long one goes on below itself.
+// Names and what stands for each, one a line; a long one goes on below itself. Where little room is left beside the
+// names, it stands below its name.
 std::string RenderFields(const std::vector<std::pair<std::string, std::string>>& fields,
                          const OutputOptions& options = {});
 // Words in lines of at most `width` columns (0: one line); all but the first begin with `indent` spaces. Breaks at
 // blanks. Begins at column `indent` too.
 std::string Wrapped(std::string_view text, size_t width, size_t indent);
+// "2026-11-24 12:00:01", in the time zone of the reader; empty: it has no such time.
+std::string LocalTimeText(int64_t unix_seconds);
 // Marks a word green, yellow or red where colour is on.
 enum class Mood { kGood, kWarning, kBad };
 std::string Paint(const std::string& text, Mood mood, const OutputOptions& options);

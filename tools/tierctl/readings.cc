@@ -13,7 +13,8 @@
 namespace tier::tierctl {
 namespace {
 
-constexpr size_t kDevicesPart = 3;  // A third of a screen at most is for devices.
+constexpr size_t kDevicesPart = 3;           // A third of a screen at most is for devices.
+constexpr size_t kWrappedHeadLinesMin = 20;  // Of a screen.
 
 // Of a counter that may have begun again.
 std::optional<double> Rate(double before, double now, double seconds) {
@@ -63,46 +64,56 @@ double SumOf(const std::vector<TopJob>& jobs, std::optional<double> TopJob::* ra
   return sum;
 }
 
-std::string Head(const TopView& view, const OutputOptions& output) {
+// On a screen of few lines each of its own is one.
+std::string Head(const TopView& view, size_t screen_lines, const OutputOptions& output) {
   const v1::NodeStatus& status = view.status;
   const std::string lack = LackText(status);
   std::string text;
+  // All that a daemon lacks may take the whole screen: `tierctl status` has the rest of it.
   const auto line = [&](const std::string& words) {
     const std::string shown = Printable(words);
     text += (output.width == 0 ? shown : CutToWidth(shown, output.width, "...", CutAt::kEnd)) + "\n";
   };
+  const auto lines = [&](const std::string& words) {
+    if (screen_lines != 0 && screen_lines < kWrappedHeadLinesMin) return line(words);
+    text += Wrapped(Printable(words), output.width, 0) + "\n";
+  };
   line(fmt::format("tierd {}  up {} s  {}", status.version(), status.uptime().seconds(), lack.empty() ? "ok" : lack));
-  line(fmt::format("arena {} of {}, {} free; host {} free; {} waiting", HumanBytes(status.arena_bytes()),
-                   HumanBytes(status.arena_max_bytes()), HumanBytes(status.arena_free_bytes()),
-                   HumanBytes(status.host_available_bytes()), status.waiting_count()));
-  line(fmt::format("{}, {}; in {}, out {}", base::Counted(view.jobs.size(), "job"),
-                   base::Counted(status.tensor_count(), "tensor"), RateText(SumOf(view.jobs, &TopJob::in_rate)),
-                   RateText(SumOf(view.jobs, &TopJob::out_rate))));
+  lines(fmt::format("arena {} of {}, {} free; host {} free; {} waiting", HumanBytes(status.arena_bytes()),
+                    HumanBytes(status.arena_max_bytes()), HumanBytes(status.arena_free_bytes()),
+                    HumanBytes(status.host_available_bytes()), status.waiting_count()));
+  lines(fmt::format("{}, {}; in {}, out {}", base::Counted(view.jobs.size(), "job"),
+                    base::Counted(status.tensor_count(), "tensor"), RateText(SumOf(view.jobs, &TopJob::in_rate)),
+                    RateText(SumOf(view.jobs, &TopJob::out_rate))));
   return text;
 }
 
 std::string JobTable(const std::vector<TopJob>& jobs, const OutputOptions& output) {
   const auto name = [](const TopJob& job) { return fmt::format("{}/{}", job.uid, job.name); };
-  return RenderTable({MakeColumn("JOB", jobs, false, name),
-                      MakeColumn("RAM", jobs, true, [](const TopJob& job) { return HumanBytes(job.ram_bytes); }),
-                      MakeColumn("HELD", jobs, true, [](const TopJob& job) { return HumanBytes(job.held_bytes); }),
-                      MakeColumn("SSD", jobs, true, [](const TopJob& job) { return HumanBytes(job.ssd_bytes); }),
-                      MakeColumn("HITS", jobs, true, [](const TopJob& job) { return PercentText(job.hit_ratio); }),
-                      MakeColumn("WAITS", jobs, true, [](const TopJob& job) { return PercentText(job.stall_share); }),
-                      MakeColumn("IN", jobs, true, [](const TopJob& job) { return RateText(job.in_rate); }),
-                      MakeColumn("OUT", jobs, true, [](const TopJob& job) { return RateText(job.out_rate); })},
-                     output);
+  return RenderTable(
+      {MakeColumn("JOB", jobs, false, name),
+       MakeColumn("RAM", jobs, true, [](const TopJob& job) { return HumanBytes(job.ram_bytes); }),
+       DroppedAs(1, MakeColumn("HELD", jobs, true, [](const TopJob& job) { return HumanBytes(job.held_bytes); })),
+       DroppedAs(2, MakeColumn("SSD", jobs, true, [](const TopJob& job) { return HumanBytes(job.ssd_bytes); })),
+       DroppedAs(3, MakeColumn("HITS", jobs, true, [](const TopJob& job) { return PercentText(job.hit_ratio); })),
+       MakeColumn("WAITS", jobs, true, [](const TopJob& job) { return PercentText(job.stall_share); }),
+       MakeColumn("IN", jobs, true, [](const TopJob& job) { return RateText(job.in_rate); }),
+       DroppedAs(4, MakeColumn("OUT", jobs, true, [](const TopJob& job) { return RateText(job.out_rate); }))},
+      output);
 }
 
 std::string DeviceTable(const std::vector<TopDevice>& devices, const OutputOptions& output) {
   return RenderTable(
       {MakeColumn("DEV", devices, true, [](const TopDevice& device) { return std::to_string(device.index); }),
-       MakeColumn("PATH", devices, false, [](const TopDevice& device) { return device.path; }),
-       MakeColumn("FREE", devices, true, [](const TopDevice& device) { return HumanBytes(device.free_bytes); }),
-       MakeColumn("LIVE", devices, true, [](const TopDevice& device) { return HumanBytes(device.live_bytes); }),
+       DroppedAs(2, MakeColumn("PATH", devices, false, [](const TopDevice& device) { return device.path; })),
+       DroppedAs(
+           3, MakeColumn("FREE", devices, true, [](const TopDevice& device) { return HumanBytes(device.free_bytes); })),
+       DroppedAs(
+           1, MakeColumn("LIVE", devices, true, [](const TopDevice& device) { return HumanBytes(device.live_bytes); })),
        MakeColumn("READ", devices, true, [](const TopDevice& device) { return RateText(device.read_rate); }),
        MakeColumn("WRITTEN", devices, true, [](const TopDevice& device) { return RateText(device.write_rate); }),
-       MakeColumn("ERRORS", devices, true, [](const TopDevice& device) { return std::to_string(device.errors); }),
+       DroppedAs(4, MakeColumn("ERRORS", devices, true,
+                               [](const TopDevice& device) { return std::to_string(device.errors); })),
        MakeColumn("STATE", devices, false, [](const TopDevice& device) { return device.state; })},
       output);
 }
@@ -180,7 +191,7 @@ std::string RateText(std::optional<double> rate) {
 }
 
 std::string RenderTop(const TopView& view, TopOrder order, size_t lines, const OutputOptions& output) {
-  const std::string head = Head(view, output) + "\n";
+  const std::string head = Head(view, lines, output) + "\n";
   const std::string below = DevicesWithin(view.devices, lines == 0 ? SIZE_MAX : lines / kDevicesPart, output);
   std::vector<TopJob> jobs = view.jobs;
   SortJobs(&jobs, order);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <ctime>
 #include <functional>
 #include <utility>
 #include <vector>
@@ -31,11 +30,7 @@ std::string TimeText(double seconds) {
 }
 
 std::string BeganText(const v1::Stall& stall) {
-  const auto seconds = static_cast<std::time_t>(stall.begin_time().seconds());
-  std::tm local{};
-  char time[32] = "";
-  if (::localtime_r(&seconds, &local) != nullptr) (void)std::strftime(time, sizeof time, "%F %T", &local);
-  return fmt::format("{}.{:03}", time, stall.begin_time().nanos() / 1'000'000);
+  return fmt::format("{}.{:03}", LocalTimeText(stall.begin_time().seconds()), stall.begin_time().nanos() / 1'000'000);
 }
 
 // Its key, or its number; and how many there are beside it.

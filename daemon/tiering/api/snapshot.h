@@ -17,6 +17,7 @@
 #include "daemon/tiering/api/pool_view.h"
 #include "daemon/tiering/api/refusal_reason.h"
 #include "daemon/tiering/api/request.h"
+#include "daemon/tiering/api/stalls.h"
 
 namespace tier::tiering {
 
@@ -276,6 +277,8 @@ struct EngineSnapshot {
   uint64_t torn_count = 0;
   uint64_t lease_count = 0;
   uint64_t waiting_count = 0;  // Requests waiting for RAM, SSD or a lease.
+  StallCounts waiting_for{};   // Of these, those that came by the end of the last turn, by what they wait for.
+  StallParts waited_for{};     // Time that requests have waited, or wait already, as of the last turn. Counter.
   std::array<std::array<uint64_t, kCodeCount>, proto::kOpCount> requests{};  // [op][code]
   RefusalCounts refusals{};                                                  // Of these. Counters.
   std::array<uint64_t, kWaitBucketsSeconds.size() + 1> wait_histogram{};     // Of acquires and creates; last: longer.

@@ -14,15 +14,20 @@ namespace tier::tiering {
 
 // What a request waits for.
 enum class StallCause : uint8_t {
-  kRam,       // Memory within its job's share, or pages side by side.
+  kRam,       // Memory within its job's share, or pages side by side; also where leases of other tensors hold it.
   kSsdRead,   // Its bytes are being read.
   kSsdWrite,  // Its bytes, or those of a piece that it is to change, are being written; or a manifest is.
-  kLease,     // Another lease, or an update that is not finished.
+  kLease,     // Another lease of the same tensor, or an update that is not finished.
   kBudget,    // The work budget of the turns: it can be continued.
   kQueue,     // Its turn, behind other requests of its job.
 };
 inline constexpr size_t kStallCauses = 6;
 using StallParts = std::array<base::Duration, kStallCauses>;
+using StallCounts = std::array<uint64_t, kStallCauses>;
+constexpr const char* StallCauseName(StallCause cause) {
+  constexpr std::array<const char*, kStallCauses> kNames = {"ram", "ssd_read", "ssd_write", "lease", "budget", "queue"};
+  return kNames[static_cast<size_t>(cause)];
+}
 
 inline constexpr size_t kStallsKept = 128;        // Of each job; then the oldest goes.
 inline constexpr size_t kWaitingListedMax = 256;  // Of each job, those that came first.

@@ -172,6 +172,8 @@ EngineSnapshot TakeSnapshot(const Tables& tables) {
   snapshot.tensor_count = tables.tensors.used();
   snapshot.lease_count = tables.leases.used();
   snapshot.waiting_count = tables.waits.size();
+  snapshot.waiting_for = tables.waits.meter().waiting();
+  snapshot.waited_for = tables.waits.meter().waited(tables.turn.now());
   snapshot.metadata = tables.metadata.figures();
   for (size_t cause = 0; cause < kCompactionCauses; ++cause) {
     snapshot.compaction[cause] = tables.ram_moves.figures(static_cast<CompactionCause>(cause));

@@ -20,8 +20,8 @@ StallCause CauseOf(const Tables& tables, const Waiter& waiter, const WaitTable::
   if (lease != nullptr && lease->awaits_runs) return StallCause::kRam;
   switch (standing.lack) {
     case Lack::kTurn: return StallCause::kQueue;
-    case Lack::kRoom: return StallCause::kRam;
-    case Lack::kLeases: return StallCause::kLease;
+    case Lack::kRoom:
+    case Lack::kLeases: return StallCause::kRam;  // Leases of whatever tensors hold all that may be leased.
     case Lack::kReads: return StallCause::kSsdRead;
     case Lack::kWrite: return StallCause::kSsdWrite;
     case Lack::kWork: return StallCause::kBudget;
@@ -61,7 +61,7 @@ Stall StallOf(const Tables& tables, const Waiter& waiter, const StallClock& cloc
 
 void NoteWait(Tables& tables, Waiter& waiter) {
   const WaitTable::Standing standing = tables.waits.StandingOf(waiter.number);
-  waiter.NoteCause(CauseOf(tables, waiter, standing), tables.turn.now());
+  tables.waits.NoteCause(waiter, CauseOf(tables, waiter, standing), tables.turn.now());
   NotePlace(tables, waiter, standing.tensor);
 }
 

@@ -46,7 +46,10 @@ void WaitTable::Remove(uint64_t number) {
   waiter.job->metadata->Recharge(&entry.waiter.charge, 0);
   queue.all.erase(number);
   by_session_.erase({waiter.session_index, number});
-  if (waiter.timed) deadlines_.erase({waiter.deadline, number});
+  if (waiter.timed) {
+    deadlines_.erase({waiter.deadline, number});
+    meter_.End(waiter.stall.cause(), now_);
+  }
   entries_.erase(number);
 }
 
@@ -140,7 +143,7 @@ void WaitTable::MakeReady(uint64_t number) {
   if (entry.ready) return;
   entry.ready = true;
   if (runs_) {
-    entry.waiter.NoteCause(StallCause::kBudget, now_);
+    NoteCause(entry.waiter, StallCause::kBudget, now_);
   } else {
     ready_new_.push_back(number);
   }
@@ -430,6 +433,7 @@ void WaitTable::TimeNew(base::TimePoint now, base::Duration timeout_default) {
     waiter->deadline = now + waiter->TimeoutOr(timeout_default);
     waiter->timed = true;
     deadlines_.emplace(waiter->deadline, number);
+    meter_.Start(waiter->stall.cause(), now);
   }
   untimed_.clear();
   timed_at_ = now;
@@ -461,7 +465,9 @@ void WaitTable::CheckInvariants() const {
   }
   TIER_CHECK(queued == entries_.size() && queued == by_session_.size(), "{} requests of {}", queued, entries_.size());
   size_t places = 0;
+  StallCounts waiting{};
   for (const auto& [number, entry] : entries_) {
+    if (entry.waiter.timed) ++waiting[static_cast<size_t>(entry.waiter.stall.cause())];
     TIER_CHECK(!entry.running, "request {} was left running", number);
     TIER_CHECK(QueueOf(*entry.waiter.job).all.contains(number), "request {} is in no queue", number);
     size_t own_places = 0;
@@ -481,6 +487,7 @@ void WaitTable::CheckInvariants() const {
     const bool waits = entry.room || entry.write || entry.listing || entry.store || own_places != 0;
     TIER_CHECK(entry.ready || waits, "request {} waits for nothing", number);
   }
+  TIER_CHECK(waiting == meter_.waiting(), "{} requests wait, by their causes", entries_.size());
   size_t standing = 0;
   for (const auto& [tensor, of_tensor] : places_) {
     TIER_CHECK(!of_tensor.empty(), "no request waits at tensor {}", tensors_[tensor].id);

@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "daemon/tiering/tables/job_state.h"
+#include "daemon/tiering/tables/stall_meter.h"
 #include "daemon/tiering/tables/tensor_table.h"
 #include "daemon/tiering/tables/waiter.h"
 
@@ -70,11 +71,18 @@ class WaitTable {
     runs_ = true;
     for (const uint64_t number : ready_new_) {
       const auto found = entries_.find(number);
-      if (found != entries_.end() && found->second.ready) found->second.waiter.NoteCause(StallCause::kBudget, now_);
+      if (found != entries_.end() && found->second.ready) NoteCause(found->second.waiter, StallCause::kBudget, now_);
     }
     ready_new_.clear();
   }
   void EndRuns() { runs_ = false; }
+  // The waiter waits for this from `now` on, the time of a turn.
+  void NoteCause(Waiter& waiter, StallCause cause, base::TimePoint now) {
+    if (waiter.timed) meter_.Change(waiter.stall.cause(), cause, now);
+    waiter.NoteCause(cause, now);
+  }
+  // Of all requests that wait or did, from the turn on in which they came.
+  const StallMeter& meter() const { return meter_; }
 
   // Ready waiters. ListReadyJobs, once a turn: jobs that have one, in no order.
   void ListReadyJobs(std::vector<JobState*>* jobs);
@@ -264,6 +272,7 @@ class WaitTable {
   std::vector<uint64_t> untimed_;
   base::TimePoint timed_at_;         // When TimeNew was called last.
   base::TimePoint now_;              // Of the turn.
+  StallMeter meter_;                 // Of the waiters that are timed.
   bool runs_ = false;                // Between BeginTurn and EndRuns.
   std::vector<uint64_t> ready_new_;  // Made ready since EndRuns; some may be gone, or no longer ready.
   uint64_t next_number_ = 1;

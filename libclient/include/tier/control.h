@@ -91,7 +91,11 @@ typedef struct tier_control_event {
   char kind[32]; /* job_opened, session_attached ...; events_lost: some up to this one are missing here */
   char job[128];
   char message[512];
+  int has_uid;    /* 0: it is of no job, and uid means nothing */
+  uint32_t uid;   /* whose job it is, as several users may have jobs of one name */
+  char owner[64]; /* the owner of a socket whose uid this is; "": a user of the system, or of no job */
 } tier_control_event;
+#define TIER_CONTROL_EVENT_INIT {.struct_size = sizeof(tier_control_event)}
 
 /* Begins a stream of events. From its return on no event is missed. */
 TIER_API int tier_control_watch_start(tier_control* control, tier_control_watch** watch);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tier/control.h"
 #include "tier/tier.h"
@@ -58,10 +59,11 @@ static void* swap(void* unused) {
 }
 
 static void wait_for_event(tier_control_watch* watch, const char* kind) {
-  tier_control_event event = {.struct_size = sizeof(event)};
+  tier_control_event event = TIER_CONTROL_EVENT_INIT;
   do {
     CONTROL(tier_control_watch_next(watch, 10000, &event));
   } while (strcmp(event.kind, kind) != 0 || strcmp(event.job, "drill") != 0);
+  require(event.has_uid && event.uid == geteuid() && event.owner[0] == '\0', "event", "not of this user's job");
   printf("event %s: %s\n", event.kind, event.message);
 }
 
@@ -114,7 +116,7 @@ int main(int argc, char** argv) {
   CONTROL(tier_control_list_jobs(control, jobs, 4, &count));
   require(count >= 1, "list_jobs", "the job is not listed");
   while (atomic_load(&rounds) < before + 2) { /* The swaps go on under the new limit. */
-    tier_control_event event = {.struct_size = sizeof(event)};
+    tier_control_event event = TIER_CONTROL_EVENT_INIT;
     (void)tier_control_watch_next(watch, 10, &event);
   }
   CONTROL(tier_control_close_job(control, "drill", 0));

@@ -195,6 +195,17 @@ TEST(Convert, TimesKeepTheirMilliseconds) {
   EXPECT_EQ(message.event_time().nanos(), 250'000'000);
 }
 
+TEST(Convert, ARefusedReloadHasItsTime) {
+  const session::ReloadFailure failure{.unix_time_ms = 1'763'985'601'250, .why = "line 3", .for_others = "refused"};
+  v1::NodeStatus status;
+  ToMessage(session::DaemonDescription{}, &status);
+  EXPECT_FALSE(status.has_reload_failure_time()) << "none was";
+  AddReloadFailure(failure, true, &status);
+  EXPECT_EQ(status.reload_failure(), "line 3");
+  EXPECT_EQ(status.reload_failure_time().seconds(), 1'763'985'601);
+  EXPECT_EQ(status.reload_failure_time().nanos(), 250'000'000);
+}
+
 TEST(Convert, AnEventHasTheUserOfItsJob) {
   session::Event event;
   v1::Event message;

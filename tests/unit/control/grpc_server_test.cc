@@ -109,6 +109,22 @@ TEST_F(GrpcServerTest, AnswersStatus) {
   EXPECT_EQ(status.degraded_by(1), "nothing can be persisted");
 }
 
+TEST_F(GrpcServerTest, TellsOfARefusedReloadAndTheFileToAdministratorsAlone) {
+  const auto status_at = [&](const std::string& socket) {
+    grpc::ClientContext context;
+    SetDeadline(&context);
+    v1::GetStatusResponse response;
+    const auto rpc = Stub(socket)->GetStatus(&context, {}, &response);
+    EXPECT_TRUE(rpc.ok()) << rpc.error_message();
+    return response.status();
+  };
+  EXPECT_EQ(status_at(options_.admin_socket).reload_failure(), "");
+  api_.description.reload_failure = {
+      .unix_time_ms = 1'763'985'601'250, .why = "tierd.toml:3: no such user: bob", .for_others = "the reload failed"};
+  EXPECT_EQ(status_at(options_.admin_socket).reload_failure(), "tierd.toml:3: no such user: bob");
+  EXPECT_EQ(status_at(options_.control_socket).reload_failure(), "the reload failed");
+}
+
 TEST_F(GrpcServerTest, TellsTheDaemonWhoCalls) {
   for (const bool admin : {false, true}) {
     grpc::ClientContext context;

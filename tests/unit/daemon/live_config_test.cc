@@ -89,11 +89,11 @@ TEST_F(LiveConfigTest, AFileThatARestartWouldRefuseIsRefused) {
   file_ = "[engine]\ndeadline = \"5s\"\n[ssd]\nqueue_depth = 8\n";
   live_.Reload();
   EXPECT_THAT(applied_, IsEmpty());
-  EXPECT_TRUE(live_.reload_failed());
+  EXPECT_TRUE(live_.reload_failure());
   EXPECT_THAT(live_.List(true).file_error, HasSubstr("/dev/a is named twice"));
   restart_ = {};
   live_.Reload();
-  EXPECT_FALSE(live_.reload_failed());
+  EXPECT_FALSE(live_.reload_failure());
 }
 
 TEST_F(LiveConfigTest, SizesThatFitOnlyTheNextStartsArenaWaitForIt) {
@@ -161,19 +161,24 @@ TEST_F(LiveConfigTest, WhatTheProcessHasNoRightToChangesNothing) {
 }
 
 TEST_F(LiveConfigTest, ThatTheLastReloadWasRefusedIsKnownUntilOneIsNot) {
-  EXPECT_FALSE(live_.reload_failed());
+  EXPECT_FALSE(live_.reload_failure());
   file_ = "[engine]\ndeadline = 5\n";
   live_.Reload();
-  EXPECT_TRUE(live_.reload_failed());
+  ASSERT_TRUE(live_.reload_failure());
+  EXPECT_THAT(live_.reload_failure()->why,
+              AllOf(HasSubstr("engine.deadline"), EndsWith("all settings stay as they are")));
+  EXPECT_THAT(live_.reload_failure()->for_others, Not(HasSubstr("deadline"))) << "the file is the administrators'";
+  EXPECT_GT(live_.reload_failure()->unix_time_ms, 0);
   ASSERT_TRUE(Set("engine.deadline", "6s"));
-  EXPECT_TRUE(live_.reload_failed()) << "the file is wrong as before";
+  EXPECT_TRUE(live_.reload_failure()) << "the file is wrong as before";
   may_ = Fail(Code::kDenied, "it needs CAP_KILL");
   file_ = "[jobs]\non_unreturned = \"kill\"\n";
   live_.Reload();
-  EXPECT_TRUE(live_.reload_failed());
+  ASSERT_TRUE(live_.reload_failure());
+  EXPECT_THAT(live_.reload_failure()->why, HasSubstr("it needs CAP_KILL")) << "of the last one";
   file_ = kStart;
   live_.Reload();
-  EXPECT_FALSE(live_.reload_failed());
+  EXPECT_FALSE(live_.reload_failure());
 }
 
 TEST_F(LiveConfigTest, OthersThanAdministratorsAreToldNothingOfTheFile) {
@@ -195,7 +200,7 @@ TEST_F(LiveConfigTest, AnAddressOfMetricsThatCannotBeTakenRefusesTheWholeFile) {
   const config::Config before = live_.running();
   live_.Reload();
   EXPECT_EQ(live_.running(), before);
-  EXPECT_TRUE(live_.reload_failed());
+  EXPECT_TRUE(live_.reload_failure());
   EXPECT_THAT(events_, ElementsAre(Pair(kConfigReloadFailed, HasSubstr("cannot serve metrics on 127.0.0.1:1"))));
   EXPECT_FALSE(Set("metrics.listen", "127.0.0.1:1"));
   EXPECT_THAT(applied_, IsEmpty());

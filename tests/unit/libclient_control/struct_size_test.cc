@@ -120,6 +120,32 @@ TEST_F(StructSizeTest, AnEventIsFilledAsFarAsTheCallersStructGoes) {
   EXPECT_EQ(tier_control_watch_next(watch, 10'000, event.as<tier_control_event>()), TIER_OK);
   EXPECT_EQ(event.text(0, offsetof(tier_control_event, message)), "one piece");
   EXPECT_TRUE(event.untouched(0, sizeof(tier_control_event)) && event.untouched(1));
+  api_.Emit({.sequence = 6, .unix_time_ms = 1, .kind = "torn", .job = "j", .message = "two pieces", .uid = 7});
+  CallersStructs before(offsetof(tier_control_event, has_uid), 1);  // Of the version without the user.
+  EXPECT_EQ(tier_control_watch_next(watch, 10'000, before.as<tier_control_event>()), TIER_OK);
+  EXPECT_EQ(before.text(0, offsetof(tier_control_event, message)), "two pieces");
+  EXPECT_TRUE(before.untouched(1));
+  tier_control_watch_stop(watch);
+}
+
+TEST_F(StructSizeTest, AnEventHasTheUserOfItsJob) {
+  tier_control_watch* watch = nullptr;
+  ASSERT_EQ(tier_control_watch_start(control_, &watch), TIER_OK) << tier_control_last_error();
+  api_.Emit({.sequence = 5, .unix_time_ms = 1, .kind = "degraded", .job = "", .message = ""});
+  api_.Emit({.sequence = 6, .unix_time_ms = 1, .kind = "torn", .job = "j", .message = "", .uid = 0});
+  const std::string owner(63, 'o');  // The longest name.
+  constexpr uint32_t kOfOwner = 4'026'531'840;
+  api_.Emit(
+      {.sequence = 7, .unix_time_ms = 1, .kind = "torn", .job = "j", .message = "", .uid = kOfOwner, .owner = owner});
+  tier_control_event event = TIER_CONTROL_EVENT_INIT;
+  ASSERT_EQ(tier_control_watch_next(watch, 10'000, &event), TIER_OK) << tier_control_last_error();
+  EXPECT_EQ(event.has_uid, 0) << "of no job";
+  ASSERT_EQ(tier_control_watch_next(watch, 10'000, &event), TIER_OK) << tier_control_last_error();
+  EXPECT_TRUE(event.has_uid == 1 && event.uid == 0) << "root's";
+  EXPECT_STREQ(event.owner, "");
+  ASSERT_EQ(tier_control_watch_next(watch, 10'000, &event), TIER_OK) << tier_control_last_error();
+  EXPECT_EQ(event.uid, kOfOwner);
+  EXPECT_EQ(event.owner, owner);
   tier_control_watch_stop(watch);
 }
 

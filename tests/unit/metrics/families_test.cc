@@ -1,6 +1,7 @@
 #include "daemon/metrics/families.h"
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <map>
 #include <set>
@@ -61,14 +62,12 @@ TEST(Families, WhatAllJobsCountedIsThereWithoutAnyJob) {
                           .swap_in_bytes = 20,
                           .acquire_hits = 3,
                           .acquire_misses = 4,
-                          .stall_ns = 5'000'000'000,
                           .evicted_bytes = 70,
                           .write_avoided_bytes = 30};
   const auto families = BuildFamilies(daemon, {});
   const auto value = [&](const char* name) { return Find(families, name)->metric.at(0).counter.value; };
   EXPECT_DOUBLE_EQ(value("tierd_swap_out_bytes_total"), 10);
   EXPECT_DOUBLE_EQ(value("tierd_swap_in_bytes_total"), 20);
-  EXPECT_DOUBLE_EQ(value("tierd_stall_seconds_total"), 5);
   EXPECT_DOUBLE_EQ(value("tierd_evicted_bytes_total"), 70);
   EXPECT_DOUBLE_EQ(value("tierd_writeback_avoided_bytes_total"), 30);
   const auto* acquires = Find(families, "tierd_acquires_total");
@@ -212,6 +211,19 @@ TEST(Families, RefusalsAreCountedByEveryReason) {
   EXPECT_DOUBLE_EQ(refused.at("host_memory"), 0);
 }
 
+TEST(Families, RequestsThatWaitAndTheirTimesAreShownByCause) {
+  session::DaemonDescription daemon;
+  daemon.engine.waiting_for[static_cast<size_t>(tiering::StallCause::kRam)] = 3;
+  daemon.engine.waited_for[static_cast<size_t>(tiering::StallCause::kRam)] = std::chrono::milliseconds(1500);
+  const auto families = BuildFamilies(daemon, Jobs(64));
+  using Values = std::map<std::string, double>;
+  EXPECT_EQ(ByLabel(families, "tierd_waiting_requests", "cause"),
+            (Values{{"ram", 3}, {"ssd_read", 0}, {"ssd_write", 0}, {"lease", 0}, {"budget", 0}, {"queue", 0}}));
+  EXPECT_EQ(ByLabel(families, "tierd_stall_seconds_total", "cause"),
+            (Values{{"ram", 1.5}, {"ssd_read", 0}, {"ssd_write", 0}, {"lease", 0}, {"budget", 0}, {"queue", 0}}));
+  EXPECT_EQ(Find(families, "tierd_stall_seconds_total")->metric.size(), tiering::kStallCauses) << "not by job";
+}
+
 TEST(Families, WindowsAreCountedByCondition) {
   session::DaemonDescription daemon;
   daemon.engine.windows_by_condition = {1, 2, 3, 4, 5, 6};
@@ -270,7 +282,7 @@ TEST(Families, FiguresLandUnderTheirNames) {
   daemon.ssd_mode = "reduced";
   daemon.spin_pauses = 6;
   daemon.observed_seconds = 0.5;
-  daemon.config_reload_failed = true;
+  daemon.reload_failure.emplace();
   daemon.version = "1.2.3";
   daemon.engine.arena_bytes = 77;
   daemon.prefault = {.done_bytes = 8, .target_bytes = 9};

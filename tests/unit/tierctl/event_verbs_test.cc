@@ -56,6 +56,22 @@ TEST_F(EventTextTest, GoesOnBelowItselfOnATerminal) {
             "                                       takes no new work");
 }
 
+TEST_F(EventTextTest, StandsBelowItsTimeOnANarrowTerminal) {
+  v1::Event event = MakeEvent("session_attached", "session 1 of uid 0 attached to job 'train' (rank -1)");
+  event.set_job("train");
+  event.set_uid(0);
+  for (const size_t width : {size_t{40}, size_t{60}}) {
+    EXPECT_EQ(EventText(event, {.width = width}).substr(0, 39), "2025-11-24 12:00:01 session_attached\n  ") << width;
+  }
+  EXPECT_EQ(EventText(event, {.width = 40}),
+            "2025-11-24 12:00:01 session_attached\n"
+            "  0/train: session 1 of uid 0 attached\n"
+            "  to job 'train' (rank -1)");
+  EXPECT_EQ(EventText(event, {.width = 80}),
+            "2025-11-24 12:00:01  session_attached  0/train: session 1 of uid 0 attached to\n"
+            "                                       job 'train' (rank -1)");
+}
+
 TEST_F(EventTextTest, SteersNoTerminal) {
   const std::string text = EventText(MakeEvent("x\033[2J", "job '\u202e' ended:\n\033]0;t\a"), {});
   EXPECT_EQ(text, R"(2025-11-24 12:00:01  x\x1b[2J          job '\u{202e}' ended:\x0a\x1b]0;t\x07)");

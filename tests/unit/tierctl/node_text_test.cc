@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tools/tierctl/output.h"
+
 namespace tier::tierctl {
 namespace {
 
@@ -38,6 +40,14 @@ TEST(NodeText, TellsOfEachCauseAndOfADrain) {
             "degraded: torn tensors: 3; device 0 errors: 2; draining: no new job or process is taken");
   status.set_draining(false);
   EXPECT_EQ(LackText(status), "degraded: torn tensors: 3; device 0 errors: 2");
+}
+
+TEST(NodeText, SaysWhenAReloadWasRefusedAndWhy) {
+  v1::NodeStatus status;
+  EXPECT_EQ(ReloadText(status), "");
+  status.set_reload_failure("tierd.toml:3: no such user: bob; all settings stay as they are");
+  status.mutable_reload_failure_time()->set_seconds(1'763'985'601);
+  EXPECT_EQ(ReloadText(status), "refused at " + LocalTimeText(1'763'985'601) + ": " + status.reload_failure());
 }
 
 TEST(NodeText, SaysThatWhatWasPersistedLastCannotBeReliedUpon) {

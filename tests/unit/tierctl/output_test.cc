@@ -86,6 +86,32 @@ TEST(RenderTable, MakesLinesOfARowThatIsTooWideInAnyCase) {
             "  note x\n");
 }
 
+TEST(RenderTable, LeavesColumnsOutInTheirOrderAndSaysHowMany) {
+  const std::vector<Column> columns = {
+      {"JOB", {"1000/training-run", "0/b"}, false}, {"RAM", {"1.00 GiB", "12.0 GiB"}, true},
+      {"HELD", {"1.50 GiB", "13.0 GiB"}, true, 1},  {"SSD", {"100 GiB", "0 B"}, true},
+      {"IN", {"1.00 GiB/s", "0 B/s"}, true, 3},     {"OUT", {"2.00 GiB/s", "0 B/s"}, true, 2}};
+  EXPECT_EQ(RenderTable(columns, {.width = 80}),
+            "JOB                     RAM      HELD      SSD          IN         OUT\n"
+            "1000/training-run  1.00 GiB  1.50 GiB  100 GiB  1.00 GiB/s  2.00 GiB/s\n"
+            "0/b                12.0 GiB  13.0 GiB      0 B       0 B/s       0 B/s\n");
+  EXPECT_EQ(RenderTable(columns, {.width = 56}),
+            "JOB                    RAM     SSD         IN        OUT\n"
+            "1000/training-run 1.00 GiB 100 GiB 1.00 GiB/s 2.00 GiB/s\n"
+            "0/b               12.0 GiB     0 B      0 B/s      0 B/s\n"
+            "+1 column: wider terminal or --json\n");
+  EXPECT_EQ(RenderTable(columns, {.width = 40}),
+            "JOB               RAM     SSD         IN\n"
+            "1000/t~g-run 1.00 GiB 100 GiB 1.00 GiB/s\n"
+            "0/b          12.0 GiB     0 B      0 B/s\n"
+            "+2 columns: wider terminal or --json\n");
+  EXPECT_EQ(RenderTable(columns, {.width = 22}).substr(0, 6), "job 10") << "what stays is too wide: lines of all";
+  EXPECT_NE(RenderTable(columns, {.width = 22}).find("out 2.00 GiB/s"), std::string::npos);
+  for (size_t width = 40; width < 80; ++width) {
+    for (const std::string& line : LinesOf(RenderTable(columns, {.width = width}))) EXPECT_LE(line.size(), width);
+  }
+}
+
 TEST(RenderTable, WhatTenantsNamedForgesNoRowAndSteersNoTerminal) {
   const std::vector<Column> columns = {
       {"TENSOR", {"x\n0x1  shared\r\033[2J", "\xc2\x9b\u202e", std::string(300, '\033')}, false},
@@ -100,10 +126,17 @@ TEST(RenderTable, WhatTenantsNamedForgesNoRowAndSteersNoTerminal) {
 }
 
 TEST(RenderFields, AValueGoesOnBelowItself) {
-  EXPECT_EQ(RenderFields({{"job", "a\033b"}, {"arena", "12 of 24 MiB in 3 windows"}}, {.width = 20}),
+  EXPECT_EQ(RenderFields({{"job", "a\033b"}, {"arena", "12 of 24 MiB in 3 windows for blocks"}}, {.width = 35}),
             "job    a\\x1bb\n"
-            "arena  12 of 24 MiB\n"
-            "       in 3 windows\n");
+            "arena  12 of 24 MiB in 3 windows\n"
+            "       for blocks\n");
+  EXPECT_EQ(RenderFields({{"job", "a\033b"}, {"arena", "12 of 24 MiB in 3 windows"}}, {.width = 20}),
+            "job\n"
+            "  a\\x1bb\n"
+            "arena\n"
+            "  12 of 24 MiB in 3\n"
+            "  windows\n")
+      << "below its name, where little room is left";
   EXPECT_EQ(RenderFields({{"arena", "12 of 24 MiB in 3 windows"}}), "arena  12 of 24 MiB in 3 windows\n");
 }
 

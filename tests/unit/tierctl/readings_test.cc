@@ -11,6 +11,7 @@
 namespace tier::tierctl {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 constexpr uint64_t kGiB = uint64_t{1} << 30;
@@ -117,6 +118,17 @@ TEST(RenderTop, FitsTheScreenAndCountsTheJobsThatDoNot) {
   const std::string all = RenderTop(view, TopOrder::kRam, 0, {});
   EXPECT_THAT(all, HasSubstr("job-49"));
   EXPECT_THAT(all, Not(HasSubstr("more jobs")));
+}
+
+TEST(RenderTop, LeavesOutTheLeastImportantFirst) {
+  const Reading before = MakeReading(1, 4, 100, 10);
+  const TopView view = CompareReadings(&before, MakeReading(2, 5, 100, 10));
+  const auto shown = [&](size_t width) { return RenderTop(view, TopOrder::kRam, 0, {.width = width}); };
+  EXPECT_THAT(shown(80), AllOf(HasSubstr("HELD"), HasSubstr("OUT"), Not(HasSubstr("wider terminal"))));
+  EXPECT_THAT(shown(60), AllOf(Not(HasSubstr("HELD")), HasSubstr("1000/train"), HasSubstr("OUT")));
+  EXPECT_THAT(shown(40), AllOf(HasSubstr("1000/train"), HasSubstr("RAM"), HasSubstr("WAITS"), HasSubstr("STATE"),
+                               HasSubstr("wider terminal or --json\n")));
+  EXPECT_THAT(shown(40), HasSubstr(" waiting\n")) << "the head is whole";
 }
 
 TEST(RenderTop, ShowsRatesAndWhereThereIsNone) {

@@ -23,6 +23,12 @@ WorldOptions Options() {
           .engine = {.stall_threshold = milliseconds(10)}};
 }
 
+uint64_t CountOf(const EngineSnapshot& snapshot, StallCause cause) {
+  return snapshot.waiting_for[static_cast<size_t>(cause)];
+}
+base::Duration TimeOf(const EngineSnapshot& snapshot, StallCause cause) {
+  return snapshot.waited_for[static_cast<size_t>(cause)];
+}
 base::Duration PartOf(const Stall& stall, StallCause cause) { return stall.parts[static_cast<size_t>(cause)]; }
 
 class Stalls : public ::testing::Test {
@@ -144,10 +150,51 @@ TEST_F(Stalls, ALackOfRamIsTold) {
   EXPECT_EQ(waiting.op, proto::Op::kCreate);
   EXPECT_EQ(waiting.tensor, 50u);
   EXPECT_EQ(waiting.space, static_cast<uint64_t>(two));
-  EXPECT_EQ(PartOf(waiting, StallCause::kRam) + PartOf(waiting, StallCause::kLease), waiting.waited)
-      << "RAM that leases hold";
+  EXPECT_EQ(PartOf(waiting, StallCause::kRam), waiting.waited) << "leases hold it, but of other tensors";
+  const EngineSnapshot snapshot = world.engine->Snapshot();
+  EXPECT_EQ(CountOf(snapshot, StallCause::kRam), 1u);
+  EXPECT_EQ(CountOf(snapshot, StallCause::kLease), 0u);
   for (const uint64_t lease : leases) ASSERT_EQ(world.Release(one, lease).code, Code::kOk);
   EXPECT_EQ(world.Wait(two, asked).code, Code::kOk);
+}
+
+TEST_F(Stalls, TimesOfAllRequestsAreCountedWhileTheyWaitAndNotAfter) {
+  world.Put(one, 7, kPiece, 1, kShared);
+  const uint64_t lease = World::LeaseOf(world.Acquire(one, 7, kWrite));
+  const base::Duration before = TimeOf(world.engine->Snapshot(), StallCause::kLease);
+  EXPECT_EQ(before, milliseconds(0));
+  const uint64_t asked = SendAcquire(two, 7, kShared);
+  const uint64_t also = SendAcquire(two, 7, kShared);
+  world.Turn();
+  Pass(milliseconds(300));
+  const EngineSnapshot during = world.engine->Snapshot();
+  EXPECT_EQ(CountOf(during, StallCause::kLease), 2u);
+  EXPECT_EQ(CountOf(during, StallCause::kRam), 0u) << "a conflict is no lack of room";
+  EXPECT_GE(TimeOf(during, StallCause::kLease), milliseconds(600)) << "both of them";
+  EXPECT_LT(TimeOf(during, StallCause::kLease), milliseconds(601)) << "turns take microseconds";
+
+  ASSERT_EQ(world.Release(one, lease).code, Code::kOk);
+  ASSERT_EQ(world.Wait(two, asked).code, Code::kOk);
+  ASSERT_EQ(world.Wait(two, also).code, Code::kOk);
+  Pass(seconds(5));
+  const EngineSnapshot after = world.engine->Snapshot();
+  base::Duration parts{0};
+  for (const NamedStall& named : List().stalls) parts += PartOf(named.stall, StallCause::kLease);
+  EXPECT_EQ(TimeOf(after, StallCause::kLease), parts) << "as each of them was told";
+  for (size_t cause = 0; cause < kStallCauses; ++cause) EXPECT_EQ(after.waiting_for[cause], 0u) << cause;
+}
+
+TEST_F(Stalls, ARequestOfASessionThatEndsCountsUntilThen) {
+  world.Put(one, 7, kPiece, 1, kShared);
+  (void)world.Acquire(one, 7, kWrite);
+  (void)SendAcquire(two, 7, kShared);
+  world.Turn();
+  Pass(milliseconds(300));
+  world.EndSession(two);
+  Pass(seconds(5));
+  const EngineSnapshot after = world.engine->Snapshot();
+  EXPECT_EQ(CountOf(after, StallCause::kLease), 0u);
+  EXPECT_GE(TimeOf(after, StallCause::kLease), milliseconds(300));
 }
 
 TEST_F(Stalls, TheListIsBoundedAndNewestFirst) {
