@@ -2,7 +2,7 @@
 // windows of one owner and the data area of one SSD device. Pure bookkeeping: touches no memory, no file.
 //
 // The idea: large things take whole blocks, which may be scattered, so nothing between them can ever be too small;
-// small things and tails share *slot blocks*, whose pages are tracked one by one. Slots prefer the fullest slot block that
+// small things and tails share *slot blocks*, tracked page by page. Slots prefer the fullest slot block that
 // fits; a slot block whose last slot is freed becomes a whole block again. Runs of consecutive blocks are preferred,
 // never required. A region says whom its blocks are for first (RegionUse): whole blocks and slots then meet in one
 // region only where the other regions are full. Nothing new is placed in a closed region, which is to be emptied; what

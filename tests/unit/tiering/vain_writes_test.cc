@@ -74,7 +74,7 @@ TEST(VainWrites, OfWhatIsFreedEndToo) {
   EXPECT_EQ(replaced(), 0u);
 }
 
-TEST(VainWrites, AreForgottenWhereARequestLacksRoom) {
+TEST(VainWrites, CountNoMoreWhereARequestLacksRoom) {
   Rewriter rewriter;
   rewriter.Rounds(20);
   const uint64_t before = rewriter.written();
