@@ -112,8 +112,7 @@ constexpr auto kOptions = std::to_array<Option>({
      10 * kMillisecond, 24 * kHour},
     {"engine.write_behind", Kind::kShare, Change::kAtRunTime, TIER_FIELD(engine.write_behind), "\"50%\"",
      "Unwritten bytes, of a job's share of memory, from which on the coldest are written to SSD ahead of need;\n"
-     "earlier by what of the job's tensors does not fit in its share, at most by half; where all fit, later by what\n"
-     "was changed or freed again before its memory was wanted.\n"
+     "earlier by what of the job's tensors does not fit in its share, at most by half.\n"
      "Of a tensor that is being created and cannot fit, the first are written at once."},
     {"engine.evict", Kind::kShare, Change::kAtRunTime, TIER_FIELD(engine.evict), "\"90%\"",
      "Use of a job's share of memory from which on clean, cold tensors leave it."},

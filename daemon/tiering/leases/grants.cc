@@ -127,7 +127,6 @@ void SealPiece(Tables& tables, PieceId id) {
   const Piece& piece = tables.pieces[id];
   JobState& job = tables.JobOf(piece);
   tables.jobs.Edit(job).counters.sealed_bytes += tables.tensors[piece.tensor].piece_length(piece.number);
-  NoteVainWrite(tables, piece);
   if (piece.ssd_run) DropExtent(tables, id);
   if (piece.copies == Copies::kTorn && !tables.tensors[piece.tensor].has(kDetached)) RemoveTear(tables, piece.tensor);
   job.policy->Use(id);

@@ -193,10 +193,9 @@ WriteFor PurposeOf(Tables& tables, const JobState& job) {
 
 // Dirty pages from which on the coldest are written ahead of need. What does not fit must be written sooner or later:
 // earlier by as much, then, so that clean pages can make room for what is read next, before others that a use awaits.
-// Where all fits, later by what was written in vain.
-uint64_t WriteBehindStart(JobState& job, uint64_t reachable, uint64_t start) {
+uint64_t WriteBehindStart(const JobState& job, uint64_t reachable, uint64_t start) {
   const uint64_t beyond = job.pages.logical() - std::min(job.pages.logical(), reachable);
-  return beyond == 0 ? job.vain_writes.StartOf(start, reachable) : start - std::min(start / 2, beyond);
+  return start - std::min(start / 2, beyond);
 }
 
 AheadWrites WriteBehind(Tables& tables, JobState& job, uint64_t reachable) {
@@ -204,7 +203,6 @@ AheadWrites WriteBehind(Tables& tables, JobState& job, uint64_t reachable) {
   if (job.frees.any()) return AheadWrites::kNoneLeft;
   const uint64_t start = Threshold(reachable, tables.options.write_behind_start);
   const uint64_t dirty = job.pages.dirty();
-  if (tables.waits.shortage_pages(job) != 0) job.vain_writes.NoteShortage();
   const uint64_t wanted = dirty - std::min(dirty, WriteBehindStart(job, reachable, start));
   // What waits for room of windows that are coming, or of moves in RAM, needs no write.
   const uint64_t coming =

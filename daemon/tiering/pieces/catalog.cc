@@ -65,7 +65,6 @@ void AddPiece(Tables& tables, TensorIndex index, uint32_t number) {
 
 void ReleasePiece(Tables& tables, PieceId id) {
   Piece& piece = tables.pieces.Edit(id);
-  NoteVainWrite(tables, piece);
   if (piece.ssd_run) DropExtent(tables, id);
   if (piece.ram) DropRam(tables, id);
   tables.pieces.Free(id);

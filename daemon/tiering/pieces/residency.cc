@@ -270,10 +270,6 @@ void DropExtent(Tables& tables, PieceId id) {
   piece.clear(kBadExtent | kCorrupt | kFreshExtent);
 }
 
-void NoteVainWrite(Tables& tables, const Piece& piece) {
-  if (piece.ram && piece.has(kFreshExtent)) tables.JobOf(piece).vain_writes.NoteVain(piece.ram.pages);
-}
-
 void GiveExtent(Tables& tables, PieceId id, storage::Extent extent) {
   Piece& piece = tables.pieces.Edit(id);
   TIER_CHECK(!piece.ssd_run && extent && extent.device < 64, "piece {} device {}", Value(id), extent.device);
@@ -352,11 +348,7 @@ bool Evict(Tables& tables, PieceId id) {
   JobState& job = tables.JobOf(piece);
   const uint64_t bytes = piece.ram.size_bytes();
   tables.jobs.Edit(job).counters.evicted_bytes += bytes;
-  if (piece.has(kFreshExtent)) {
-    job.vain_writes.NoteUse(piece.ram.pages);
-  } else {
-    tables.jobs.Edit(job).counters.write_avoided_bytes += bytes;
-  }
+  if (!piece.has(kFreshExtent)) tables.jobs.Edit(job).counters.write_avoided_bytes += bytes;
   piece.clear(kFreshExtent);
   SetState(tables, id, {Copies::kSsd, Activity::kNone});
   piece.clear(kPrefetched);

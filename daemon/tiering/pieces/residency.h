@@ -50,8 +50,6 @@ void TakeBackRam(Tables& tables, PieceId id);
 // piece has an extent.
 void DropExtent(Tables& tables, PieceId id);
 void GiveExtent(Tables& tables, PieceId id, storage::Extent extent);
-// Its bytes are changed, or it is freed: where it has been in RAM since its copy on SSD was written, that was in vain.
-void NoteVainWrite(Tables& tables, const Piece& piece);
 void FreeExtent(Tables& tables, JobState& job, storage::Extent extent, bool bad);
 
 // A run of the piece has moved: it lies in `to` from now on, and `from` is still taken. REQUIRES: `to` was taken from

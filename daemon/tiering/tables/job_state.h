@@ -23,7 +23,6 @@
 #include "daemon/tiering/tables/policy.h"
 #include "daemon/tiering/tables/session_state.h"
 #include "daemon/tiering/tables/stall_clock.h"
-#include "daemon/tiering/tables/vain_writes.h"
 #include "daemon/tiering/tables/waiter.h"
 
 namespace tier::tiering {
@@ -84,7 +83,6 @@ struct JobState {
   JobTransfers transfers;
   JobMoves moves;
   WriteFailures failures;
-  VainWrites vain_writes;
   TensorPages pages;
   JobRequested requested;
   PendingFrees frees;
