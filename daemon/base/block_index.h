@@ -3,8 +3,9 @@
 // The idea: four blocks side by side share a group, as the smallest windows have four, and only groups with a block are
 // there. A hash table finds them, of two buckets a group with a list each. It grows by linear hashing (Litwin, 1980):
 // each more bucket divides the list of one other, so no insertion moves more than two short lists, however many blocks
-// there are. That is 8 bytes a block where its neighbours are there too, and 32 where it is alone: also for the owners
-// whose windows lie between those of 63 others, where a table by block number would be mostly empty.
+// there are. (Of blocks that were chosen for it, a list may have as many groups as the root of half of all.) That is 8
+// bytes a block where its neighbours are there too, and 32 where it is alone: also for the owners whose windows lie
+// between those of 63 others, where a table by block number would be mostly empty.
 //
 // Invariants: a group has a block, and is in the list of the bucket that it hashes to; there are two buckets for each
 // of the most groups that there were at a time. Pure bookkeeping; not thread-safe.

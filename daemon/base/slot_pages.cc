@@ -34,7 +34,7 @@ bool SlotPages::Holds(unsigned page, unsigned pages, const SlotMapsPool& maps) c
     return i != 0 && slots_[i - 1].begin == page && slots_[i - 1].end == end;
   }
   const SlotMaps& its = maps[number()];
-  return its.starts.Test(page) && its.starts.NextSet(page + 1) >= end && its.used.AllSet(page, pages) &&
+  return pages != 0 && its.starts.Test(page) && its.starts.NextSet(page + 1) >= end && its.used.AllSet(page, pages) &&
          (end == kPagesPerBlock || !its.used.Test(end) || its.starts.Test(end));
 }
 
@@ -90,6 +90,7 @@ void SlotPages::Add(unsigned page, unsigned pages, SlotMapsPool* maps) {
   if (!in_maps_ && count_ == kListedMax) MoveToMaps(maps);
   if (in_maps_) {
     SlotMaps& its = (*maps)[number()];
+    TIER_CHECK(its.used.NoneSet(page, pages), "page {} pages {}: not free", page, pages);
     its.used.Set(page, pages);
     its.starts.Set(page, 1);
   } else {

@@ -143,10 +143,16 @@ void AddStalls(FamilyBuilder& out, const EngineSnapshot& engine) {
   out.Counter("tierd_stall_seconds_total",
               "Time that requests of all kinds waited, by the causes of tierd_waiting_requests; a request that still "
               "waits counts too.");
-  for (size_t cause = 0; cause < tiering::kStallCauses; ++cause) {
-    out.Add(std::chrono::duration<double>(engine.waited_for[cause]).count(),
-            {{"cause", tiering::StallCauseName(static_cast<tiering::StallCause>(cause))}});
-  }
+  const auto add = [&](const tiering::StallParts& times) {
+    for (size_t cause = 0; cause < tiering::kStallCauses; ++cause) {
+      out.Add(std::chrono::duration<double>(times[cause]).count(),
+              {{"cause", tiering::StallCauseName(static_cast<tiering::StallCause>(cause))}});
+    }
+  };
+  add(engine.waited_for);
+  out.Counter("tierd_waiting_seconds_total",
+              "Time in which at least one request waited, by the same causes: it rises by one a second at most.");
+  add(engine.any_waited_for);
 }
 
 void AddRequests(FamilyBuilder& out, const EngineSnapshot& engine) {

@@ -72,8 +72,7 @@ CAUSES: dict[str, Cause] = {
     ),
     "TierdArenaSaturated": Cause(
         {
-            'tierd_waiting_requests{instance="n", cause="ram"}': Level(0, 2),
-            'tierd_stall_seconds_total{instance="n", cause="ram"}': Rate(0, 2 * INTERVAL),
+            'tierd_waiting_seconds_total{instance="n", cause="ram"}': Rate(0, INTERVAL),
         },
         {"cause": "ram"},
         settle=1,  # The time of the last minute.

@@ -7,11 +7,15 @@ import pathlib
 from promtool import INTERVAL, JOB, beside_each_other, firing, promtool_test, quiet_for
 
 
-def waits(cause: str, count: str, seconds_: str) -> list[dict[str, str]]:
-    """Requests that wait for that, and the time that they waited, in promtool's notation."""
+def waits(cause: str, some_wait: float, each_wait: float = 0) -> list[dict[str, str]]:
+    """The parts of the time in which at least one request waits for that, and of all requests together."""
+    figures = {"waiting": some_wait, "stall": each_wait}
     return [
-        {"series": f'tierd_waiting_requests{{instance="n", cause="{cause}"}}', "values": count},
-        {"series": f'tierd_stall_seconds_total{{instance="n", cause="{cause}"}}', "values": seconds_},
+        {
+            "series": f'tierd_{name}_seconds_total{{instance="n", cause="{cause}"}}',
+            "values": f"0+{part * INTERVAL}x200",
+        }
+        for name, part in figures.items()
     ]
 
 
@@ -21,14 +25,13 @@ def test_an_arena_is_saturated_by_waits_for_ram_alone(tmp_path: pathlib.Path) ->
     others = [
         each
         for cause in ("ssd_read", "ssd_write", "lease", "budget", "queue")
-        for each in waits(cause, "2+0x200", f"0+{2 * INTERVAL}x200")
+        for each in waits(cause, 1, 2)
     ]
-    short = "1 0 1 1 " * 50  # Many waits, and a scrape that falls between two of them.
     cases = {
-        "other causes": ([*others, *waits("ram", "0+0x200", "0+0x200")], quiet_for("TierdArenaSaturated", 45)),
-        "many short waits": (waits("ram", short, f"0+{INTERVAL}x200"), told),
-        "waits now and then": (waits("ram", short, f"0+{INTERVAL / 2}x200"), quiet_for("TierdArenaSaturated", 45)),
-        "a wait without an end": (waits("ram", "1+0x200", "0+0x200"), told),  # Its time may be told a scrape later.
+        "other causes": ([*others, *waits("ram", 0)], quiet_for("TierdArenaSaturated", 45)),
+        "always one that waits": (waits("ram", 0.98, 0.98), told),
+        "many at once now and then": (waits("ram", 0.02, 1.28), quiet_for("TierdArenaSaturated", 45)),
+        "half of the time": (waits("ram", 0.5, 0.5), quiet_for("TierdArenaSaturated", 45)),
     }
     promtool_test(tmp_path, beside_each_other(cases))
 

@@ -276,9 +276,10 @@ struct EngineSnapshot {
   uint64_t tensor_count = 0;
   uint64_t torn_count = 0;
   uint64_t lease_count = 0;
-  uint64_t waiting_count = 0;  // Requests waiting for RAM, SSD or a lease.
-  StallCounts waiting_for{};   // Of these, those that came by the end of the last turn, by what they wait for.
-  StallParts waited_for{};     // Time that requests have waited, or wait already, as of the last turn. Counter.
+  uint64_t waiting_count = 0;   // Requests waiting for RAM, SSD or a lease.
+  StallCounts waiting_for{};    // Of these, those that came by the end of the last turn, by what they wait for.
+  StallParts waited_for{};      // Time that requests have waited, or wait already, as of the last turn. Counter.
+  StallParts any_waited_for{};  // Time in which at least one did. Counter.
   std::array<std::array<uint64_t, kCodeCount>, proto::kOpCount> requests{};  // [op][code]
   RefusalCounts refusals{};                                                  // Of these. Counters.
   std::array<uint64_t, kWaitBucketsSeconds.size() + 1> wait_histogram{};     // Of acquires and creates; last: longer.

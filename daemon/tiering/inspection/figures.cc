@@ -174,6 +174,7 @@ EngineSnapshot TakeSnapshot(const Tables& tables) {
   snapshot.waiting_count = tables.waits.size();
   snapshot.waiting_for = tables.waits.meter().waiting();
   snapshot.waited_for = tables.waits.meter().waited(tables.turn.now());
+  snapshot.any_waited_for = tables.waits.meter().any_waited(tables.turn.now());
   snapshot.metadata = tables.metadata.figures();
   for (size_t cause = 0; cause < kCompactionCauses; ++cause) {
     snapshot.compaction[cause] = tables.ram_moves.figures(static_cast<CompactionCause>(cause));

@@ -179,6 +179,9 @@ PagesByTensor CheckPieces(const Tables& tables, Count* count) {
   const auto idle = [](const Piece& piece) {
     return piece.copies == Copies::kFreed && piece.activity == Activity::kNone;
   };
+  const auto owns_nothing = [](const Piece& piece) {
+    return !piece.ram && !piece.ssd_run && piece.read_leases == 0 && piece.pins == 0;
+  };
   tables.pieces.ForEachUsed([&](PieceId id, const Piece& piece) {
     TIER_CHECK(!idle(piece), "piece {} is in use by no tensor", Value(id));
     CheckPiece(tables, id, count);
@@ -187,16 +190,19 @@ PagesByTensor CheckPieces(const Tables& tables, Count* count) {
     if (piece.copies == Copies::kTorn) ++count->torn[Value(piece.tensor)];
   });
   tables.pieces.ForEachFree([&](PieceId id, const Piece& piece) {
-    TIER_CHECK(idle(piece), "piece {} is free, and {}/{}", Value(id), CopiesName(piece.copies),
-               ActivityName(piece.activity));
+    TIER_CHECK(idle(piece) && owns_nothing(piece), "piece {} is free, and {}/{}: {} pages in RAM, {} on SSD", Value(id),
+               CopiesName(piece.copies), ActivityName(piece.activity), piece.ram.pages, piece.ssd_run.pages);
   });
   return pages;
 }
 
 void CheckTensors(const Tables& tables, Count* count) {
   const PagesByTensor pages = CheckPieces(tables, count);
+  tables.tensors.ForEachFree([&](TensorIndex index, const Tensor& tensor) {
+    TIER_CHECK(tensor.job == kNoJob, "tensor record {} is free, and of job {}", Value(index), Value(tensor.job));
+  });
   tables.tensors.ForEachUsed([&](TensorIndex index, const Tensor& tensor) {
-    if (tensor.job == kNoJob) return;
+    TIER_CHECK(tensor.job != kNoJob, "tensor record {} is in use, and of no job", Value(index));
     const uint32_t i = Value(index);
     const uint32_t leases = CountAt(count->tensor_leases, i);
     TIER_CHECK(tensor.lease_count == leases, "tensor {}: {} leases of {}", tensor.id, leases, tensor.lease_count);
@@ -354,7 +360,6 @@ void CheckMetadata(const Tables& tables) {
     sums[&tables.metadata.At(holds.uid())][static_cast<size_t>(MetadataKind::kManifests)] += HoldsCost(holds);
   });
   tables.tensors.ForEachUsed([&](TensorIndex index, const Tensor& tensor) {
-    if (tensor.job == kNoJob) return;
     add(tables.JobOf(tensor), MetadataKind::kTensors, TensorCost(PieceCountOf(tensor.size)));
     add(tables.JobOf(tensor), MetadataKind::kUpdates, SealedCost(tables.tensors.SealedOf(index)));
   });

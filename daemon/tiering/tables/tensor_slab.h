@@ -28,6 +28,10 @@ class TensorSlab {
   void ForEachUsed(Visit visit) const {  // Slab::ForEachUsed.
     tensors_.ForEachUsed(visit);
   }
+  template <typename Visit>
+  void ForEachFree(Visit visit) const {  // Slab::ForEachFree.
+    tensors_.ForEachFree(visit);
+  }
   uint64_t bytes() const {
     return tensors_.bytes() + pieces_.bytes() + sealed_.bucket_count() * sizeof(void*) +
            sealed_.size() * (sizeof(IntervalSet) + 2 * sizeof(void*));

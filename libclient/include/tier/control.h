@@ -49,7 +49,7 @@ typedef struct tier_control_job {
   uint64_t tensor_count;
   uint64_t torn_count;
 } tier_control_job;
-#define TIER_CONTROL_JOB_INIT {.struct_size = sizeof(tier_control_job)}
+#define TIER_CONTROL_JOB_INIT {sizeof(tier_control_job), 0, "", "", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 typedef struct tier_control_open_options {
   size_t struct_size;
@@ -95,7 +95,7 @@ typedef struct tier_control_event {
   uint32_t uid;   /* whose job it is, as several users may have jobs of one name */
   char owner[64]; /* the owner of a socket whose uid this is; "": a user of the system, or of no job */
 } tier_control_event;
-#define TIER_CONTROL_EVENT_INIT {.struct_size = sizeof(tier_control_event)}
+#define TIER_CONTROL_EVENT_INIT {sizeof(tier_control_event), 0, 0, "", "", "", 0, 0, ""}
 
 /* Begins a stream of events. From its return on no event is missed. */
 TIER_API int tier_control_watch_start(tier_control* control, tier_control_watch** watch);

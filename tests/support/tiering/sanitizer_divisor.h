@@ -1,6 +1,6 @@
 // kSanitizerDivisor: by how much tests of random programs, and of great numbers, do less under a sanitizer, which makes
-// them some ten times as slow. What the other programs would find there the release build finds, which runs all of
-// them; what only a sanitizer sees lies in code that the first ones pass through too.
+// them some ten times as slow. The release build runs all of them. A fault that only a sanitizer sees, in an order of
+// events that only one of the others has, is left to the long runs (`tools/dev test --only simulation`).
 #pragma once
 
 #include <cstdint>

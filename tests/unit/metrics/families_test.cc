@@ -215,12 +215,15 @@ TEST(Families, RequestsThatWaitAndTheirTimesAreShownByCause) {
   session::DaemonDescription daemon;
   daemon.engine.waiting_for[static_cast<size_t>(tiering::StallCause::kRam)] = 3;
   daemon.engine.waited_for[static_cast<size_t>(tiering::StallCause::kRam)] = std::chrono::milliseconds(1500);
+  daemon.engine.any_waited_for[static_cast<size_t>(tiering::StallCause::kSsdRead)] = std::chrono::milliseconds(500);
   const auto families = BuildFamilies(daemon, Jobs(64));
   using Values = std::map<std::string, double>;
   EXPECT_EQ(ByLabel(families, "tierd_waiting_requests", "cause"),
             (Values{{"ram", 3}, {"ssd_read", 0}, {"ssd_write", 0}, {"lease", 0}, {"budget", 0}, {"queue", 0}}));
   EXPECT_EQ(ByLabel(families, "tierd_stall_seconds_total", "cause"),
             (Values{{"ram", 1.5}, {"ssd_read", 0}, {"ssd_write", 0}, {"lease", 0}, {"budget", 0}, {"queue", 0}}));
+  EXPECT_EQ(ByLabel(families, "tierd_waiting_seconds_total", "cause"),
+            (Values{{"ram", 0}, {"ssd_read", 0.5}, {"ssd_write", 0}, {"lease", 0}, {"budget", 0}, {"queue", 0}}));
   EXPECT_EQ(Find(families, "tierd_stall_seconds_total")->metric.size(), tiering::kStallCauses) << "not by job";
 }
 

@@ -172,6 +172,8 @@ TEST_F(Stalls, TimesOfAllRequestsAreCountedWhileTheyWaitAndNotAfter) {
   EXPECT_EQ(CountOf(during, StallCause::kRam), 0u) << "a conflict is no lack of room";
   EXPECT_GE(TimeOf(during, StallCause::kLease), milliseconds(600)) << "both of them";
   EXPECT_LT(TimeOf(during, StallCause::kLease), milliseconds(601)) << "turns take microseconds";
+  const base::Duration any = during.any_waited_for[static_cast<size_t>(StallCause::kLease)];
+  EXPECT_EQ(any * 2, TimeOf(during, StallCause::kLease)) << "two that wait at once count once";
 
   ASSERT_EQ(world.Release(one, lease).code, Code::kOk);
   ASSERT_EQ(world.Wait(two, asked).code, Code::kOk);
