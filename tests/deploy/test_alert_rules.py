@@ -72,6 +72,7 @@ CAUSES: dict[str, Cause] = {
     ),
     "TierdArenaSaturated": Cause(
         {
+            'tierd_waiting_requests{instance="n", cause="ram"}': Level(0, 2),
             'tierd_waiting_seconds_total{instance="n", cause="ram"}': Rate(0, INTERVAL),
         },
         {"cause": "ram"},

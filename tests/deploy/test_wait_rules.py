@@ -7,10 +7,11 @@ import pathlib
 from promtool import INTERVAL, JOB, beside_each_other, firing, promtool_test, quiet_for
 
 
-def waits(cause: str, some_wait: float, each_wait: float = 0) -> list[dict[str, str]]:
-    """The parts of the time in which at least one request waits for that, and of all requests together."""
+def waits(cause: str, seen: str, some_wait: float, each_wait: float = 0) -> list[dict[str, str]]:
+    """Requests that wait for that, as scrapes see them; parts of the time in which at least one does, and of all."""
     figures = {"waiting": some_wait, "stall": each_wait}
-    return [
+    count = {"series": f'tierd_waiting_requests{{instance="n", cause="{cause}"}}', "values": f"{seen} " * 50}
+    return [count] + [
         {
             "series": f'tierd_{name}_seconds_total{{instance="n", cause="{cause}"}}',
             "values": f"0+{part * INTERVAL}x200",
@@ -25,13 +26,14 @@ def test_an_arena_is_saturated_by_waits_for_ram_alone(tmp_path: pathlib.Path) ->
     others = [
         each
         for cause in ("ssd_read", "ssd_write", "lease", "budget", "queue")
-        for each in waits(cause, 1, 2)
+        for each in waits(cause, "2 2 2 2", 1, 2)
     ]
     cases = {
-        "other causes": ([*others, *waits("ram", 0)], quiet_for("TierdArenaSaturated", 45)),
-        "always one that waits": (waits("ram", 0.98, 0.98), told),
-        "many at once now and then": (waits("ram", 0.02, 1.28), quiet_for("TierdArenaSaturated", 45)),
-        "half of the time": (waits("ram", 0.5, 0.5), quiet_for("TierdArenaSaturated", 45)),
+        "other causes": ([*others, *waits("ram", "0 0 0 0", 0)], quiet_for("TierdArenaSaturated", 45)),
+        "many short waits": (waits("ram", "1 0 1 1", 0.98, 0.98), told),  # And a scrape that falls between two of them.
+        "many at once now and then": (waits("ram", "0 64 0 0", 0.02, 1.28), quiet_for("TierdArenaSaturated", 45)),
+        "half of the time": (waits("ram", "1 0 1 1", 0.5, 0.5), quiet_for("TierdArenaSaturated", 45)),
+        "a wait without an end": (waits("ram", "1 1 1 1", 0), told),  # Its time may be told a scrape later.
     }
     promtool_test(tmp_path, beside_each_other(cases))
 
