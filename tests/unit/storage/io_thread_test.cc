@@ -238,8 +238,10 @@ TEST_F(IoThreadsTest, TellsWhyAWindowIsNotRegisteredAndWhenAllAreAgain) {
 
 TEST_F(IoThreadsTest, MemoryThatIsNotToBePinnedIsNotToldAsUnpinned) {
   Open(2);
-  port_->Start(Page(Direction::kWrite, 0, 1));
-  (void)Finish();
+  for (uint16_t device = 0; device < 2; ++device) {  // Each has the window once it has done a transfer.
+    port_->Start(Page(Direction::kWrite, 0, device));
+    (void)Finish();
+  }
   scripts_[0].refusal = "memory is locked";
   const WindowMemory own(kPageSize);
   constexpr WindowIndex kOwn{2};
