@@ -444,8 +444,10 @@ def test_options_that_cannot_be_are_refused_before_anything_moves() -> None:
     for options in ({"update": "now"}, {"parameters": "disk"}, {"optimizer_state": "device"}):
         with pytest.raises(tierd.Invalid):
             offloaded(ours, client, **options)
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=r"torch\.optim.*AdamW: pass a class such as tierd.torch.AdamW"):
         tierd.torch.offload(ours, torch.optim.AdamW, client=client)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a generator: pass the model itself"):
+        tierd.torch.offload(ours.parameters(), tierd.torch.AdamW, client=client)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="learning rate"):
         tierd.torch.offload(ours, tierd.torch.AdamW, client=client, lr=-1.0, min_bytes=1)
     assert all(type(p) is nn.Parameter for p in ours.parameters())

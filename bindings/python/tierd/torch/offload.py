@@ -112,8 +112,14 @@ def offload(
     placement = Placement(parameters, gradients, optimizer_state, activations)
     if update not in UPDATES:
         raise Invalid(f"update is {update!r}: one of {', '.join(UPDATES)}")
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"model is a {type(model).__name__}: pass the model itself, not its parameters")
     if not (isinstance(optimizer, type) and issubclass(optimizer, OffloadableOptimizer)):
-        given = optimizer.__name__ if isinstance(optimizer, type) else f"a {type(optimizer).__name__}"
+        given = (
+            f"{optimizer.__module__}.{optimizer.__name__}"
+            if isinstance(optimizer, type)
+            else f"a {type(optimizer).__name__}"
+        )
         raise TypeError(f"optimizer is {given}: pass a class such as tierd.torch.AdamW")
     if runtime_of(model) is not None:
         raise Invalid("this model is offloaded already")
