@@ -76,7 +76,10 @@ bool GatherFor(Tables& tables, JobState& job, Waiter& waiter, const Ask& ask) {
 bool MakeRunsFor(Tables& tables, JobState& job, Waiter& waiter) {
   const Ask ask = AskOf(tables, waiter);
   const bool alive = std::ranges::all_of(ask.items, [&](const WaitItem& item) { return tables.Alive(item.tensor); });
-  if (!alive) return true;  // It is woken by what happened to them.
+  if (!alive) {  // What it waits at may be another of them than the one that is gone.
+    GiveUp(tables, waiter);
+    return true;
+  }
   if (std::get<LeaseWait>(waiter.kind).awaits_runs) return GatherFor(tables, job, waiter, ask);
   if (job.moves.any()) return true;  // It is woken when they end.
   Made made = MakeRuns(tables, job, ask);

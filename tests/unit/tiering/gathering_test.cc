@@ -19,7 +19,9 @@ class Gathering : public ::testing::Test {
             .device_blocks = 256};
   }
   explicit Gathering(uint64_t blocks = 64, uint16_t devices = 0)
-      : world(ThreeWindows(blocks, devices)), session(world.Open({.limit_bytes = blocks * kPiece})) {}
+      : world(ThreeWindows(blocks, devices)),
+        job(world.OpenJob({.limit_bytes = blocks * kPiece})),
+        session(world.OpenSession(job)) {}
 
   // Tensors 1 to `blocks`, one block each, of which every second is then freed.
   void LeaveEverySecondBlock(uint64_t blocks) {
@@ -61,6 +63,7 @@ class Gathering : public ::testing::Test {
 
   static constexpr uint64_t kTensor = 1000;
   World world;
+  JobId job;
   SessionId session;
   uint64_t kept = 0;
 };
@@ -216,6 +219,19 @@ TEST_F(Gathering, OthersAreServedMeanwhile) {
   // What is released meanwhile is no reason to begin again.
   for (uint64_t id = 2; id <= 40; id += 2) world.Release(session, World::LeaseOf(world.Acquire(session, id)));
   EXPECT_EQ(RunsOf(world.Wait(session, asked)), 1U);
+}
+
+TEST_F(Gathering, ARequestOfSeveralIsRefusedAtOnceWhenAnyOfThemIsFreed) {
+  LeaveEverySecondBlock(32);
+  world.Put(session, kTensor, 8 * kPiece, 7);
+  world.Put(session, kTensor + 1, kPiece, 8);
+  const SessionId other = world.OpenSession(job);
+  const uint64_t asked =
+      world.Send(session, Op::kAcquire, {{kTensor, 0, 0, 0}, {kTensor + 1, 0, 0, 0}}, proto::kFlagContiguous);
+  const uint64_t freed = world.Send(other, Op::kFree, {{kTensor + 1, 0, 0, 0}});
+  EXPECT_EQ(world.Wait(other, freed).code, Code::kOk);
+  EXPECT_EQ(world.Wait(session, asked).code, Code::kNotFound);
+  EXPECT_EQ(world.Check(session, kTensor, 7), Code::kOk);
 }
 
 TEST_F(Gathering, AJobThatEndsMeanwhileLeavesNothing) {
