@@ -1,4 +1,6 @@
 // Gathering: blocks of a tensor that a client wants side by side, as it has few mappings left.
+#include <utility>
+
 #include <gtest/gtest.h>
 
 #include "daemon/tiering/memory/gathering.h"
@@ -18,8 +20,9 @@ class Gathering : public ::testing::Test {
             .transfers = {.device_count = devices},
             .device_blocks = 256};
   }
-  explicit Gathering(uint64_t blocks = 64, uint16_t devices = 0)
-      : world(ThreeWindows(blocks, devices)),
+  explicit Gathering(uint64_t blocks = 64, uint16_t devices = 0) : Gathering(blocks, ThreeWindows(blocks, devices)) {}
+  Gathering(uint64_t blocks, WorldOptions options)
+      : world(std::move(options)),
         job(world.OpenJob({.limit_bytes = blocks * kPiece})),
         session(world.OpenSession(job)) {}
 
@@ -221,24 +224,36 @@ TEST_F(Gathering, OthersAreServedMeanwhile) {
   EXPECT_EQ(RunsOf(world.Wait(session, asked)), 1U);
 }
 
-TEST_F(Gathering, ARequestOfSeveralIsRefusedAtOnceWhenAnyOfThemIsFreed) {
-  LeaveEverySecondBlock(32);
-  world.Put(session, kTensor, 8 * kPiece, 7);
-  world.Put(session, kTensor + 1, kPiece, 8);
-  const SessionId other = world.OpenSession(job);
-  const uint64_t asked =
-      world.Send(session, Op::kAcquire, {{kTensor, 0, 0, 0}, {kTensor + 1, 0, 0, 0}}, proto::kFlagContiguous);
-  const uint64_t freed = world.Send(other, Op::kFree, {{kTensor + 1, 0, 0, 0}});
-  EXPECT_EQ(world.Wait(other, freed).code, Code::kOk);
-  EXPECT_EQ(world.Wait(session, asked).code, Code::kNotFound);
-  EXPECT_EQ(world.Check(session, kTensor, 7), Code::kOk);
-}
-
 TEST_F(Gathering, AJobThatEndsMeanwhileLeavesNothing) {
   AskWhileBlocksMove(3);
   world.EndSession(session);
   world.Turns(20);
   EXPECT_EQ(world.windows.arena_bytes(), 0U);
+}
+
+// Its turns have no work left to plan moves.
+class GatheringWithoutWork : public Gathering {
+ protected:
+  static WorldOptions WithoutWork() {
+    WorldOptions options = ThreeWindows(64, 0);
+    options.engine.work.compact = 0;
+    return options;
+  }
+  GatheringWithoutWork() : Gathering(64, WithoutWork()) {}
+};
+
+TEST_F(GatheringWithoutWork, ARequestOfSeveralIsRefusedAtOnceWhenAnyOfThemIsFreed) {
+  LeaveEverySecondBlock(64);
+  constexpr uint32_t kShared = proto::kFlagShared;
+  world.Put(session, kTensor, 8 * kPiece, 7, kShared);
+  world.Put(session, kTensor + 1, kPiece, 8, kShared);
+  const SessionId other = world.OpenSession(job);
+  const uint64_t asked =
+      world.Send(session, Op::kAcquire, {{kTensor, 0, 0, 0}, {kTensor + 1, 0, 0, 0}}, proto::kFlagContiguous | kShared);
+  const uint64_t freed = world.Send(other, Op::kFree, {{kTensor + 1, 0, 0, 0}}, kShared);
+  EXPECT_EQ(world.Wait(other, freed).code, Code::kOk);
+  EXPECT_EQ(world.Wait(session, asked).code, Code::kNotFound);
+  EXPECT_EQ(world.Check(session, kTensor, 7, kShared), Code::kOk);
 }
 
 class LargeGathering : public Gathering {
