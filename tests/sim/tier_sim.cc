@@ -1,8 +1,13 @@
 // tier_sim: runs simulations of the engine from seeds; prints the first finding and the command that replays it.
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
-#include <exception>
+#include <span>
+#include <string>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
@@ -15,28 +20,29 @@ using tier::tiering::sim::Outcome;
 using tier::tiering::sim::Plan;
 using tier::tiering::sim::Simulation;
 
+// What a plan is drawn for. The first is drawn of everything.
 struct Kind {
-  bool crowded = false;
-  bool scattered = false;
-  bool hand_over = false;
-  bool pressed = false;
-  bool quotas = false;
+  const char* flag;
+  const char* help;
+  Plan (*plan)(uint64_t seed);
 };
 
-Plan PlanOf(const Kind& kind, uint64_t seed) {
-  if (kind.hand_over) return tier::tiering::sim::HandOverPlan(seed);
-  if (kind.scattered) return tier::tiering::sim::ScatteredPlan(seed);
-  if (kind.pressed) return tier::tiering::sim::PressedPlan(seed);
-  if (kind.quotas) return tier::tiering::sim::QuotaPlan(seed);
-  return kind.crowded ? tier::tiering::sim::CrowdedPlan(seed) : tier::tiering::sim::DrawPlan(seed);
-}
+constexpr std::array<Kind, 6> kKinds = {{
+    {"", "", tier::tiering::sim::DrawPlan},
+    {"--crowded", "65 jobs over an arena of a few windows", tier::tiering::sim::CrowdedPlan},
+    {"--scattered", "Tensors of all sizes in a few blocks: pieces move in RAM", tier::tiering::sim::ScatteredPlan},
+    {"--hand-over", "Jobs with guarantees over a sparse arena: windows are emptied by moves",
+     tier::tiering::sim::HandOverPlan},
+    {"--pressed", "A host that runs short of memory again and again", tier::tiering::sim::PressedPlan},
+    {"--quotas", "Jobs of users whose quotas change again and again", tier::tiering::sim::QuotaPlan},
+}};
 
-const char* FlagOf(const Kind& kind) {
-  if (kind.hand_over) return " --hand-over";
-  if (kind.scattered) return " --scattered";
-  if (kind.pressed) return " --pressed";
-  if (kind.quotas) return " --quotas";
-  return kind.crowded ? " --crowded" : "";
+// How the seed that runs is had again: said too where a check ends the process.
+std::string replay;
+
+void SayReplay(int) {
+  // A handler may not call fmt.
+  [[maybe_unused]] const ssize_t said = write(STDERR_FILENO, replay.data(), replay.size());
 }
 
 }  // namespace
@@ -46,30 +52,33 @@ int main(int argc, char** argv) {
   uint64_t seed = 1;
   uint64_t seeds = 100;
   uint64_t seconds = 0;
-  Kind kind;
+  const Kind* asked = &kKinds.front();
+  bool mixed = false;
   bool verbose = false;
   app.add_option("--seed", seed, "First seed");
   app.add_option("--seeds", seeds, "How many seeds, one after the other");
   app.add_option("--seconds", seconds, "Stop after this many seconds of processor time; 0: after all seeds");
-  app.add_flag("--crowded", kind.crowded, "65 jobs over an arena of a few windows");
-  app.add_flag("--scattered", kind.scattered, "Tensors of all sizes in a few blocks: pieces move in RAM");
-  app.add_flag("--hand-over", kind.hand_over, "Jobs with guarantees over a sparse arena: windows are emptied by moves");
-  app.add_flag("--pressed", kind.pressed, "A host that runs short of memory again and again");
-  app.add_flag("--quotas", kind.quotas, "Jobs of users whose quotas change again and again");
+  for (const Kind& kind : std::span(kKinds).subspan(1)) {
+    app.add_flag_callback(kind.flag, [&asked, &kind] { asked = &kind; }, kind.help);
+  }
+  app.add_flag("--mixed", mixed, "Each seed of another of these kinds, in turn");
   app.add_flag("--verbose", verbose, "One line for each seed");
   CLI11_PARSE(app, argc, argv);
 
+  std::signal(SIGABRT, SayReplay);
   uint64_t answered = 0;
   uint64_t granted = 0;
   uint64_t ran = 0;
   for (; ran < seeds; ++ran) {
     if (seconds != 0 && static_cast<uint64_t>(std::clock()) / CLOCKS_PER_SEC >= seconds) break;
     const uint64_t now = seed + ran;
+    const Kind& kind = mixed ? kKinds[now % kKinds.size()] : *asked;
+    replay = fmt::format("replay: tier_sim --seed {} --seeds 1 {}\n", now, kind.flag);
     if (verbose) {
       fmt::print("seed {}: ", now);
       std::fflush(stdout);
     }
-    Simulation simulation(PlanOf(kind, now));
+    Simulation simulation(kind.plan(now));
     const Outcome outcome = simulation.Run();
     answered += outcome.answered;
     granted += outcome.granted;
@@ -83,7 +92,7 @@ int main(int argc, char** argv) {
           outcome.codes);
     }
     if (!outcome.finding) continue;
-    fmt::print("seed {}: {}\nreplay: tier_sim --seed {} --seeds 1{}\n", now, *outcome.finding, now, FlagOf(kind));
+    fmt::print("seed {}: {}\n{}", now, *outcome.finding, replay);
     return 1;
   }
   fmt::print("{} seeds, {} requests answered, {} leases granted, no finding\n", ran, answered, granted);

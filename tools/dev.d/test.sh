@@ -114,7 +114,7 @@ test_tsan() {
 
 # What is different in every run: mutated input for the parsers, with the sanitizers of the asan phase, and the long
 # simulator, which checks itself in every build. A finding is had again by the command that it prints.
-readonly SLICE_SECONDS=5 SIMULATOR_SECONDS=10
+readonly SLICE_SECONDS=5 SIMULATOR_SECONDS=20
 
 test_slice() {
   local seed slices slice failed=0
@@ -127,7 +127,7 @@ test_slice() {
   for slice in "${slices[@]}"; do
     run "build/asan/$slice" "$seed" "$SLICE_SECONDS" || failed=1
   done
-  run build/release/tests/sim/tier_sim --seed "$seed" --seeds 1000000 --seconds "$SIMULATOR_SECONDS" || failed=1
+  run build/release/tests/sim/tier_sim --mixed --seed "$seed" --seeds 1000000 --seconds "$SIMULATOR_SECONDS" || failed=1
   return "$failed"
 }
 
@@ -140,7 +140,7 @@ test_simulation() {
   dev_build release tier_sim
   say "simulation: $runs times $each seeds from $seed"
   for ((run = 0; run < runs; ++run)); do
-    build/release/tests/sim/tier_sim --seed $((seed + run * each)) --seeds "$each" \
+    build/release/tests/sim/tier_sim --mixed --seed $((seed + run * each)) --seeds "$each" \
       >"$REPORTS/simulation-$run.log" 2>&1 &
     started+=($!)
   done
