@@ -51,10 +51,7 @@ struct Arguments {
   std::string shell;
   std::string svg;
   std::string report;
-  std::string guarantee;
-  std::string limit;
-  std::string ssd_guarantee;
-  std::string ssd_limit;
+  JobWords sizes;
   QuotaWords quota;
   std::string option;
   std::string value;
@@ -262,11 +259,14 @@ class CommandLine {
                             [this] { return RemoveJob(args_.daemon, args_.job, args_.purge); });
     for (CLI::App* verb : {show, open, set, stalls, remove}) verb->add_option("job", args_.job, kJobHelp)->required();
     for (CLI::App* verb : {open, set}) {
-      verb->add_option("--guarantee", args_.guarantee, "RAM that it always gets, such as 16GiB")->type_name("SIZE");
-      verb->add_option("--limit", args_.limit, "RAM that it may never exceed; 0: no limit")->type_name("SIZE");
-      verb->add_option("--ssd-guarantee", args_.ssd_guarantee, "Space on SSD devices that its tensors may always take")
+      verb->add_option("--guarantee", args_.sizes.guarantee, "RAM that it always gets, such as 16GiB")
           ->type_name("SIZE");
-      verb->add_option("--ssd-limit", args_.ssd_limit, "Space on SSD that its tensors may never exceed; 0: no limit")
+      verb->add_option("--limit", args_.sizes.limit, "RAM that it may never exceed; 0: no limit")->type_name("SIZE");
+      verb->add_option("--ssd-guarantee", args_.sizes.ssd_guarantee,
+                       "Space on SSD devices that its tensors may always take")
+          ->type_name("SIZE");
+      verb->add_option("--ssd-limit", args_.sizes.ssd_limit,
+                       "Space on SSD that its tensors may never exceed; 0: no limit")
           ->type_name("SIZE");
     }
     show->add_flag("--show-token", args_.show_token, "Its token too; who has it may join the job");
@@ -414,18 +414,11 @@ class CommandLine {
   }
 
   int WithChange(const std::function<int(const JobChange&)>& body) {
-    JobChange change{.name = args_.job};
-    for (const auto& [text, target] :
-         {std::pair(&args_.guarantee, &change.guarantee_bytes), std::pair(&args_.limit, &change.limit_bytes),
-          std::pair(&args_.ssd_guarantee, &change.ssd_guarantee_bytes),
-          std::pair(&args_.ssd_limit, &change.ssd_limit_bytes)}) {
-      if (text->empty()) continue;
-      *target = ParseBytes(*text);
-      if (*target) continue;
-      fmt::print(stderr, "tierctl: \"{}\" is no size; write it like 512MiB or 16GiB, or as a number of bytes\n", *text);
-      return kExitUsage;
-    }
-    return body(change);
+    args_.sizes.name = args_.job;
+    const auto change = ChangeOf(args_.sizes);
+    if (change) return body(*change);
+    fmt::print(stderr, "tierctl: {}\n", change.error().message);
+    return kExitUsage;
   }
 
   int ChangeJob(const JobChange& change) {
