@@ -239,18 +239,19 @@ int PurgeDevice(const DaemonOptions& options, const std::string& uuid) {
 }
 
 int ShowVersion(const DaemonOptions& options) {
-  const auto channel = Connect(options);
-  Json document = {{"tierctl", TIER_VERSION}, {"tierd", nullptr}};
-  v1::GetStatusResponse answer;
-  if (channel && (*channel)->Call(&Stub::GetStatus, v1::GetStatusRequest(), &answer))
-    document["tierd"] = answer.status().version();
+  const auto answer = AnswerTo<v1::GetStatusResponse>(options, &Stub::GetStatus, v1::GetStatusRequest());
+  const std::string reason = answer ? "" : answer.error().message;
+  // Where nobody says that there is one, a daemon that does not run is no failure.
+  const bool is_absent = !answer && answer.error().code == Code::kDisconnected && !SocketIsNamed(options);
   if (options.output.json) {
+    Json document = {{"tierctl", TIER_VERSION}, {"tierd", nullptr}, {"reason", reason}};
+    if (answer) document["tierd"] = answer->status().version();
     PrintJson(document);
   } else {
-    fmt::print("tierctl {}\ntierd   {}\n", TIER_VERSION,
-               document["tierd"].is_null() ? "not running" : Printable(answer.status().version()));
+    const std::string daemon = answer ? answer->status().version() : is_absent ? "not running: " + reason : "unknown";
+    fmt::print("tierctl {}\ntierd   {}\n", TIER_VERSION, Wrapped(Printable(daemon), options.output.width, 8));
   }
-  return kExitOk;
+  return answer || is_absent ? kExitOk : Explain(answer.error());
 }
 
 }  // namespace tier::tierctl

@@ -85,7 +85,8 @@ class CommandLine {
     app_.add_flag("--json", args_.daemon.output.json, "Print JSON instead of tables");
     app_.add_option("--socket", args_.daemon.socket,
                     "Control or admin socket, or the directory of both (default: the usual places)")
-        ->type_name("PATH");
+        ->type_name("PATH")
+        ->check([](const std::string& path) { return path.empty() ? "the path is empty" : ""; });
     app_.add_option("--token", args_.daemon.token, "Job token (default: $TIERD_JOB_TOKEN)")->type_name("TOKEN");
     app_.failure_message([](const CLI::App*, const CLI::Error& e) {
       return fmt::format("tierctl: {}\n--help behind a verb shows its arguments and options\n", InOurWords(e.what()));
