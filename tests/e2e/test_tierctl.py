@@ -248,6 +248,19 @@ def test_a_socket_that_a_daemon_left_behind_is_told_as_that(socket_folder: pathl
     assert "start it with `systemctl start tierd`" in refused.stderr and "ipv4" not in refused.stderr, refused
 
 
+def test_doctor_judges_the_places_of_the_daemon_that_answers(hostile: launcher.Running) -> None:
+    status = json.loads(run(hostile, "--json", "status").stdout)
+    found: dict[str, list[str]] = {}
+    for finding in json.loads(run(hostile, "--json", "doctor").stdout)["findings"]:
+        found.setdefault(finding["check"], []).append(finding["found"])
+    assert [text.split(":")[0] for text in found["disk"]] == [device["path"] for device in status["devices"]], found
+    assert found["sockets"] == [f"{hostile.directory} is the daemon's"], found
+    assert found.get("data directory", []) == [
+        f"{place} is the daemon's" for place in [status["data_directory"]] if place
+    ]
+    assert "the arena has" in found["memory"][0], found
+
+
 def test_version_says_why_a_daemon_is_not_asked(hostile: launcher.Running, socket_folder: pathlib.Path) -> None:
     assert re.fullmatch(r"tierctl (\S+)\ntierd   \1\n", run(hostile, "version").stdout)
     absent = run(socket_folder / "absent.sock", "version")
