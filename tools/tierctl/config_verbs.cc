@@ -51,6 +51,11 @@ std::optional<std::string> MistakeIn(const std::string& name, const std::string&
   return IsSize(name) ? ForgottenUnit(name, value) : std::nullopt;
 }
 
+std::string NoSuchOptionText(const std::string& name) {
+  return fmt::format("no option '{}'; did you mean '{}'? tierctl config get lists all", name,
+                     config::NearestOption(name)->key);
+}
+
 std::vector<std::string> OptionNames() {
   return NamesOf([](const config::Option&) { return true; });
 }
@@ -102,8 +107,7 @@ int GetConfig(const DaemonOptions& options, const std::string& name) {
         }
         const auto found = std::find_if(answer.options().begin(), answer.options().end(),
                                         [&name](const v1::DaemonOption& option) { return option.name() == name; });
-        if (found == answer.options().end())
-          return Explain({Code::kNotFound, fmt::format("no option '{}'; tierctl config get lists all", name)});
+        if (found == answer.options().end()) return Explain({Code::kNotFound, NoSuchOptionText(name)});
         if (!options.output.json) {
           fmt::print("{}\n", Printable(found->value()));
           return kExitOk;

@@ -21,6 +21,8 @@ int SetConfig(const DaemonOptions& options, const std::string& name, const std::
 std::vector<std::string> OptionNames();
 std::vector<std::string> OptionNamesForSet();
 
+// There is no such option, and the one that was probably meant.
+std::string NoSuchOptionText(const std::string& name);
 // What is wrong with a value before a daemon is asked: a size whose unit was forgotten. Nothing: the daemon judges.
 std::optional<std::string> MistakeIn(const std::string& name, const std::string& value);
 

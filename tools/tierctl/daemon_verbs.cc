@@ -138,12 +138,12 @@ Fields FieldsOf(const v1::NodeStatus& status, const std::string& state) {
 }
 
 void PrintStatus(const v1::NodeStatus& status, const OutputOptions& output) {
-  const std::string lack = LackText(status);
-  const std::string state = "  " + (lack.empty() ? "ok" : lack);
-  const std::string word = state.substr(0, state.find(':'));
+  const std::string state = "  " + HealthText(status);
+  const std::string word = state.substr(0, state.find_first_of(":,"));
+  const bool is_well = LackText(status).empty() && status.reload_failure().empty();
   std::string text = RenderFields(FieldsOf(status, state), output);
   // Behind the rendering, which lets no such thing through.
-  text.replace(text.find(word), word.size(), Paint(word, lack.empty() ? Mood::kGood : Mood::kWarning, output));
+  text.replace(text.find(word), word.size(), Paint(word, is_well ? Mood::kGood : Mood::kWarning, output));
   fmt::print("{}\n", text);
   PrintDevices(status.devices(), output);
   PrintMissing(status.missing_devices(), output);

@@ -36,6 +36,12 @@ TEST(ConfigVerbs, ASizeWhoseUnitWasForgottenIsRefused) {
   EXPECT_EQ(MistakeIn("ssd.queue_depth", "64"), std::nullopt) << "a count";
 }
 
+TEST(ConfigVerbs, AsksWhetherTheNearestOptionWasMeant) {
+  EXPECT_EQ(NoSuchOptionText("engine.deadlin"),
+            "no option 'engine.deadlin'; did you mean 'engine.deadline'? tierctl config get lists all");
+  EXPECT_THAT(NoSuchOptionText("jobs.deadline"), HasSubstr("did you mean 'engine.deadline'?")) << "in another section";
+}
+
 TEST(ConfigVerbs, DifferencesAreAllThatIsNotAsInTheFileOrByDefault) {
   v1::ListOptionsResponse answer;
   answer.set_file("tierd.toml");
