@@ -326,6 +326,15 @@ def test_the_number_that_since_takes_stands_below_the_events(hostile: launcher.R
     assert "2 with 2 sessions," in run(hostile, "status").stdout
 
 
+@pytest.mark.parametrize("columns", [60, 80])
+@pytest.mark.parametrize("verb", all_verbs())
+def test_no_help_is_wider_than_the_terminal(verb: str, columns: int) -> None:
+    status, text = terminal.shown([PROGRAM, *verb.split(), "--help"], columns)
+    assert status == 0, text
+    for line in terminal.plain(text).splitlines():
+        assert len(line) <= columns or line.startswith(("  tierctl ", "Usage:")), line
+
+
 def test_a_default_is_shown_where_an_option_has_one() -> None:
     if not PROGRAM.exists():
         pytest.skip("needs a build")

@@ -6,6 +6,7 @@
 #include <exception>
 #include <functional>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -21,6 +22,7 @@
 #include "tools/tierctl/device_verbs.h"
 #include "tools/tierctl/doctor.h"
 #include "tools/tierctl/event_verbs.h"
+#include "tools/tierctl/help_formatter.h"
 #include "tools/tierctl/job_verbs.h"
 #include "tools/tierctl/node_drain.h"
 #include "tools/tierctl/pool_verbs.h"
@@ -35,7 +37,6 @@
 namespace tier::tierctl {
 namespace {
 
-constexpr uint32_t kYearSeconds = 365 * 24 * 3600;
 constexpr const char* kShells[] = {"bash", "zsh", "fish"};
 constexpr const char* kQuotaLevels[] = {"default", "user", "group"};
 constexpr const char* kJobHelp = "Name of the job; UID/NAME or OWNER/NAME, where several users have one of that name";
@@ -79,6 +80,7 @@ CLI::Validator Within(uint32_t least, uint32_t most) { return CLI::Range(least, 
 class CommandLine {
  public:
   CommandLine() : app_("Operates tierd, the memory-tiering daemon.", "tierctl") {
+    app_.formatter(std::make_shared<HelpFormatter>(ThisOutput().width));  // Before the verbs, which take it over.
     app_.require_subcommand(1);
     app_.fallthrough();
     app_.set_version_flag("--version", "tierctl " TIER_VERSION, "Print the version of tierctl and exit");
@@ -189,11 +191,13 @@ class CommandLine {
                    "Return when the last process has left, however long that takes; also where not all can be written")
         ->excludes(job);
     drain
-        ->add_option_function<uint32_t>(
-            "--timeout", [this](uint32_t seconds) { args_.timeout = std::chrono::seconds(seconds); },
+        ->add_option_function<std::string>(
+            "--timeout", [this](const std::string& text) { args_.timeout = ParseTimeout(text); },
             "How long the writes may take, 3600 at most; or with --wait all of it, which has no limit by default")
         ->type_name("SECONDS")
-        ->check(Within(1, kYearSeconds))
+        ->check([](const std::string& text) {
+          return ParseTimeout(text) ? "" : fmt::format("\"{}\" is no time; write 90, 90s, 5min or 2h", Printable(text));
+        })
         ->default_str("60");
     Examples(drain, {"drain --wait && systemctl restart tierd", "drain --wait --timeout 7200", "drain train"});
     Examples(Verb(&app_, "undrain", "Take new jobs and processes again", [this] { return Undrain(args_.daemon); }),
