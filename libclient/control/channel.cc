@@ -53,7 +53,7 @@ std::string ControlSocketOf(const std::string& named) {
 }
 
 // A daemon that was killed leaves its socket behind, and what gRPC says of that are the insides of gRPC.
-bool SomebodyListens(const std::string& path) {
+bool HasListener(const std::string& path) {
   sockaddr_un address{};
   if (path.size() >= sizeof address.sun_path) return true;  // gRPC says that it is too long.
   address.sun_family = AF_UNIX;
@@ -144,7 +144,7 @@ Result<std::unique_ptr<Channel>> Channel::ConnectToFirst(const Sockets& sockets,
       // What a daemon answers is an answer, also that it is crowded; where none does, another socket may have one.
       const bool silent = reached.error().code == Code::kDisconnected || reached.error().code == Code::kTimeout;
       if (!silent || asked.turned_away) return std::unexpected(reached.error());
-      if (reached.error().code == Code::kDisconnected && !SomebodyListens(path))
+      if (reached.error().code == Code::kDisconnected && !HasListener(path))
         reached = Fail(Code::kDisconnected, "nothing listens on it, as its daemon has ended");
     }
     failures.push_back({path, std::move(reached.error())});

@@ -31,7 +31,7 @@ Sockets SocketCandidates(const char* socket);
 // TIMEOUT for a call that was turned away, as too many ran (crowded.h).
 Error ToError(const grpc::Status& status, const grpc::ClientContext& context, const std::string& socket);
 
-// Whether this user may connect to a socket: NOT_FOUND where there is none, DENIED without the right. Whether somebody
+// Whether this user may connect to a socket: NOT_FOUND where there is none, DENIED without the right. Whether a daemon
 // listens on it is not asked.
 Status Reach(const std::string& path);
 

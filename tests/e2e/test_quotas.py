@@ -130,7 +130,7 @@ def test_a_quota_of_zero_is_nothing_at_all_and_unlimited_no_bound(
     end(served)
 
 
-def test_a_number_whose_unit_was_forgotten_sets_nothing(node: launcher.Running) -> None:
+def test_a_number_without_its_unit_sets_nothing(node: launcher.Running) -> None:
     for words in (["quota", "set", "user", "games", "--ram"], ["job", "open", "train", "--limit"],
                   ["job", "open", "train", "--guarantee"]):  # fmt: skip
         refused = admin(node, *words, "64")

@@ -248,7 +248,7 @@ def test_a_socket_that_a_daemon_left_behind_is_told_as_that(socket_folder: pathl
     assert "start it with `systemctl start tierd`" in refused.stderr and "ipv4" not in refused.stderr, refused
 
 
-def test_doctor_judges_the_places_of_the_daemon_that_answers(hostile: launcher.Running) -> None:
+def test_doctor_checks_the_places_of_the_daemon_that_answers(hostile: launcher.Running) -> None:
     status = json.loads(run(hostile, "--json", "status").stdout)
     found: dict[str, list[str]] = {}
     for finding in json.loads(run(hostile, "--json", "doctor").stdout)["findings"]:

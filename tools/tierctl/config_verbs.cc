@@ -48,7 +48,7 @@ bool IsSize(const std::string& name) {
 }  // namespace
 
 std::optional<std::string> MistakeIn(const std::string& name, const std::string& value) {
-  return IsSize(name) ? ForgottenUnit(name, value) : std::nullopt;
+  return IsSize(name) ? MissingUnit(name, value) : std::nullopt;
 }
 
 std::string NoSuchOptionText(const std::string& name) {

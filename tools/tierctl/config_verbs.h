@@ -23,7 +23,7 @@ std::vector<std::string> OptionNamesForSet();
 
 // There is no such option, and the one that was probably meant.
 std::string NoSuchOptionText(const std::string& name);
-// What is wrong with a value before a daemon is asked: a size whose unit was forgotten. Nothing: the daemon judges.
+// What is wrong with a value before a daemon is asked: a size whose unit is missing. Nothing: the daemon decides.
 std::optional<std::string> MistakeIn(const std::string& name, const std::string& value);
 
 // Of these, the options that DiffConfig shows.

@@ -241,7 +241,7 @@ int PurgeDevice(const DaemonOptions& options, const std::string& uuid) {
 int ShowVersion(const DaemonOptions& options) {
   const auto answer = AnswerTo<v1::GetStatusResponse>(options, &Stub::GetStatus, v1::GetStatusRequest());
   const std::string reason = answer ? "" : answer.error().message;
-  // Where nobody says that there is one, a daemon that does not run is no failure.
+  // Where no socket was named, a daemon that does not run is no failure.
   const bool is_absent = !answer && answer.error().code == Code::kDisconnected && !SocketIsNamed(options);
   if (options.output.json) {
     Json document = {{"tierctl", TIER_VERSION}, {"tierd", nullptr}, {"reason", reason}};

@@ -49,7 +49,7 @@ struct Machine {
 Machine ThisMachine();
 std::vector<Finding> Examine(const Machine& machine);
 // No daemon answers: a note, unless the caller says that there is one by naming its socket. Says that the default
-// places were judged.
+// places were checked.
 Finding WithoutDaemon(const Machine& machine, const Error& error, bool named);
 // One answers: its own memory, devices and directories in place of the default ones, then its modes. What else was
 // found of this machine and login is a note.

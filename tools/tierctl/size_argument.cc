@@ -48,7 +48,7 @@ std::optional<uint64_t> ParseBytes(const std::string& text) {
   return std::nullopt;
 }
 
-std::optional<std::string> ForgottenUnit(const std::string& option, const std::string& text) {
+std::optional<std::string> MissingUnit(const std::string& option, const std::string& text) {
   const auto bytes = ParseBytes(text);
   const bool has_unit = text.find_first_not_of("0123456789. ") != std::string::npos;
   if (!bytes || has_unit || *bytes == 0 || *bytes >= kBlockSize) return std::nullopt;
@@ -62,7 +62,7 @@ Result<uint64_t> SizeArgument(const std::string& option, const std::string& text
     return Fail(Code::kInvalid, fmt::format("{} \"{}\" is no size; write it like 512MiB or 16GiB, {}", option,
                                             Printable(text), or_else));
   }
-  if (auto forgotten = ForgottenUnit(option, text)) return Fail(Code::kInvalid, std::move(*forgotten));
+  if (auto missing = MissingUnit(option, text)) return Fail(Code::kInvalid, std::move(*missing));
   return *bytes;
 }
 

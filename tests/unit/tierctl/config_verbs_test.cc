@@ -28,7 +28,7 @@ TEST(ConfigVerbs, OnlyOptionsThatChangeAtRunTimeAreNamedForSet) {
   EXPECT_THAT(OptionNamesForSet(), Not(Contains("ssd.queue_depth")));
 }
 
-TEST(ConfigVerbs, ASizeWhoseUnitWasForgottenIsRefused) {
+TEST(ConfigVerbs, ASizeWithoutItsUnitIsRefused) {
   EXPECT_EQ(MistakeIn("jobs.max_ssd_per_uid", "64"),
             "jobs.max_ssd_per_uid 64 is 64 bytes; write 64GiB, or 64B if bytes are meant");
   EXPECT_EQ(MistakeIn("arena.minimum", "25%"), std::nullopt);

@@ -146,7 +146,7 @@ TEST_F(DoctorTest, BesideADaemonItsDirectoriesAreNoLackOfThisLogin) {
   }
 }
 
-TEST_F(DoctorTest, BesideADaemonItsOwnPlacesAreJudged) {
+TEST_F(DoctorTest, BesideADaemonItsOwnPlacesAreChecked) {
   v1::NodeStatus status;
   status.set_data_directory("/srv/tierd");
   status.set_socket_directory("/srv/run");
@@ -163,7 +163,7 @@ TEST_F(DoctorTest, BesideADaemonItsOwnPlacesAreJudged) {
   offline->set_state(v1::DEVICE_STATE_OFFLINE);
   offline->set_state_reason("Input/output error");
   status.add_missing_devices()->set_path("/dev/nvme3n1");
-  SetFree(0);  // Of the default place, which nobody uses.
+  SetFree(0);  // Of the default place, which is not used.
   std::string text;
   for (const Finding& finding : WithDaemon(Examine(machine_), status, "/srv/run/admin.sock"))
     text += fmt::format("{}: {}\n", finding.check, finding.found);
@@ -176,7 +176,7 @@ TEST_F(DoctorTest, BesideADaemonItsOwnPlacesAreJudged) {
   EXPECT_THAT(text, ::testing::Not(HasSubstr("/var/lib/tierd")));
 }
 
-TEST_F(DoctorTest, WithoutADaemonItIsSaidThatDefaultPlacesWereJudged) {
+TEST_F(DoctorTest, WithoutADaemonItIsSaidThatDefaultPlacesWereChecked) {
   for (const Code code : {Code::kDisconnected, Code::kDenied})
     EXPECT_THAT(WithoutDaemon(machine_, {code, "no"}, false).advice, HasSubstr("a tierd without a configuration"));
   machine_.daemon_program.clear();

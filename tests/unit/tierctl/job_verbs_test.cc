@@ -28,7 +28,7 @@ TEST(ChangeOf, HasTheSizesThatWereTyped) {
   EXPECT_EQ(change->ssd_limit_bytes, 0u);
 }
 
-TEST(ChangeOf, RefusesASizeWhoseUnitWasForgotten) {
+TEST(ChangeOf, RefusesASizeWithoutItsUnit) {
   EXPECT_THAT(ChangeOf({.guarantee = "10"}).error().message, HasSubstr("--guarantee 10 is 10 bytes; write 10GiB"));
   EXPECT_THAT(ChangeOf({.limit = "64"}).error().message, HasSubstr("--limit 64 is 64 bytes; write 64GiB"));
   EXPECT_THAT(ChangeOf({.ssd_guarantee = "1"}).error().message, HasSubstr("--ssd-guarantee 1 is 1 byte"));

@@ -1,4 +1,4 @@
-// Sizes on the command line: with units, and numbers whose unit was forgotten.
+// Sizes on the command line: with units, and numbers whose unit is missing.
 #include "tools/tierctl/size_argument.h"
 
 #include <gmock/gmock.h>
@@ -49,8 +49,8 @@ TEST(SizeArgument, WhatIsNoSizeIsToldWithItsOption) {
   EXPECT_EQ(SizeArgument("--limit", "much", "or as a number of bytes").error().message,
             "--limit \"much\" is no size; write it like 512MiB or 16GiB, or as a number of bytes");
   EXPECT_THAT(SizeArgument("--limit", "\033[2J", "").error().message, HasSubstr("\\x1b[2J"));
-  EXPECT_FALSE(ForgottenUnit("arena.minimum", "25%"));
-  EXPECT_THAT(ForgottenUnit("arena.minimum", "64"), Optional(HasSubstr("arena.minimum 64 is 64 bytes")));
+  EXPECT_FALSE(MissingUnit("arena.minimum", "25%"));
+  EXPECT_THAT(MissingUnit("arena.minimum", "64"), Optional(HasSubstr("arena.minimum 64 is 64 bytes")));
 }
 
 }  // namespace
