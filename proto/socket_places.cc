@@ -31,6 +31,13 @@ std::vector<std::string> SocketDirectories(const char* runtime, uint32_t uid) {
   return directories;
 }
 
+std::string SocketIn(std::string path, const char* name) {
+  struct stat about{};
+  if (::stat(path.c_str(), &about) != 0 || !S_ISDIR(about.st_mode)) return path;
+  if (!path.ends_with('/')) path += '/';
+  return path + name;
+}
+
 Status CheckUserDirectory(const std::string& directory, uint32_t uid) {
   constexpr const char* kElsewhere = ", or set XDG_RUNTIME_DIR to a directory that only this user may write";
   struct stat about{};

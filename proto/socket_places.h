@@ -19,6 +19,8 @@ inline constexpr char kSystemSocketDirectory[] = "/run/tierd";
 std::string UserSocketDirectory(uint32_t uid);
 // Where a client of that user looks for a daemon, in this order. `runtime`: $XDG_RUNTIME_DIR; null and "" are the same.
 std::vector<std::string> SocketDirectories(const char* runtime, uint32_t uid);
+// Callers may name a directory in place of a socket: the socket called `name` in it, where `path` is one; else `path`.
+std::string SocketIn(std::string path, const char* name);
 // NOT_FOUND: it is not there. DENIED: another user owns it, or may write or enter it, or it is no directory; says what
 // to do.
 Status CheckUserDirectory(const std::string& directory, uint32_t uid);

@@ -1,5 +1,8 @@
 #include "libclient/control/channel.h"
 
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -7,6 +10,7 @@
 #include <cstring>
 
 #include "libclient/control/crowded.h"
+#include "proto/mapping.h"
 #include "proto/socket_places.h"
 
 namespace tier::control_client {
@@ -41,20 +45,32 @@ int Telling(Code code) {
   }
 }
 
-std::string ControlBeside(const std::string& data_socket) {
-  return data_socket.substr(0, data_socket.rfind('/') + 1) + "control.sock";
+// By the path of it, of the data socket beside it, or of their directory.
+std::string ControlSocketOf(const std::string& named) {
+  const size_t name_at = named.rfind('/') + 1;
+  if (named.substr(name_at) == "tierd.sock") return named.substr(0, name_at) + "control.sock";
+  return proto::SocketIn(named, "control.sock");
+}
+
+// A daemon that was killed leaves its socket behind, and what gRPC says of that are the insides of gRPC.
+bool HasListener(const std::string& path) {
+  sockaddr_un address{};
+  if (path.size() >= sizeof address.sun_path) return true;  // gRPC says that it is too long.
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.data(), path.size());
+  const proto::FileDescriptor probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const bool connected = ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  return connected || errno != ECONNREFUSED;
 }
 
 }  // namespace
 
 Sockets SocketCandidates(const char* socket) {
   if (socket != nullptr && *socket != '\0') {
-    const std::string path(socket);
-    const bool is_data = path.substr(path.rfind('/') + 1) == "tierd.sock";
-    return {.paths = {is_data ? ControlBeside(path) : path}, .named = true};
+    return {.paths = {ControlSocketOf(socket)}, .named = true};
   }
-  if (const char* data = std::getenv("TIERD_SOCKET"); data != nullptr && *data != '\0') {
-    return {.paths = {ControlBeside(data)}, .named = true};
+  if (const char* named = std::getenv("TIERD_SOCKET"); named != nullptr && *named != '\0') {
+    return {.paths = {ControlSocketOf(named)}, .named = true};
   }
   Sockets candidates;
   for (const std::string& directory : proto::SocketDirectories(std::getenv("XDG_RUNTIME_DIR"), ::geteuid()))
@@ -80,9 +96,13 @@ Error ToError(const grpc::Status& status, const grpc::ClientContext& context, co
 Status Reach(const std::string& path) {
   if (auto place = proto::CheckSocketPlace(path, ::geteuid()); !place) return place;
   // Connecting needs the right to write; gRPC tells its lack from a stale socket by no code.
-  if (::access(path.c_str(), W_OK) == 0) return {};
-  const bool denied = errno == EACCES || errno == EPERM;
-  return Fail(denied ? Code::kDenied : Code::kNotFound, std::strerror(errno));
+  if (::access(path.c_str(), W_OK) != 0) {
+    const bool denied = errno == EACCES || errno == EPERM;
+    return Fail(denied ? Code::kDenied : Code::kNotFound, std::strerror(errno));
+  }
+  struct stat about{};
+  if (::stat(path.c_str(), &about) == 0 && !S_ISSOCK(about.st_mode)) return Fail(Code::kNotFound, "is no socket");
+  return {};
 }
 
 Error Summary(std::span<const SocketFailure> failures, bool named) {
@@ -124,6 +144,8 @@ Result<std::unique_ptr<Channel>> Channel::ConnectToFirst(const Sockets& sockets,
       // What a daemon answers is an answer, also that it is crowded; where none does, another socket may have one.
       const bool silent = reached.error().code == Code::kDisconnected || reached.error().code == Code::kTimeout;
       if (!silent || asked.turned_away) return std::unexpected(reached.error());
+      if (reached.error().code == Code::kDisconnected && !HasListener(path))
+        reached = Fail(Code::kDisconnected, "nothing listens on it, as its daemon has ended");
     }
     failures.push_back({path, std::move(reached.error())});
   }

@@ -23,15 +23,16 @@ struct Sockets {
   bool named = false;              // The caller chose them, by argument or environment.
 };
 
-// `socket` alone if given, or control.sock beside it if it is tierd.sock; else control.sock beside $TIERD_SOCKET; else
-// those of the runtime directories.
+// `socket` alone if given, else $TIERD_SOCKET alone; control.sock beside it if it is tierd.sock, or in it if it is a
+// directory. Without either those of the runtime directories.
 Sockets SocketCandidates(const char* socket);
 
 // The code that the daemon sent beside a gRPC status (metadata tier-code), or the nearest for gRPC's own failures:
 // TIMEOUT for a call that was turned away, as too many ran (crowded.h).
 Error ToError(const grpc::Status& status, const grpc::ClientContext& context, const std::string& socket);
 
-// Whether this user may connect to a socket: NOT_FOUND where there is none, DENIED without the right.
+// Whether this user may connect to a socket: NOT_FOUND where there is none, DENIED without the right. Whether a daemon
+// listens on it is not asked.
 Status Reach(const std::string& path);
 
 struct SocketFailure {

@@ -61,8 +61,8 @@ Launch FindLaunch(const Lookup& environment) {
 }  // namespace
 
 std::vector<std::string> SocketCandidates(const std::string& given, const Lookup& environment) {
-  if (!given.empty()) return {given};
-  if (const std::string set = ValueOf(environment, "TIERD_SOCKET"); !set.empty()) return {set};
+  const std::string named = given.empty() ? ValueOf(environment, "TIERD_SOCKET") : given;
+  if (!named.empty()) return {proto::SocketIn(named, "tierd.sock")};
   std::vector<std::string> candidates = proto::SocketDirectories(environment("XDG_RUNTIME_DIR"), ::geteuid());
   for (std::string& candidate : candidates) candidate += "/tierd.sock";
   return candidates;

@@ -13,8 +13,8 @@ namespace tier::link {
 // Null when the variable is not set, as std::getenv.
 using Lookup = std::function<const char*(const char*)>;
 
-// The sockets to try, in order: `given` if it is not empty, else $TIERD_SOCKET, alone; without either, those in the
-// places of proto/socket_places.h.
+// The sockets to try, in order: `given` if it is not empty, else $TIERD_SOCKET, alone (where that is a directory, the
+// socket in it); without either, those in the places of proto/socket_places.h.
 std::vector<std::string> SocketCandidates(const std::string& given, const Lookup& environment);
 
 struct JobIdentity {

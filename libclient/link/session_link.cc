@@ -119,7 +119,7 @@ Code CodeOf(int error) {
 const char* MeaningOf(int error) {
   if (error == EACCES || error == EPERM) return "no permission: ask for group tierd, or start a daemon of your own";
   if (error == ENOENT || error == ENOTDIR) return "no such socket";
-  if (error == EISDIR) return "this is a directory: name the tierd.sock in it";
+  if (error == EISDIR) return "this is a directory, and no socket";
   if (error == ENOTSOCK) return "this is no socket: name a daemon's tierd.sock";
   if (error == EPROTOTYPE) return "this is no data socket, but like control.sock: name the tierd.sock beside it";
   if (error == ECONNREFUSED) return "no daemon listens there any more";

@@ -167,7 +167,11 @@ def test_without_an_ssd_tier_a_drain_says_that_bytes_stay_in_ram(socket_folder: 
 def test_only_a_drain_that_waits_has_more_than_an_hour(own_daemon: launcher.Running) -> None:
     refused = tierctl(own_daemon, "drain", "--timeout", "7200")
     assert refused.returncode == 2 and "only with --wait" in refused.stderr, refused.stderr
-    assert "no process is attached" in launcher.tierctl(own_daemon, "drain", "--wait", "--timeout", "7200")
+    for timeout in ("7200", "7200s", "2h"):
+        assert "no process is attached" in launcher.tierctl(own_daemon, "drain", "--wait", "--timeout", timeout)
+    for timeout in ("0", "10 elephants", "10ms"):
+        refused = tierctl(own_daemon, "drain", "--timeout", timeout)
+        assert refused.returncode == 2 and f'"{timeout}" is no time; write 90, 90s, 5min or 2h' in refused.stderr
     launcher.tierctl(own_daemon, "undrain")
 
 

@@ -96,7 +96,7 @@ def test_root_in_its_socket_is_the_owner_and_not_root(node: launcher.Running) ->
     assert list(jobs(node.directory / "control.sock")) == ["of-root"], "root by the ordinary socket is no owner"
     for words in (["job", "remove", "of-b"], ["job", "remove", f"{FIRST_UID + 1}/of-b"], ["job", "remove", "of-root"]):
         assert ask(control, *words).returncode == 3, words
-    for words in (["drain"], ["quota", "set", "default", "--ram", "1"], ["socket", "open", "--owner", "pod-c"],
+    for words in (["drain"], ["quota", "set", "default", "--ram", "1GiB"], ["socket", "open", "--owner", "pod-c"],
                   ["socket", "list"], ["job", "open", "x", "--uid", "0"]):  # fmt: skip
         assert ask(control, *words).returncode == 5, words
     refused = process(f"{a['directory']}/tierd.sock", "of-b", "join")

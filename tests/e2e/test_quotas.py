@@ -77,7 +77,7 @@ def uses(node: launcher.Running) -> dict[int, dict[str, dict[str, object]]]:
 
 def test_ram_of_a_user_stays_within_the_quota_and_the_other_user_has_the_rest(node: launcher.Running) -> None:
     done = admin(node, "quota", "set", "user", "games", "--ram", "16MiB")
-    assert done.returncode == 0 and "set the quota of user games" in done.stdout, done
+    assert done.returncode == 0 and done.stdout == "set the quota of user games: RAM 16.0 MiB\n", done
     capped, free = trainer(node, GAMES, "a", 40), trainer(node, OTHER, "b", 40)
     assert said(capped) == "ok", "what does not fit is on SSD, and right"
     assert said(free) == "ok"
@@ -128,6 +128,18 @@ def test_a_quota_of_zero_is_nothing_at_all_and_unlimited_no_bound(
     served = trainer(node, GAMES, "b", 1)
     assert said(served) == "ok"
     end(served)
+
+
+def test_a_number_without_its_unit_sets_nothing(node: launcher.Running) -> None:
+    for words in (["quota", "set", "user", "games", "--ram"], ["job", "open", "train", "--limit"],
+                  ["job", "open", "train", "--guarantee"]):  # fmt: skip
+        refused = admin(node, *words, "64")
+        assert refused.returncode == 2, refused
+        assert f"{words[-1]} 64 is 64 bytes; write 64GiB, or 64B if bytes are meant" in refused.stderr, refused
+    refused = admin(node, "config", "set", "jobs.max_ssd_per_uid", "64")
+    assert refused.returncode == 2 and "jobs.max_ssd_per_uid 64 is 64 bytes" in refused.stderr, refused
+    assert "user games" not in admin(node, "quota", "list").stdout
+    assert not json.loads(admin(node, "--json", "job", "list").stdout)["jobs"]
 
 
 def test_only_administrators_change_quotas_and_users_see_their_own(node: launcher.Running) -> None:

@@ -175,6 +175,11 @@ with Daemon(folder, sections, program=program):
         assert name not in files and f"  {name}: uid {OTHER} answers here" in readme, readme
 
 
+def test_a_folder_that_is_not_there_is_told_so(own_daemon: launcher.Running, tmp_path: pathlib.Path) -> None:
+    done = report(own_daemon.directory, tmp_path / "absent" / "report.tar.gz")
+    assert done.returncode == 3 and f"the folder {tmp_path}/absent does not exist" in done.stderr, done
+
+
 def test_a_configuration_that_is_a_link_of_the_caller_is_there(
     own_daemon: launcher.Running, tmp_path: pathlib.Path
 ) -> None:

@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -216,6 +217,67 @@ def test_a_device_that_the_user_may_not_read_is_refused() -> None:
             assert refused.returncode == 5 and "DENIED" in refused.stderr, refused.stderr
 
 
+def asked_without_option(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    inherited = {name: value for name, value in os.environ.items() if name != "TIERD_SOCKET"}
+    command = [launcher.need_tierctl(), *words]
+    return subprocess.run(command, capture_output=True, text=True, env={**inherited, **environment}, timeout=60)
+
+
+def test_the_environment_names_a_directory_as_the_option_does(hostile: launcher.Running) -> None:
+    for named in (hostile.directory, hostile.socket, hostile.directory / "control.sock"):
+        assert run(named, "job", "names").returncode == 0
+        asked = asked_without_option({"TIERD_SOCKET": str(named)}, "job", "names")
+        assert asked.returncode == 0 and "hostile" in asked.stdout, asked
+    absent = hostile.directory / "absent"
+    for asked in (run(absent, "status"), asked_without_option({"TIERD_SOCKET": str(absent)}, "status")):
+        assert asked.returncode == 4 and f"{absent}: No such file" in asked.stderr, asked
+
+
+def test_an_empty_path_of_a_socket_is_refused() -> None:
+    refused = asked_without_option({}, "--socket", "", "status")
+    assert refused.returncode == 2 and "--socket: the path is empty" in refused.stderr, refused
+
+
+def test_a_socket_that_a_daemon_left_behind_is_told_as_that(socket_folder: pathlib.Path) -> None:
+    path = socket_folder / "control.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as left_behind:
+        left_behind.bind(str(path))
+    refused = run(path, "status")
+    assert refused.returncode == 4, refused
+    assert f"{path}: nothing listens on it, as its daemon has ended" in refused.stderr, refused
+    assert "start it with `systemctl start tierd`" in refused.stderr and "ipv4" not in refused.stderr, refused
+
+
+def test_doctor_checks_the_places_of_the_daemon_that_answers(hostile: launcher.Running) -> None:
+    status = json.loads(run(hostile, "--json", "status").stdout)
+    found: dict[str, list[str]] = {}
+    for finding in json.loads(run(hostile, "--json", "doctor").stdout)["findings"]:
+        found.setdefault(finding["check"], []).append(finding["found"])
+    assert [text.split(":")[0] for text in found["disk"]] == [device["path"] for device in status["devices"]], found
+    assert found["sockets"] == [f"{hostile.directory} is the daemon's"], found
+    assert found.get("data directory", []) == [
+        f"{place} is the daemon's" for place in [status["data_directory"]] if place
+    ]
+    assert "the arena has" in found["memory"][0], found
+
+
+def test_version_says_why_a_daemon_is_not_asked(hostile: launcher.Running, socket_folder: pathlib.Path) -> None:
+    assert re.fullmatch(r"tierctl (\S+)\ntierd   \1\n", run(hostile, "version").stdout)
+    absent = run(socket_folder / "absent.sock", "version")
+    assert absent.returncode == 4 and "absent.sock: No such file" in absent.stderr, absent
+    assert absent.stdout.endswith("\ntierd   unknown\n"), absent
+    launcher.need_user(12345)
+    socket_folder.chmod(0o700)
+    other = {"user": 12345, "group": 12345, "extra_groups": []}
+    denied = run(socket_folder / "control.sock", "--json", "version", cwd="/", **other)
+    assert denied.returncode == 5 and "Permission denied" in denied.stderr, denied
+    document = json.loads(denied.stdout)
+    assert document["tierd"] is None and "Permission denied" in document["reason"], document
+    usual = asked_without_option({"XDG_RUNTIME_DIR": str(socket_folder)}, "version")
+    if "not running" in usual.stdout:  # No daemon of the machine answers at the other usual places.
+        assert usual.returncode == 0 and f"{socket_folder}/tierd/control.sock: No such file" in usual.stdout, usual
+
+
 def test_a_job_that_is_not_there_is_not_found(hostile: launcher.Running) -> None:
     refused = run(hostile, "job", "show", "absent\x1b[2J")
     assert refused.returncode == 3 and "no job 'absent" in refused.stderr and "\x1b" not in refused.stderr
@@ -262,6 +324,15 @@ def test_the_number_that_since_takes_stands_below_the_events(hostile: launcher.R
     assert number, last
     assert run(hostile, "events", "--since", number[1]).stdout == ""
     assert "2 with 2 sessions," in run(hostile, "status").stdout
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+@pytest.mark.parametrize("verb", all_verbs())
+def test_no_help_is_wider_than_the_terminal(verb: str, columns: int) -> None:
+    status, text = terminal.shown([PROGRAM, *verb.split(), "--help"], columns)
+    assert status == 0, text
+    for line in terminal.plain(text).splitlines():
+        assert len(line) <= columns or line.startswith(("  tierctl ", "Usage:")), line
 
 
 def test_a_default_is_shown_where_an_option_has_one() -> None:

@@ -11,6 +11,7 @@
 #include "tools/tierctl/connection.h"
 #include "tools/tierctl/message_json.h"
 #include "tools/tierctl/printable.h"
+#include "tools/tierctl/size_argument.h"
 
 namespace tier::tierctl {
 namespace {
@@ -38,7 +39,22 @@ std::vector<std::string> NamesOf(const std::function<bool(const config::Option&)
   return names;
 }
 
+bool IsSize(const std::string& name) {
+  return std::ranges::any_of(config::Options(), [&name](const config::Option& option) {
+    return option.key == name && (option.kind == config::Kind::kSize || option.kind == config::Kind::kSizeOrShare);
+  });
+}
+
 }  // namespace
+
+std::optional<std::string> MistakeIn(const std::string& name, const std::string& value) {
+  return IsSize(name) ? MissingUnit(name, value) : std::nullopt;
+}
+
+std::string NoSuchOptionText(const std::string& name) {
+  return fmt::format("no option '{}'; did you mean '{}'? tierctl config get lists all", name,
+                     config::NearestOption(name)->key);
+}
 
 std::vector<std::string> OptionNames() {
   return NamesOf([](const config::Option&) { return true; });
@@ -91,8 +107,7 @@ int GetConfig(const DaemonOptions& options, const std::string& name) {
         }
         const auto found = std::find_if(answer.options().begin(), answer.options().end(),
                                         [&name](const v1::DaemonOption& option) { return option.name() == name; });
-        if (found == answer.options().end())
-          return Explain({Code::kNotFound, fmt::format("no option '{}'; tierctl config get lists all", name)});
+        if (found == answer.options().end()) return Explain({Code::kNotFound, NoSuchOptionText(name)});
         if (!options.output.json) {
           fmt::print("{}\n", Printable(found->value()));
           return kExitOk;
@@ -119,6 +134,10 @@ int DiffConfig(const DaemonOptions& options) {
 }
 
 int SetConfig(const DaemonOptions& options, const std::string& name, const std::string& value) {
+  if (const auto mistake = MistakeIn(name, value)) {
+    fmt::print(stderr, "tierctl: {}\n", *mistake);
+    return kExitUsage;
+  }
   v1::SetOptionRequest request;
   request.set_name(name);
   request.set_value(value);

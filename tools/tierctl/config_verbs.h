@@ -1,6 +1,7 @@
 // The verbs of the running configuration. Each asks a daemon, prints its answer and returns an exit code.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,11 @@ int SetConfig(const DaemonOptions& options, const std::string& name, const std::
 // The names of the options that there are; those alone that SetConfig may change.
 std::vector<std::string> OptionNames();
 std::vector<std::string> OptionNamesForSet();
+
+// There is no such option, and the one that was probably meant.
+std::string NoSuchOptionText(const std::string& name);
+// What is wrong with a value before a daemon is asked: a size whose unit is missing. Nothing: the daemon decides.
+std::optional<std::string> MistakeIn(const std::string& name, const std::string& value);
 
 // Of these, the options that DiffConfig shows.
 v1::ListOptionsResponse DifferencesIn(const v1::ListOptionsResponse& answer);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <iterator>
 #include <string>
@@ -15,14 +16,17 @@ namespace tier::tierctl {
 
 namespace {
 
-// admin.sock beside every control.sock of the usual places; a path alone, or both sockets of a directory, if given. The
-// data socket, which libtier and TIERD_SOCKET name, stands for its directory.
-control_client::Sockets SocketsOf(const std::string& given) {
-  std::error_code ignored;
+// admin.sock beside every control.sock of the usual places; a path alone, or both sockets of a directory, where the
+// option or TIERD_SOCKET names one. The data socket, which libtier takes too, stands for its directory.
+control_client::Sockets SocketsOf(const std::string& option) {
+  const char* const environment = std::getenv("TIERD_SOCKET");
+  const std::string given = option.empty() && environment != nullptr ? environment : option;
   if (!given.empty()) {
     std::filesystem::path path(given);
-    if (path.filename() == "tierd.sock") path = path.has_parent_path() ? path.parent_path() : ".";
-    if (!std::filesystem::is_directory(path, ignored)) return {.paths = {given}, .named = true};
+    const bool is_data = path.filename() == "tierd.sock";
+    if (is_data) path = path.has_parent_path() ? path.parent_path() : ".";
+    std::error_code ignored;
+    if (!is_data && !std::filesystem::is_directory(path, ignored)) return {.paths = {given}, .named = true};
     return {.paths = {(path / "admin.sock").string(), (path / "control.sock").string()}, .named = true};
   }
   const control_client::Sockets controls = control_client::SocketCandidates(nullptr);

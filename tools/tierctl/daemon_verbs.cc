@@ -138,12 +138,12 @@ Fields FieldsOf(const v1::NodeStatus& status, const std::string& state) {
 }
 
 void PrintStatus(const v1::NodeStatus& status, const OutputOptions& output) {
-  const std::string lack = LackText(status);
-  const std::string state = "  " + (lack.empty() ? "ok" : lack);
-  const std::string word = state.substr(0, state.find(':'));
+  const std::string state = "  " + HealthText(status);
+  const std::string word = state.substr(0, state.find_first_of(":,"));
+  const bool is_well = LackText(status).empty() && status.reload_failure().empty();
   std::string text = RenderFields(FieldsOf(status, state), output);
   // Behind the rendering, which lets no such thing through.
-  text.replace(text.find(word), word.size(), Paint(word, lack.empty() ? Mood::kGood : Mood::kWarning, output));
+  text.replace(text.find(word), word.size(), Paint(word, is_well ? Mood::kGood : Mood::kWarning, output));
   fmt::print("{}\n", text);
   PrintDevices(status.devices(), output);
   PrintMissing(status.missing_devices(), output);
@@ -239,18 +239,19 @@ int PurgeDevice(const DaemonOptions& options, const std::string& uuid) {
 }
 
 int ShowVersion(const DaemonOptions& options) {
-  const auto channel = Connect(options);
-  Json document = {{"tierctl", TIER_VERSION}, {"tierd", nullptr}};
-  v1::GetStatusResponse answer;
-  if (channel && (*channel)->Call(&Stub::GetStatus, v1::GetStatusRequest(), &answer))
-    document["tierd"] = answer.status().version();
+  const auto answer = AnswerTo<v1::GetStatusResponse>(options, &Stub::GetStatus, v1::GetStatusRequest());
+  const std::string reason = answer ? "" : answer.error().message;
+  // Where no socket was named, a daemon that does not run is no failure.
+  const bool is_absent = !answer && answer.error().code == Code::kDisconnected && !SocketIsNamed(options);
   if (options.output.json) {
+    Json document = {{"tierctl", TIER_VERSION}, {"tierd", nullptr}, {"reason", reason}};
+    if (answer) document["tierd"] = answer->status().version();
     PrintJson(document);
   } else {
-    fmt::print("tierctl {}\ntierd   {}\n", TIER_VERSION,
-               document["tierd"].is_null() ? "not running" : Printable(answer.status().version()));
+    const std::string daemon = answer ? answer->status().version() : is_absent ? "not running: " + reason : "unknown";
+    fmt::print("tierctl {}\ntierd   {}\n", TIER_VERSION, Wrapped(Printable(daemon), options.output.width, 8));
   }
-  return kExitOk;
+  return answer || is_absent ? kExitOk : Explain(answer.error());
 }
 
 }  // namespace tier::tierctl

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -36,6 +37,8 @@ constexpr uint64_t kHugePage = 2 * kMiB;
 constexpr uint64_t kMemlockWanted = kGiB;      // Below it even one large window cannot be registered.
 constexpr uint64_t kOpenFilesWanted = 20'000;  // A descriptor a window, and one for each socket.
 constexpr const char* kVerdictWords[] = {"ok", "note", "degraded", "bad"};
+constexpr char kMemoryCheck[] = "memory";
+constexpr char kDiskCheck[] = "disk";
 constexpr char kDataCheck[] = "data directory";
 constexpr char kSocketsCheck[] = "sockets";
 constexpr size_t kFoundIndent = 28;  // Behind the verdict and the name of the check.
@@ -147,19 +150,19 @@ Finding CheckDisk(const Machine& machine) {
   const std::string present = machine.data_directory + "/tier.ssd";
   std::error_code absent;
   if (const uint64_t size = std::filesystem::file_size(machine.root + present, absent); !absent && size > 0)
-    return {"disk", Verdict::kGood, fmt::format("{} is there with {}", present, HumanBytes(size)), "", ""};
+    return {kDiskCheck, Verdict::kGood, fmt::format("{} is there with {}", present, HumanBytes(size)), "", ""};
   const storage::FileSystemSpace space = machine.space(machine.data_directory);
   const storage::DefaultFile file = storage::PlanDefaultFile(space, machine.data_directory);
   const std::string advice = "free some space, or set daemon.data_directory or ssd.devices to a place with more room";
   if (file.size == 0)
-    return {"disk", Verdict::kDegraded, file.shortage + ": no SSD tier, tensors stay in RAM", "", advice};
+    return {kDiskCheck, Verdict::kDegraded, file.shortage + ": no SSD tier, tensors stay in RAM", "", advice};
   const std::string found = fmt::format(
       "{}: the default SSD file takes {}",
       file.shortage.empty() ? fmt::format("{} free for {}", HumanBytes(space.available), machine.data_directory)
                             : file.shortage,
       HumanBytes(file.size));
-  if (file.shortage.empty()) return {"disk", Verdict::kGood, found, "", ""};
-  return {"disk", Verdict::kNote, found, "", advice};
+  if (file.shortage.empty()) return {kDiskCheck, Verdict::kGood, found, "", ""};
+  return {kDiskCheck, Verdict::kNote, found, "", advice};
 }
 
 // A directory that exists keeps its owner: the system's may be where a daemon of root serves every user.
@@ -197,8 +200,8 @@ Finding CheckMemory(const Machine& machine) {
   const std::string found =
       fmt::format("{} available of {}; the default arena grows to {}", HumanBytes(memory.available),
                   HumanBytes(memory.total), HumanBytes(memory.arena_default()));
-  if (memory.available > memory.arena_default()) return {"memory", Verdict::kGood, found, "", ""};
-  Finding finding{"memory", Verdict::kDegraded, found, "", "or free memory"};
+  if (memory.available > memory.arena_default()) return {kMemoryCheck, Verdict::kGood, found, "", ""};
+  Finding finding{kMemoryCheck, Verdict::kDegraded, found, "", "or free memory"};
   const uint64_t spare = memory.available / 2 / kMiB;
   if (spare >= 64 && !machine.daemon_program.empty())
     finding.remedy = fmt::format("{} --set arena.maximum={}MiB", machine.daemon_program, spare);
@@ -219,6 +222,57 @@ Finding CheckThp(const Machine& machine) {
   Finding finding{"shmem huge pages", Verdict::kNote, "shmem_enabled=deny: windows stay in small pages", "", ""};
   GrantBySetting(machine, "advise", kPath, &finding);
   return finding;
+}
+
+// Of the daemon that answers, in place of what one with default places would find.
+Finding MemoryOf(const v1::NodeStatus& status) {
+  const std::string found =
+      fmt::format("{} available; the arena has {} and may grow to {}", HumanBytes(status.host_available_bytes()),
+                  HumanBytes(status.arena_bytes()), HumanBytes(status.arena_max_bytes()));
+  if (status.host_available_bytes() + status.arena_bytes() >= status.arena_max_bytes())
+    return {kMemoryCheck, Verdict::kGood, found, "", ""};
+  return {kMemoryCheck, Verdict::kNote, found, "", "free memory, or lower arena.maximum"};
+}
+
+std::vector<Finding> DisksOf(const v1::NodeStatus& status) {
+  std::vector<Finding> disks;
+  for (const v1::Device& device : status.devices()) {
+    const std::string found = fmt::format("{}: {} free of {}", device.path(), HumanBytes(device.free_bytes()),
+                                          HumanBytes(device.capacity_bytes()));
+    const bool is_online = device.state() == v1::DEVICE_STATE_ONLINE;
+    disks.push_back(
+        {kDiskCheck, is_online ? Verdict::kGood : Verdict::kNote,
+         is_online ? found : fmt::format("{}, {} ({})", found, WordOf(device.state()), device.state_reason()), "",
+         is_online ? "" : "tierctl device list has more of it"});
+  }
+  for (const v1::MissingDevice& device : status.missing_devices()) {
+    disks.push_back(
+        {kDiskCheck, Verdict::kNote,
+         fmt::format("{} is missing: {}", device.path().empty() ? device.uuid() : device.path(), device.reason()), "",
+         "tierctl job list --lost names the jobs that have lost something"});
+  }
+  if (disks.empty()) {
+    const std::string& reason = status.ssd_mode_reason();
+    disks.push_back({kDiskCheck, reason.empty() ? Verdict::kGood : Verdict::kNote,
+                     "no SSD device: tensors stay in RAM" + (reason.empty() ? "" : ": " + reason), "",
+                     reason.empty() ? "" : "set ssd.devices or daemon.data_directory to a place with room"});
+  }
+  return disks;
+}
+
+// That this login may not write there is no lack.
+std::vector<Finding> DirectoryOf(const char* check, const std::string& directory) {
+  if (directory.empty()) return {};
+  return {{check, Verdict::kGood, directory + " is the daemon's", "", ""}};
+}
+
+std::vector<Finding> AsTheDaemonHasIt(Finding by_default, const v1::NodeStatus& status) {
+  if (by_default.check == kMemoryCheck) return {MemoryOf(status)};
+  if (by_default.check == kDiskCheck) return DisksOf(status);
+  if (by_default.check == kDataCheck) return DirectoryOf(kDataCheck, status.data_directory());
+  if (by_default.check == kSocketsCheck) return DirectoryOf(kSocketsCheck, status.socket_directory());
+  by_default.verdict = std::min(by_default.verdict, Verdict::kNote);
+  return {std::move(by_default)};
 }
 
 int TryIoUring() {
@@ -329,27 +383,30 @@ std::vector<Finding> Examine(const Machine& machine) {
 
 Finding WithoutDaemon(const Machine& machine, const Error& error, bool named) {
   const bool absent = error.code == Code::kDisconnected;
-  Finding finding{"daemon", absent && !named ? Verdict::kNote : Verdict::kDegraded, error.message, "", ""};
+  // The configuration file may name others, and which one it is knows the daemon alone.
+  Finding finding{"daemon", absent && !named ? Verdict::kNote : Verdict::kDegraded, error.message, "",
+                  "memory, disk and directories above are those of a tierd without a configuration"};
   if (!absent) return finding;
   finding.remedy = UnderSystemd(machine) ? ByRoot(machine, "systemctl start tierd") : machine.daemon_program;
-  if (finding.remedy.empty()) finding.advice = "tierd is not on PATH: install the package or the wheel";
+  if (finding.remedy.empty())
+    finding.advice = "tierd is not on PATH: install the package or the wheel; " + finding.advice;
   return finding;
 }
 
-std::vector<Finding> WithDaemon(std::vector<Finding> findings, const v1::NodeStatus& status,
+std::vector<Finding> WithDaemon(std::vector<Finding> by_default, const v1::NodeStatus& status,
                                 const std::string& socket) {
-  // It has its directories: that this login may not write them is no lack.
-  std::erase_if(findings, [](const Finding& finding) {
-    return finding.verdict != Verdict::kGood && (finding.check == kDataCheck || finding.check == kSocketsCheck);
-  });
-  for (Finding& finding : findings) finding.verdict = std::min(finding.verdict, Verdict::kNote);
+  std::vector<Finding> findings;
+  for (Finding& finding : by_default)
+    std::ranges::move(AsTheDaemonHasIt(std::move(finding), status), std::back_inserter(findings));
   std::string found =
       fmt::format("{} on {}: I/O {}, memory {}, pages {}, SSD {}", status.version(), socket, WordOf(status.io_mode()),
                   WordOf(status.memory_mode()), WordOf(status.huge_page_mode()), SsdModeText(status));
   const std::string lack = LackText(status);  // As `tierctl status` has it.
   if (!lack.empty()) found += "; " + lack;
   findings.push_back({"daemon", lack.empty() ? Verdict::kGood : Verdict::kDegraded, std::move(found), "",
-                      status.degraded_by().empty() ? "" : "above is what a tierd started from this shell would find"});
+                      status.degraded_by().empty()
+                          ? ""
+                          : "limits and io_uring above are those of a tierd that is started from this shell"});
   return findings;
 }
 

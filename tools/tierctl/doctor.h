@@ -48,11 +48,13 @@ struct Machine {
 
 Machine ThisMachine();
 std::vector<Finding> Examine(const Machine& machine);
-// No daemon answers: a note, unless the caller says that there is one by naming its socket.
+// No daemon answers: a note, unless the caller says that there is one by naming its socket. Says that the default
+// places were checked.
 Finding WithoutDaemon(const Machine& machine, const Error& error, bool named);
-// One answers: its own modes, after what was found of this machine and login; a login that may not write the daemon's
-// directories lacks nothing.
-std::vector<Finding> WithDaemon(std::vector<Finding> findings, const v1::NodeStatus& status, const std::string& socket);
+// One answers: its own memory, devices and directories in place of the default ones, then its modes. What else was
+// found of this machine and login is a note.
+std::vector<Finding> WithDaemon(std::vector<Finding> by_default, const v1::NodeStatus& status,
+                                const std::string& socket);
 // 0 with notes, 6 degraded, 1 bad.
 int ExitCodeOf(const std::vector<Finding>& findings);
 // All of that for this machine and the daemon that answers, if one does.

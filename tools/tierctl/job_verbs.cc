@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <cstdio>
 #include <map>
 #include <utility>
@@ -18,6 +17,7 @@
 #include "tools/tierctl/connection.h"
 #include "tools/tierctl/message_json.h"
 #include "tools/tierctl/printable.h"
+#include "tools/tierctl/size_argument.h"
 #include "tools/tierctl/socket_verbs.h"
 #include "tools/tierctl/user_names.h"
 
@@ -287,32 +287,23 @@ Json WithoutPageToken(Json document) {
 
 }  // namespace
 
-std::optional<uint64_t> ParseBytes(const std::string& text) {
-  constexpr std::pair<const char*, uint64_t> kUnits[] = {{"", 1},
-                                                         {"B", 1},
-                                                         {"KiB", 1ull << 10},
-                                                         {"MiB", 1ull << 20},
-                                                         {"GiB", 1ull << 30},
-                                                         {"TiB", 1ull << 40},
-                                                         {"kB", 1000},
-                                                         {"KB", 1000},
-                                                         {"MB", 1000ull * 1000},
-                                                         {"GB", 1000ull * 1000 * 1000},
-                                                         {"TB", 1000ull * 1000 * 1000 * 1000}};
-  double number = 0;
-  const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
-  if (error != std::errc() || !std::isfinite(number) || number < 0) return std::nullopt;
-  std::string unit(rest, end);
-  unit.erase(0, unit.find_first_not_of(' ') == std::string::npos ? unit.size() : unit.find_first_not_of(' '));
-  if (unit.empty() && number != std::floor(number)) return std::nullopt;  // A fraction of a byte: the unit is missing.
-  for (const auto& [name, factor] : kUnits) {
-    if (unit != name) continue;
-    const double bytes = number * static_cast<double>(factor);
-    if (bytes >= 9.2e18) return std::nullopt;
-    return static_cast<uint64_t>(std::llround(bytes));
+Result<JobChange> ChangeOf(const JobWords& words) {
+  JobChange change{.name = words.name};
+  struct Asked {
+    const char* option;
+    const std::string& text;
+    std::optional<uint64_t>* bytes;
+  };
+  for (const auto& [option, text, bytes] : {Asked{"--guarantee", words.guarantee, &change.guarantee_bytes},
+                                            Asked{"--limit", words.limit, &change.limit_bytes},
+                                            Asked{"--ssd-guarantee", words.ssd_guarantee, &change.ssd_guarantee_bytes},
+                                            Asked{"--ssd-limit", words.ssd_limit, &change.ssd_limit_bytes}}) {
+    if (text.empty()) continue;
+    auto size = SizeArgument(option, text, "or as a number of bytes");
+    if (!size) return std::unexpected(std::move(size.error()));
+    *bytes = *size;
   }
-  return std::nullopt;
+  return change;
 }
 
 int ListJobs(const DaemonOptions& options, bool lost) {

@@ -11,6 +11,14 @@
 
 namespace tier::tierctl {
 
+// As it is typed; empty: it stays as it is.
+struct JobWords {
+  std::string name;
+  std::string guarantee;  // "64GiB"; "0": none.
+  std::string limit;
+  std::string ssd_guarantee;
+  std::string ssd_limit;
+};
 struct JobChange {
   std::string name;
   std::optional<uint64_t> guarantee_bytes;
@@ -41,7 +49,7 @@ using NumberOf = std::function<std::optional<uint32_t>(const std::string&)>;
 // one of that name.
 Result<const v1::Job*> FindJob(const v1::ListJobsResponse& jobs, const std::string& name, bool admin = true,
                                const NumberOf& number_of = UserNumber);
-// "64GiB", "1.5 TB", "4096": bytes, as in the configuration. Nothing if it is no size.
-std::optional<uint64_t> ParseBytes(const std::string& text);
+// INVALID: as SizeArgument has it, for the first of the sizes that is refused.
+Result<JobChange> ChangeOf(const JobWords& words);
 
 }  // namespace tier::tierctl

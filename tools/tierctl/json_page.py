@@ -117,7 +117,10 @@ def verbs() -> dict[str, Shape]:
             "report": Field("string", "the file"), "files": Field("array of string", "in it"),
             "missing": Field("array of MissingFile"),
         },
-        "version": {"tierctl": Field("string"), "tierd": Field("string or null", "null: it does not answer")},
+        "version": {
+            "tierctl": Field("string"), "tierd": Field("string or null", "null: it does not answer"),
+            "reason": Field("string", 'why it does not; ""'),
+        },
         "drain": drained,
         "drain JOB": drained,
         "drain --wait": {

@@ -6,6 +6,7 @@
 #include <exception>
 #include <functional>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -21,6 +22,7 @@
 #include "tools/tierctl/device_verbs.h"
 #include "tools/tierctl/doctor.h"
 #include "tools/tierctl/event_verbs.h"
+#include "tools/tierctl/help_formatter.h"
 #include "tools/tierctl/job_verbs.h"
 #include "tools/tierctl/node_drain.h"
 #include "tools/tierctl/pool_verbs.h"
@@ -35,7 +37,6 @@
 namespace tier::tierctl {
 namespace {
 
-constexpr uint32_t kYearSeconds = 365 * 24 * 3600;
 constexpr const char* kShells[] = {"bash", "zsh", "fish"};
 constexpr const char* kQuotaLevels[] = {"default", "user", "group"};
 constexpr const char* kJobHelp = "Name of the job; UID/NAME or OWNER/NAME, where several users have one of that name";
@@ -51,10 +52,7 @@ struct Arguments {
   std::string shell;
   std::string svg;
   std::string report;
-  std::string guarantee;
-  std::string limit;
-  std::string ssd_guarantee;
-  std::string ssd_limit;
+  JobWords sizes;
   QuotaWords quota;
   std::string option;
   std::string value;
@@ -82,13 +80,15 @@ CLI::Validator Within(uint32_t least, uint32_t most) { return CLI::Range(least, 
 class CommandLine {
  public:
   CommandLine() : app_("Operates tierd, the memory-tiering daemon.", "tierctl") {
+    app_.formatter(std::make_shared<HelpFormatter>(ThisOutput().width));  // Before the verbs, which take it over.
     app_.require_subcommand(1);
     app_.fallthrough();
     app_.set_version_flag("--version", "tierctl " TIER_VERSION, "Print the version of tierctl and exit");
     app_.add_flag("--json", args_.daemon.output.json, "Print JSON instead of tables");
     app_.add_option("--socket", args_.daemon.socket,
                     "Control or admin socket, or the directory of both (default: the usual places)")
-        ->type_name("PATH");
+        ->type_name("PATH")
+        ->check([](const std::string& path) { return path.empty() ? "the path is empty" : ""; });
     app_.add_option("--token", args_.daemon.token, "Job token (default: $TIERD_JOB_TOKEN)")->type_name("TOKEN");
     app_.failure_message([](const CLI::App*, const CLI::Error& e) {
       return fmt::format("tierctl: {}\n--help behind a verb shows its arguments and options\n", InOurWords(e.what()));
@@ -191,11 +191,13 @@ class CommandLine {
                    "Return when the last process has left, however long that takes; also where not all can be written")
         ->excludes(job);
     drain
-        ->add_option_function<uint32_t>(
-            "--timeout", [this](uint32_t seconds) { args_.timeout = std::chrono::seconds(seconds); },
+        ->add_option_function<std::string>(
+            "--timeout", [this](const std::string& text) { args_.timeout = ParseTimeout(text); },
             "How long the writes may take, 3600 at most; or with --wait all of it, which has no limit by default")
         ->type_name("SECONDS")
-        ->check(Within(1, kYearSeconds))
+        ->check([](const std::string& text) {
+          return ParseTimeout(text) ? "" : fmt::format("\"{}\" is no time; write 90, 90s, 5min or 2h", Printable(text));
+        })
         ->default_str("60");
     Examples(drain, {"drain --wait && systemctl restart tierd", "drain --wait --timeout 7200", "drain train"});
     Examples(Verb(&app_, "undrain", "Take new jobs and processes again", [this] { return Undrain(args_.daemon); }),
@@ -262,11 +264,14 @@ class CommandLine {
                             [this] { return RemoveJob(args_.daemon, args_.job, args_.purge); });
     for (CLI::App* verb : {show, open, set, stalls, remove}) verb->add_option("job", args_.job, kJobHelp)->required();
     for (CLI::App* verb : {open, set}) {
-      verb->add_option("--guarantee", args_.guarantee, "RAM that it always gets, such as 16GiB")->type_name("SIZE");
-      verb->add_option("--limit", args_.limit, "RAM that it may never exceed; 0: no limit")->type_name("SIZE");
-      verb->add_option("--ssd-guarantee", args_.ssd_guarantee, "Space on SSD devices that its tensors may always take")
+      verb->add_option("--guarantee", args_.sizes.guarantee, "RAM that it always gets, such as 16GiB")
           ->type_name("SIZE");
-      verb->add_option("--ssd-limit", args_.ssd_limit, "Space on SSD that its tensors may never exceed; 0: no limit")
+      verb->add_option("--limit", args_.sizes.limit, "RAM that it may never exceed; 0: no limit")->type_name("SIZE");
+      verb->add_option("--ssd-guarantee", args_.sizes.ssd_guarantee,
+                       "Space on SSD devices that its tensors may always take")
+          ->type_name("SIZE");
+      verb->add_option("--ssd-limit", args_.sizes.ssd_limit,
+                       "Space on SSD that its tensors may never exceed; 0: no limit")
           ->type_name("SIZE");
     }
     show->add_flag("--show-token", args_.show_token, "Its token too; who has it may join the job");
@@ -414,18 +419,11 @@ class CommandLine {
   }
 
   int WithChange(const std::function<int(const JobChange&)>& body) {
-    JobChange change{.name = args_.job};
-    for (const auto& [text, target] :
-         {std::pair(&args_.guarantee, &change.guarantee_bytes), std::pair(&args_.limit, &change.limit_bytes),
-          std::pair(&args_.ssd_guarantee, &change.ssd_guarantee_bytes),
-          std::pair(&args_.ssd_limit, &change.ssd_limit_bytes)}) {
-      if (text->empty()) continue;
-      *target = ParseBytes(*text);
-      if (*target) continue;
-      fmt::print(stderr, "tierctl: \"{}\" is no size; write it like 512MiB or 16GiB, or as a number of bytes\n", *text);
-      return kExitUsage;
-    }
-    return body(change);
+    args_.sizes.name = args_.job;
+    const auto change = ChangeOf(args_.sizes);
+    if (change) return body(*change);
+    fmt::print(stderr, "tierctl: {}\n", change.error().message);
+    return kExitUsage;
   }
 
   int ChangeJob(const JobChange& change) {

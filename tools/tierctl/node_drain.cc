@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "daemon/base/counted.h"
+#include "daemon/config/quantity.h"
 #include "tools/tierctl/ask.h"
 #include "tools/tierctl/connection.h"
 #include "tools/tierctl/interruption.h"
@@ -183,6 +184,16 @@ Result<DrainedNode> DrainAndWait(const DrainSteps& steps, std::optional<std::chr
     }
     steps.pause();
   }
+}
+
+std::optional<std::chrono::seconds> ParseTimeout(const std::string& text) {
+  constexpr std::chrono::seconds kLongest = std::chrono::years(1);
+  const bool is_number = text.find_first_not_of("0123456789") == std::string::npos;
+  const auto duration = config::ParseDuration(is_number ? text + "s" : text);
+  if (!duration) return std::nullopt;
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(*duration);
+  if (seconds != *duration || seconds < std::chrono::seconds(1) || seconds > kLongest) return std::nullopt;
+  return seconds;
 }
 
 int Drain(const DaemonOptions& options, const DrainRequest& asked) {

@@ -19,6 +19,8 @@ struct DrainRequest {
   std::optional<std::chrono::seconds> timeout;
   bool wait = false;  // Until the last process has left.
 };
+// "90", "90s", "5min", "2h": a whole number of seconds from 1 to those of a year. Nothing: it is no such time.
+std::optional<std::chrono::seconds> ParseTimeout(const std::string& text);
 int Drain(const DaemonOptions& options, const DrainRequest& asked);
 int Undrain(const DaemonOptions& options);
 

@@ -32,6 +32,13 @@ std::string LackText(const v1::NodeStatus& status) {
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
+std::string HealthText(const v1::NodeStatus& status) {
+  const std::string lack = LackText(status);
+  const std::string refused = status.reload_failure().empty() ? "" : "the last reload was refused (see reload)";
+  if (lack.empty()) return refused.empty() ? "ok" : "ok, but " + refused;
+  return refused.empty() ? lack : lack + "; " + refused;
+}
+
 std::string ReloadText(const v1::NodeStatus& status) {
   if (status.reload_failure().empty()) return {};
   return fmt::format("refused at {}: {}", LocalTimeText(status.reload_failure_time().seconds()),

@@ -17,6 +17,10 @@ std::string SsdModeText(const v1::NodeStatus& status);
 // "degraded: memory is not pinned: …; draining: no new job or process is taken". Empty: it is well.
 std::string LackText(const v1::NodeStatus& status);
 
+// The same for a first line: "ok" where it is well; and that the last reload was refused, which makes a node no lesser
+// one.
+std::string HealthText(const v1::NodeStatus& status);
+
 // When the last reload of the configuration was refused, and why. Empty: it was not.
 std::string ReloadText(const v1::NodeStatus& status);
 

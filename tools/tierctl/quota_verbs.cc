@@ -4,14 +4,16 @@
 #include <cstdio>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "tools/tierctl/ask.h"
 #include "tools/tierctl/connection.h"
-#include "tools/tierctl/job_verbs.h"
 #include "tools/tierctl/message_json.h"
 #include "tools/tierctl/printable.h"
+#include "tools/tierctl/size_argument.h"
 #include "tools/tierctl/socket_verbs.h"
 
 namespace tier::tierctl {
@@ -22,17 +24,22 @@ using Stub = v1::ControlService::Stub;
 constexpr const char* kUnlimited = "unlimited";
 
 // A cap on jobs is a count.
-std::optional<v1::QuotaLimit> ParseLimit(const std::string& text, bool bytes) {
+Result<uint64_t> CountArgument(const std::string& option, const std::string& text) {
+  uint64_t count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (error == std::errc() && end == text.data() + text.size()) return count;
+  return Fail(Code::kInvalid,
+              fmt::format("{} \"{}\" is no count; write it like 4, or {}", option, Printable(text), kUnlimited));
+}
+
+Result<v1::QuotaLimit> ParseLimit(const std::string& option, const std::string& text, bool bytes) {
   v1::QuotaLimit limit;
   if (text == kUnlimited) {
     limit.set_unlimited(true);
     return limit;
   }
-  uint64_t count = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  const auto most = bytes ? ParseBytes(text) : whole ? std::optional(count) : std::nullopt;
-  if (!most) return std::nullopt;
+  const auto most = bytes ? SizeArgument(option, text, fmt::format("or {}", kUnlimited)) : CountArgument(option, text);
+  if (!most) return std::unexpected(most.error());
   limit.set_most(*most);
   return limit;
 }
@@ -76,9 +83,14 @@ struct UseRow {
   const v1::QuotaUsePart* part;
 };
 
-int SayChanged(const DaemonOptions& options, const QuotaWords& words, const char* what) {
+// `limits`: those that were set, for people.
+int SayChanged(const DaemonOptions& options, const QuotaWords& words, const char* what, const std::string& limits) {
   const std::string whom = words.level + (words.name.empty() ? "" : " " + words.name);
-  options.output.json ? PrintJson({{what, whom}}) : fmt::print("{} the quota of {}\n", what, Printable(whom));
+  if (options.output.json) {
+    PrintJson({{what, whom}});
+  } else {
+    fmt::print("{} the quota of {}{}{}\n", what, Printable(whom), limits.empty() ? "" : ": ", limits);
+  }
   return kExitOk;
 }
 
@@ -103,11 +115,10 @@ std::optional<std::string> FillRequest(const QuotaWords& words, v1::SetQuotaRequ
   if (auto wrong = FillTarget(words, request)) return wrong;
   const auto take = [](const std::string& text, const char* option, bool bytes,
                        v1::QuotaLimit* limit) -> std::optional<std::string> {
-    const auto parsed = ParseLimit(text, bytes);
-    if (parsed) *limit = *parsed;
-    if (parsed) return std::nullopt;
-    return fmt::format("{} \"{}\" is no {}; write it like {}, or unlimited", option, Printable(text),
-                       bytes ? "size" : "count", bytes ? "512MiB or 16GiB" : "4");
+    const auto parsed = ParseLimit(option, text, bytes);
+    if (!parsed) return parsed.error().message;
+    *limit = *parsed;
+    return std::nullopt;
   };
   std::optional<std::string> wrong;
   if (!words.ram.empty()) wrong = take(words.ram, "--ram", true, request->mutable_ram());
@@ -123,6 +134,18 @@ std::optional<std::string> FillRequest(const QuotaWords& words, v1::SetQuotaRequ
 
 std::optional<std::string> FillRequest(const QuotaWords& words, v1::ClearQuotaRequest* request) {
   return FillTarget(words, request);
+}
+
+std::string LimitsText(const v1::SetQuotaRequest& request) {
+  std::vector<std::string> limits;
+  const auto add = [&limits](const char* name, bool is_set, const v1::QuotaLimit& limit, bool bytes) {
+    if (is_set) limits.push_back(fmt::format("{} {}", name, LimitText(true, limit, bytes)));
+  };
+  add("RAM", request.has_ram(), request.ram(), true);
+  add("SSD", request.has_ssd(), request.ssd(), true);
+  add("guarantee", request.has_guarantee(), request.guarantee(), true);
+  add("jobs", request.has_jobs(), request.jobs(), false);
+  return fmt::format("{}", fmt::join(limits, ", "));
 }
 
 std::string RenderUses(const v1::ListQuotasResponse& answer, const OutputOptions& output) {
@@ -183,15 +206,16 @@ int ListQuotas(const DaemonOptions& options) {
 int SetQuota(const DaemonOptions& options, const QuotaWords& words) {
   v1::SetQuotaRequest request;
   if (const auto wrong = FillRequest(words, &request)) return Refuse(*wrong);
-  return Ask<v1::SetQuotaResponse>(options, &Stub::SetQuota, request,
-                                   [&](const v1::SetQuotaResponse&) { return SayChanged(options, words, "set"); });
+  return Ask<v1::SetQuotaResponse>(options, &Stub::SetQuota, request, [&](const v1::SetQuotaResponse&) {
+    return SayChanged(options, words, "set", LimitsText(request));
+  });
 }
 
 int ClearQuota(const DaemonOptions& options, const QuotaWords& words) {
   v1::ClearQuotaRequest request;
   if (const auto wrong = FillRequest(words, &request)) return Refuse(*wrong);
   return Ask<v1::ClearQuotaResponse>(options, &Stub::ClearQuota, request, [&](const v1::ClearQuotaResponse&) {
-    return SayChanged(options, words, "cleared");
+    return SayChanged(options, words, "cleared", "");
   });
 }
 

@@ -31,6 +31,8 @@ int ClearQuota(const DaemonOptions& options, const QuotaWords& words);
 // Nothing, or what is wrong with the words in a sentence; `request` is complete then.
 std::optional<std::string> FillRequest(const QuotaWords& words, v1::SetQuotaRequest* request);
 std::optional<std::string> FillRequest(const QuotaWords& words, v1::ClearQuotaRequest* request);
+// "RAM 64.0 GiB, jobs 4": what such a request sets.
+std::string LimitsText(const v1::SetQuotaRequest& request);
 std::string RenderUses(const v1::ListQuotasResponse& answer, const OutputOptions& output);
 std::string RenderQuotas(const v1::ListQuotasResponse& answer, const OutputOptions& output, const UserNames& names);
 

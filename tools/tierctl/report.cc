@@ -241,11 +241,7 @@ Status Pack(const Bundle& bundle, const std::string& name, const std::string& pa
   if (!folder) return std::unexpected(std::move(folder.error()));
   if (Status written = WriteFiles(bundle, std::filesystem::path(folder->path()) / name); !written) return written;
   const proto::FileDescriptor out(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!out) {
-    const int error = errno;
-    return Fail(error == EEXIST ? Code::kAlreadyExists : Code::kDenied,
-                fmt::format("cannot write {}: {}", path, std::strerror(error)));
-  }
+  if (!out) return std::unexpected(NotWritten(path, errno));
   const auto packed = RunProgram({"tar", "--create", "--gzip", "--file=-", "--sort=name", "--owner=0", "--group=0",
                                   "--numeric-owner", "--directory=" + folder->path(), name},
                                  {.output = out.get()});
@@ -270,6 +266,24 @@ int Say(const Bundle& bundle, const std::string& path, const OutputOptions& outp
 }
 
 }  // namespace
+
+Error NotWritten(const std::string& path, int error) {
+  const std::string what = fmt::format("cannot write {}: ", path);
+  switch (error) {
+    case EEXIST: return {Code::kAlreadyExists, what + "it is there already"};
+    case ENOENT:
+    case ENOTDIR: {
+      const std::string folder = std::filesystem::path(path).parent_path().string();
+      return {Code::kNotFound, what + fmt::format("the folder {} does not exist", folder.empty() ? "." : folder)};
+    }
+    case EACCES:
+    case EPERM:
+    case EROFS: return {Code::kDenied, what + std::strerror(error)};
+    case ENOSPC:
+    case EDQUOT: return {Code::kNoSpace, what + std::strerror(error)};
+    default: return {Code::kInvalid, what + std::strerror(error)};
+  }
+}
 
 std::string NameForDaemon(const v1::Job& job, bool administrator) {
   return administrator ? fmt::format("{}/{}", job.uid(), job.name()) : job.name();

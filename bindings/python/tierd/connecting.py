@@ -36,9 +36,10 @@ def connect(
 ) -> Client:
     """Opens a session with the machine's daemon.
 
-    The daemon: ``socket`` is the path of its socket. Without it, the call tries ``$TIERD_SOCKET`` alone, or else
-    ``tierd.sock`` in ``$XDG_RUNTIME_DIR/tierd``, ``/tmp/tierd-UID`` and ``/run/tierd``. Where no daemon answers and
-    neither ``socket`` nor ``$TIERD_SOCKET`` named one, the call starts a private daemon, unless ``autostart`` is false.
+    The daemon: ``socket`` is the path of its socket, or of their directory. Without it, the call tries
+    ``$TIERD_SOCKET`` alone, or else ``tierd.sock`` in ``$XDG_RUNTIME_DIR/tierd``, ``/tmp/tierd-UID`` and
+    ``/run/tierd``. Where no daemon answers and neither ``socket`` nor ``$TIERD_SOCKET`` named one, the call starts a
+    private daemon, unless ``autostart`` is false.
     The daemon says so on stderr, and ends after its last client. No daemon is started for mode ``join``, as a new one
     has no job to join, nor for ``resume`` and ``resume_or_create`` without ``data_directory``, as it would keep
     nothing.

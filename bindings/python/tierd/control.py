@@ -107,16 +107,14 @@ class Event:
 
 def socket_path(socket: str | os.PathLike[str] | None = None) -> str:
     """Returns the path of the control socket. ``socket`` names it, or its directory, or the data socket
-    (``tierd.sock``) beside it. Without ``socket``: the one beside ``$TIERD_SOCKET``, else the first on which a daemon
+    (``tierd.sock``) beside it, and so does ``$TIERD_SOCKET`` without it. Without both: the first on which a daemon
     listens, in the places that :mod:`tierd.places` lists. ``Disconnected``, with all paths, where none does."""
-    if socket is not None:
-        path = pathlib.Path(socket)
+    named = socket if socket is not None else os.environ.get("TIERD_SOCKET")
+    if named:
+        path = pathlib.Path(named)
         if path.name == "tierd.sock":
             path = path.with_name("control.sock")
         return str(path / "control.sock" if path.is_dir() else path)
-    named = os.environ.get("TIERD_SOCKET")
-    if named:
-        return str(pathlib.Path(named).with_name("control.sock"))
     return _first_listening([str(place / "control.sock") for place in places.directories()])
 
 

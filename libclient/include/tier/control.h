@@ -24,7 +24,7 @@ typedef struct tier_control_watch tier_control_watch; /* a stream of events */
 TIER_API const char* tier_control_last_error(void);
 
 /* Opens a channel, which the caller owns until tier_control_close. `socket`: path of control.sock or admin.sock, or of
- * tierd.sock, which stands for the control.sock beside it; NULL: control.sock beside $TIERD_SOCKET, else in
+ * tierd.sock or its directory, which stand for the control.sock there; NULL: $TIERD_SOCKET, in the same way, else in
  * $XDG_RUNTIME_DIR/tierd/, /tmp/tierd-UID/ or /run/tierd/. `token`: of a job, sent with every call; NULL:
  * $TIERD_JOB_TOKEN or none. DISCONNECTED names the socket when no daemon answers within 5 s. */
 TIER_API int tier_control_connect(const char* socket, const char* token, tier_control** control);

@@ -84,7 +84,7 @@ enum {
 
 typedef struct tier_connect_options {
   size_t struct_size;
-  const char* socket; /* path of the data socket; NULL: $TIERD_SOCKET, else tierd.sock in $XDG_RUNTIME_DIR/tierd,
+  const char* socket; /* path of the data socket or its directory; NULL: $TIERD_SOCKET, else in $XDG_RUNTIME_DIR/tierd,
                          /tmp/tierd-UID (of root: /run/tierd-private) or /run/tierd */
   const char* job;    /* NULL: a name made of the launcher's environment (torchrun, Slurm), else a random one */
   const char* token;  /* NULL: $TIERD_JOB_TOKEN, else none; the ranks of one torchrun launch or Slurm step need none */

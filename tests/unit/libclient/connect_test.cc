@@ -52,11 +52,20 @@ TEST(Connect, ToASocketWithoutADaemonIsDisconnected) {
   EXPECT_TIER_ERROR(ConnectTo(socket.path(), &client), TIER_DISCONNECTED, "no daemon listens there any more");
 }
 
+TEST(Connect, ToADirectoryIsToTheDataSocketInIt) {
+  const DeadSocket socket;
+  const std::filesystem::path directory = std::filesystem::path(socket.path()).parent_path();
+  tier_client* client = nullptr;
+  EXPECT_TIER_ERROR(ConnectTo(directory, &client), TIER_DISCONNECTED, "no daemon listens there any more");
+  EXPECT_THAT(tier_last_error(), HasSubstr(socket.path()));
+}
+
 TEST(Connect, SaysWhatAPathIsThatIsNoDataSocket) {
   const DeadSocket dead;
   const std::filesystem::path directory = std::filesystem::path(dead.path()).parent_path();
   tier_client* client = nullptr;
-  EXPECT_TIER_ERROR(ConnectTo(directory, &client), TIER_INVALID, "a directory: name the tierd.sock in it");
+  std::filesystem::create_directories(directory / "deep/tierd.sock");
+  EXPECT_TIER_ERROR(ConnectTo(directory / "deep", &client), TIER_INVALID, "tierd.sock: this is a directory");
   std::ofstream(directory / "file") << "x";
   EXPECT_TIER_ERROR(ConnectTo(directory / "file", &client), TIER_INVALID, "no socket: name a daemon's tierd.sock");
   const std::string control = directory / "control.sock";

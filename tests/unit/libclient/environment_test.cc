@@ -7,6 +7,7 @@
 #include <map>
 
 #include "proto/socket_places.h"
+#include "tests/support/session/temporary_directory.h"
 
 namespace tier::link {
 namespace {
@@ -28,6 +29,15 @@ TEST(SocketCandidates, AGivenSocketStandsAlone) {
 TEST(SocketCandidates, TheEnvironmentsSocketStandsAlone) {
   EXPECT_THAT(SocketCandidates("", Environment({{"TIERD_SOCKET", "/b"}, {"XDG_RUNTIME_DIR", "/r"}})),
               ElementsAre("/b"));
+}
+
+TEST(SocketCandidates, ADirectoryStandsForTheSocketInIt) {
+  const session::testing::TemporaryDirectory folder;
+  const std::string socket = folder.path() + "/tierd.sock";
+  for (const std::string& directory : {folder.path(), folder.path() + "/"}) {
+    EXPECT_THAT(SocketCandidates(directory, Environment({})), ElementsAre(socket));
+    EXPECT_THAT(SocketCandidates("", Environment({{"TIERD_SOCKET", directory}})), ElementsAre(socket));
+  }
 }
 
 TEST(SocketCandidates, TheUsersDirectoryComesBeforeTheSystems) {

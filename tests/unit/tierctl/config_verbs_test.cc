@@ -28,6 +28,20 @@ TEST(ConfigVerbs, OnlyOptionsThatChangeAtRunTimeAreNamedForSet) {
   EXPECT_THAT(OptionNamesForSet(), Not(Contains("ssd.queue_depth")));
 }
 
+TEST(ConfigVerbs, ASizeWithoutItsUnitIsRefused) {
+  EXPECT_EQ(MistakeIn("jobs.max_ssd_per_uid", "64"),
+            "jobs.max_ssd_per_uid 64 is 64 bytes; write 64GiB, or 64B if bytes are meant");
+  EXPECT_EQ(MistakeIn("arena.minimum", "25%"), std::nullopt);
+  EXPECT_EQ(MistakeIn("arena.minimum", "0"), std::nullopt);
+  EXPECT_EQ(MistakeIn("ssd.queue_depth", "64"), std::nullopt) << "a count";
+}
+
+TEST(ConfigVerbs, AsksWhetherTheNearestOptionWasMeant) {
+  EXPECT_EQ(NoSuchOptionText("engine.deadlin"),
+            "no option 'engine.deadlin'; did you mean 'engine.deadline'? tierctl config get lists all");
+  EXPECT_THAT(NoSuchOptionText("jobs.deadline"), HasSubstr("did you mean 'engine.deadline'?")) << "in another section";
+}
+
 TEST(ConfigVerbs, DifferencesAreAllThatIsNotAsInTheFileOrByDefault) {
   v1::ListOptionsResponse answer;
   answer.set_file("tierd.toml");

@@ -9,12 +9,15 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "proto/mapping.h"
 #include "tests/support/session/temporary_directory.h"
+#include "tools/tierctl/daemon_verbs.h"
 #include "tools/tierctl/output.h"
 
 namespace tier::tierctl {
@@ -24,7 +27,9 @@ using control_client::Channel;
 using control_client::SocketFailure;
 using control_client::Summary;
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
 class StatusService final : public v1::ControlService::Service {
   grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*, v1::GetStatusResponse* response) override {
@@ -87,8 +92,10 @@ TEST_F(ConnectionTest, WithoutADaemonEverySocketIsNamedWithItsReason) {
   (void)Listen(stale);
   const Error error = FailureOf({directory_ + "/absent.sock", stale});
   EXPECT_EQ(error.code, Code::kDisconnected);
-  EXPECT_THAT(error.message, AllOf(HasSubstr("absent.sock: No such file"), HasSubstr("stale.sock: "),
-                                   HasSubstr("refused"), HasSubstr("systemctl start tierd")));
+  EXPECT_THAT(error.message, AllOf(HasSubstr("absent.sock: No such file"), HasSubstr("systemctl start tierd"),
+                                   HasSubstr("stale.sock: nothing listens on it, as its daemon has ended")));
+  EXPECT_THAT(error.message, ::testing::Not(HasSubstr("connect")))  // As gRPC has it.
+      << "the reason in our words alone";
   EXPECT_EQ(Explain(error), kExitUnreachable);
 }
 
@@ -99,6 +106,43 @@ TEST_F(ConnectionTest, ADirectoryOrTheDataSocketInItStandsForTheSocketsThere) {
     ASSERT_TRUE(channel) << channel.error().message;
     EXPECT_EQ((*channel)->socket(), live);
   }
+}
+
+TEST_F(ConnectionTest, TheEnvironmentNamesASocketAsTheOptionDoes) {
+  const std::string live = Serve();
+  for (const std::string& socket : {directory_, directory_ + "/", directory_ + "/tierd.sock", live}) {
+    ASSERT_EQ(::setenv("TIERD_SOCKET", socket.c_str(), 1), 0);
+    const auto channel = Connect({});
+    const bool is_named = SocketIsNamed({});
+    ASSERT_EQ(::unsetenv("TIERD_SOCKET"), 0);
+    ASSERT_TRUE(channel) << channel.error().message;
+    EXPECT_EQ((*channel)->socket(), live);
+    EXPECT_TRUE(is_named);
+  }
+}
+
+TEST_F(ConnectionTest, AFileThatIsNoSocketIsToldSo) {
+  const std::string file = directory_ + "/plain";
+  std::ofstream(file) << "x";
+  const Error error = FailureOf({file});
+  EXPECT_EQ(error.code, Code::kDisconnected);
+  EXPECT_THAT(error.message, HasSubstr(file + ": is no socket"));
+}
+
+std::pair<int, std::string> VersionOf(const std::string& socket) {
+  ::testing::internal::CaptureStdout();
+  const int status = ShowVersion({.socket = socket, .token = {}, .output = {}});
+  return {status, ::testing::internal::GetCapturedStdout()};
+}
+
+TEST_F(ConnectionTest, TheVersionOfADaemonThatWasNamedIsAskedOfIt) {
+  EXPECT_THAT(VersionOf(directory_ + "/absent.sock"), Pair(kExitUnreachable, EndsWith("\ntierd   unknown\n")));
+  EXPECT_THAT(VersionOf(Serve()), Pair(kExitOk, EndsWith("\ntierd   here\n")));
+}
+
+TEST_F(ConnectionTest, AVersionThatIsRefusedIsAFailure) {
+  service_.answer = grpc::Status(grpc::StatusCode::PERMISSION_DENIED, "not for you");
+  EXPECT_THAT(VersionOf(Serve()), Pair(kExitRefused, EndsWith("\ntierd   unknown\n")));
 }
 
 TEST_F(ConnectionTest, WhoNamedASocketIsNotToldTo) {
@@ -159,8 +203,8 @@ TEST(ConnectionSummary, TheMostTellingReasonDecides) {
   const SocketFailure hung{"/d", {Code::kTimeout, "Deadline exceeded"}};
   const auto code = [](std::vector<SocketFailure> failures) { return Summary(failures, false).code; };
   EXPECT_EQ(code({absent, absent}), Code::kDisconnected);
-  EXPECT_THAT(Summary(std::vector{absent}, false).message, ::testing::EndsWith("or `tierd`, or name the socket"));
-  EXPECT_THAT(Summary(std::vector{absent}, true).message, ::testing::EndsWith("or `tierd`"));
+  EXPECT_THAT(Summary(std::vector{absent}, false).message, EndsWith("or `tierd`, or name the socket"));
+  EXPECT_THAT(Summary(std::vector{absent}, true).message, EndsWith("or `tierd`"));
   EXPECT_EQ(code({denied, absent}), Code::kDenied);
   EXPECT_EQ(code({denied, dead}), Code::kDisconnected) << "an ordinary user never has the admin socket";
   EXPECT_EQ(code({denied, hung, dead}), Code::kTimeout);

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -143,6 +144,44 @@ TEST_F(DoctorTest, BesideADaemonItsDirectoriesAreNoLackOfThisLogin) {
     EXPECT_NE(finding.check, "sockets");
     EXPECT_NE(finding.check, "data directory");
   }
+}
+
+TEST_F(DoctorTest, BesideADaemonItsOwnPlacesAreChecked) {
+  v1::NodeStatus status;
+  status.set_data_directory("/srv/tierd");
+  status.set_socket_directory("/srv/run");
+  status.set_host_available_bytes(8 * kGiB);
+  status.set_arena_bytes(16 * kGiB);
+  status.set_arena_max_bytes(20 * kGiB);
+  v1::Device* const online = status.add_devices();
+  online->set_path("/dev/nvme1n1");
+  online->set_state(v1::DEVICE_STATE_ONLINE);
+  online->set_capacity_bytes(2048 * kGiB);
+  online->set_free_bytes(512 * kGiB);
+  v1::Device* const offline = status.add_devices();
+  offline->set_path("/dev/nvme2n1");
+  offline->set_state(v1::DEVICE_STATE_OFFLINE);
+  offline->set_state_reason("Input/output error");
+  status.add_missing_devices()->set_path("/dev/nvme3n1");
+  SetFree(0);  // Of the default place, which is not used.
+  std::string text;
+  for (const Finding& finding : WithDaemon(Examine(machine_), status, "/srv/run/admin.sock"))
+    text += fmt::format("{}: {}\n", finding.check, finding.found);
+  EXPECT_THAT(text, HasSubstr("memory: 8.00 GiB available; the arena has 16.0 GiB and may grow to 20.0 GiB\n"));
+  EXPECT_THAT(text, HasSubstr("disk: /dev/nvme1n1: 512 GiB free of 2.00 TiB\n"));
+  EXPECT_THAT(text, HasSubstr("disk: /dev/nvme2n1: 0 B free of 0 B, offline (Input/output error)\n"));
+  EXPECT_THAT(text, HasSubstr("disk: /dev/nvme3n1 is missing"));
+  EXPECT_THAT(text, HasSubstr("data directory: /srv/tierd is the daemon's\n"));
+  EXPECT_THAT(text, HasSubstr("sockets: /srv/run is the daemon's\n"));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("/var/lib/tierd")));
+}
+
+TEST_F(DoctorTest, WithoutADaemonItIsSaidThatDefaultPlacesWereChecked) {
+  for (const Code code : {Code::kDisconnected, Code::kDenied})
+    EXPECT_THAT(WithoutDaemon(machine_, {code, "no"}, false).advice, HasSubstr("a tierd without a configuration"));
+  machine_.daemon_program.clear();
+  EXPECT_THAT(WithoutDaemon(machine_, {Code::kDisconnected, "no"}, false).advice,
+              ::testing::AllOf(HasSubstr("tierd is not on PATH"), HasSubstr("a tierd without a configuration")));
 }
 
 TEST_F(DoctorTest, WithoutHugePagesAMachineIsWell) {

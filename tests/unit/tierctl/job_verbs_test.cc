@@ -19,6 +19,22 @@ v1::ListJobsResponse Jobs(const std::vector<std::pair<uint32_t, const char*>>& j
   return answer;
 }
 
+TEST(ChangeOf, HasTheSizesThatWereTyped) {
+  const auto change = ChangeOf({.name = "train", .guarantee = "16GiB", .ssd_limit = "0"});
+  ASSERT_TRUE(change) << change.error().message;
+  EXPECT_EQ(change->name, "train");
+  EXPECT_EQ(change->guarantee_bytes, uint64_t{16} << 30);
+  EXPECT_EQ(change->limit_bytes, std::nullopt) << "it stays as it is";
+  EXPECT_EQ(change->ssd_limit_bytes, 0u);
+}
+
+TEST(ChangeOf, RefusesASizeWithoutItsUnit) {
+  EXPECT_THAT(ChangeOf({.guarantee = "10"}).error().message, HasSubstr("--guarantee 10 is 10 bytes; write 10GiB"));
+  EXPECT_THAT(ChangeOf({.limit = "64"}).error().message, HasSubstr("--limit 64 is 64 bytes; write 64GiB"));
+  EXPECT_THAT(ChangeOf({.ssd_guarantee = "1"}).error().message, HasSubstr("--ssd-guarantee 1 is 1 byte"));
+  EXPECT_THAT(ChangeOf({.ssd_limit = "much"}).error().message, HasSubstr("--ssd-limit \"much\" is no size"));
+}
+
 TEST(FindJob, ByNameOrWithItsOwner) {
   const auto jobs = Jobs({{1000, "train"}, {1001, "eval"}});
   EXPECT_EQ(FindJob(jobs, "train").value(), &jobs.jobs(0));

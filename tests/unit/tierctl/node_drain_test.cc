@@ -24,6 +24,16 @@ using ::testing::IsEmpty;
 
 constexpr seconds kPause{30};
 
+TEST(ParseTimeout, TakesSecondsWithOrWithoutAUnitAndLongerOnes) {
+  EXPECT_EQ(ParseTimeout("10"), seconds(10));
+  EXPECT_EQ(ParseTimeout("10s"), seconds(10));
+  EXPECT_EQ(ParseTimeout("5min"), seconds(300));
+  EXPECT_EQ(ParseTimeout("2h"), hours(2));
+  EXPECT_EQ(ParseTimeout("31536000"), hours(365 * 24));
+  for (const char* text : {"", "0", "0s", "-1", "1.5s", "10ms", "10 elephants", "s", "99999h", "99999999999999999999"})
+    EXPECT_EQ(ParseTimeout(text), std::nullopt) << text;
+}
+
 struct Node {
   uint64_t sessions = 0;
   uint64_t epoch = 7;

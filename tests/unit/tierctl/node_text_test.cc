@@ -50,6 +50,18 @@ TEST(NodeText, SaysWhenAReloadWasRefusedAndWhy) {
   EXPECT_EQ(ReloadText(status), "refused at " + LocalTimeText(1'763'985'601) + ": " + status.reload_failure());
 }
 
+TEST(NodeText, ARefusedReloadIsInTheFirstLineToo) {
+  v1::NodeStatus status;
+  EXPECT_EQ(HealthText(status), "ok");
+  status.set_reload_failure("tierd.toml:3: no such user: bob");
+  EXPECT_EQ(HealthText(status), "ok, but the last reload was refused (see reload)");
+  EXPECT_EQ(LackText(status), "") << "it runs as before";
+  status.add_degraded_by("torn tensors: 3");
+  EXPECT_EQ(HealthText(status), "degraded: torn tensors: 3; the last reload was refused (see reload)");
+  status.clear_reload_failure();
+  EXPECT_EQ(HealthText(status), "degraded: torn tensors: 3");
+}
+
 TEST(NodeText, SaysThatWhatWasPersistedLastCannotBeReliedUpon) {
   v1::NodeStatus status;
   EXPECT_EQ(UnpersistedText(status), "");

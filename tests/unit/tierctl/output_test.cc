@@ -20,22 +20,6 @@ TEST(HumanBytes, KeepsThreeDigits) {
   EXPECT_EQ(HumanBytes(~uint64_t{0}), "16.0 EiB");
 }
 
-TEST(ParseBytes, TakesUnitsAndFractions) {
-  EXPECT_EQ(ParseBytes("4096B"), 4096u);
-  EXPECT_EQ(ParseBytes("64GiB"), uint64_t{64} << 30);
-  EXPECT_EQ(ParseBytes("1.5 GiB"), uint64_t{3} << 29);
-  EXPECT_EQ(ParseBytes("2GB"), 2'000'000'000u);
-  EXPECT_EQ(ParseBytes("0"), 0u);
-  EXPECT_EQ(ParseBytes("4096"), 4096u);
-}
-
-TEST(ParseBytes, RefusesWhatIsNoSize) {
-  for (const char* text :
-       {"", "1.5", "1.5 ", "GiB", "-1", "12 elephants", "1e5", "99999999999TiB", "nan", "inf", "4KiBs"}) {
-    EXPECT_FALSE(ParseBytes(text)) << text;
-  }
-}
-
 TEST(RenderTable, AlignsFiguresRightAndLeavesNoTrailingSpace) {
   const std::string table =
       RenderTable({{"JOB", {"a", "longer"}, false}, {"RAM", {"5 B", "1.00 GiB"}, true}, {"S", {"", "x"}, false}});

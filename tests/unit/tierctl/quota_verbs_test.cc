@@ -22,6 +22,7 @@ TEST(QuotaVerbs, FillsWhatIsTyped) {
   EXPECT_FALSE(request.has_guarantee()) << "it stays as it is";
   EXPECT_TRUE(request.has_jobs());
   EXPECT_EQ(request.jobs().most(), 0u);
+  EXPECT_EQ(LimitsText(request), "RAM 1.00 GiB, SSD unlimited, jobs 0");
   v1::ClearQuotaRequest clear;
   EXPECT_EQ(FillRequest({.level = "default"}, &clear), std::nullopt);
   EXPECT_EQ(clear.level(), v1::QUOTA_LEVEL_DEFAULT);
@@ -41,6 +42,8 @@ TEST(QuotaVerbs, MistakesAreExplained) {
   EXPECT_THAT(mistake({.level = "default", .ram = "much"}),
               Optional(HasSubstr("--ram \"much\" is no size; write it like 512MiB or 16GiB, or unlimited")));
   EXPECT_THAT(mistake({.level = "default", .guarantee = "-1"}), Optional(HasSubstr("--guarantee \"-1\" is no size")));
+  EXPECT_THAT(mistake({.level = "default", .ram = "64"}),
+              Optional(HasSubstr("--ram 64 is 64 bytes; write 64GiB, or 64B if bytes are meant")));
   EXPECT_THAT(mistake({.level = "default", .jobs = "1GiB"}),
               Optional(HasSubstr("--jobs \"1GiB\" is no count; write it like 4, or unlimited")));
 }

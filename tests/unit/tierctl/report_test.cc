@@ -36,6 +36,16 @@
 namespace tier::tierctl {
 namespace {
 
+TEST(NotWritten, SaysWhichOfTheReasonsItWas) {
+  EXPECT_EQ(NotWritten("/nonexist/x", ENOENT).code, Code::kNotFound);
+  EXPECT_EQ(NotWritten("/nonexist/x", ENOENT).message, "cannot write /nonexist/x: the folder /nonexist does not exist");
+  EXPECT_EQ(NotWritten("/etc/passwd/x", ENOTDIR).code, Code::kNotFound);
+  EXPECT_EQ(NotWritten("/closed/x", EACCES).code, Code::kDenied);
+  EXPECT_EQ(NotWritten("/full/x", ENOSPC).code, Code::kNoSpace);
+  EXPECT_EQ(NotWritten("/tmp/x", EEXIST).code, Code::kAlreadyExists);
+  EXPECT_EQ(NotWritten("/tmp/xxx", ENAMETOOLONG).code, Code::kInvalid);
+}
+
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
