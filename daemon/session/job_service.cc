@@ -137,7 +137,11 @@ Status JobService::OpenInEngine(const Admission& admission, const OpenJobRequest
 void JobService::NoteOpened(const Job& job) {
   if (job.named) kept_.Drop(job.uid, job.name);
   (void)unopened_.Remove(job.uid, job.name);  // Its first run has come, or it is reserved again.
-  events_.Emit("job_opened", &job, fmt::format("job '{}' of uid {} opened", job.name, job.uid));
+  // Else its trainer would learn of it hours later, at its first persist.
+  const bool cannot_persist = job.named && !registry_.has_ssd();
+  events_.Emit("job_opened", &job,
+               fmt::format("job '{}' of uid {} opened{}", job.name, job.uid,
+                           cannot_persist ? "; it is named, and cannot persist: this daemon has no SSD tier" : ""));
 }
 
 void JobService::WhenOpen(tiering::JobId job, Opened done) {

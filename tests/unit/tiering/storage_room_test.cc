@@ -9,6 +9,7 @@ namespace {
 
 using proto::Op;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // 32 MiB of RAM, and a device of 126 MiB: 124 MiB of tensors, 116.25 MiB for one job alone.
 WorldOptions Small(uint32_t blocks = 63, uint16_t devices = 1) {
@@ -188,6 +189,24 @@ TEST(StorageRoom, WithoutDevicesJobsThatComeAfterAFullOneReadAllThatIsAccepted) 
     EXPECT_EQ(world.CheckEach(session, 1, accepted), Code::kOk);
   }
   EXPECT_GT(of_later, 0U);
+}
+
+// Room cannot be freed where there is none, and a data directory alone gives none.
+TEST(StorageRoom, WithoutDevicesPersistIsRefusedForTheLackOfAnSsdTier) {
+  for (const bool index : {true, false}) {
+    World world({.windows = {.window_size = kPiece, .arena_max_bytes = 64 * kPiece},
+                 .transfers = {.device_count = 0},
+                 .manifests = index});
+    const SessionId session = world.OpenSession(world.OpenJob(kNamed));
+    world.Put(session, 1, kPiece, 1);
+    const Answer refused = world.Ask(session, Op::kPersist, {});
+    EXPECT_EQ(refused.code, Code::kDenied);
+    EXPECT_THAT(refused.detail, HasSubstr("this daemon has no SSD tier"));
+    EXPECT_THAT(refused.detail, HasSubstr("restart tierd with ssd.devices other than"));
+    EXPECT_THAT(refused.detail, Not(HasSubstr("free tensors")));
+    EXPECT_EQ(refused.detail.find("daemon.data_directory") == std::string::npos, index) << refused.detail;
+    EXPECT_EQ(world.Check(session, 1, 1), Code::kOk);
+  }
 }
 
 // 64 windows, four of them promised to no job.
