@@ -28,7 +28,9 @@ TEST(StorageRoom, AFullTierIsReadToTheLastPiece) {
   EXPECT_EQ(refused.code, Code::kNoSpace);
   EXPECT_EQ(refused.error.limit, 124 * kMiB - 124 * kMiB / 16);
   EXPECT_THAT(refused.detail, HasSubstr("SSD devices can hold 124 MiB of tensors"));
-  EXPECT_THAT(refused.detail, HasSubstr("tierctl job set --ssd-guarantee"));
+  EXPECT_THAT(refused.detail, HasSubstr("a larger ssd.file_size or one more device in ssd.devices"));
+  EXPECT_THAT(refused.detail, Not(HasSubstr("--ssd-guarantee"))) << "none is given beyond what it may have anyway";
+  EXPECT_THAT(refused.detail, Not(HasSubstr("of others"))) << "there are none";
   for (int round = 0; round < 3; ++round) ASSERT_EQ(world.CheckEach(session, 1, accepted), Code::kOk);
   for (uint64_t tensor = 1; tensor <= accepted; ++tensor) {
     ASSERT_EQ(world.Rewrite(session, tensor, tensor).code, Code::kOk) << "tensor " << tensor;
@@ -84,6 +86,7 @@ TEST(StorageRoom, AGuaranteeIsThereWhenItsJobComesToIt) {
   const uint64_t accepted = PutUntilRefused(world, early, 1, &refused);
   EXPECT_EQ(accepted, 30u) << "all but a sixteenth of the other 64 MiB";
   EXPECT_THAT(refused.detail, HasSubstr("other jobs have or are guaranteed 60 MiB"));
+  EXPECT_THAT(refused.detail, HasSubstr("free tensors of this job or of others, or lower what others are guaranteed"));
   world.PutEach(late, 1, 30, kPiece);
   EXPECT_EQ(world.CheckEach(late, 1, 30), Code::kOk);
   EXPECT_EQ(world.CheckEach(early, 1, accepted), Code::kOk);
@@ -122,13 +125,36 @@ TEST(StorageRoom, ALimitHoldsFromTheMomentItIsSet) {
   const SessionId session = world.OpenSession(job);
   Answer refused;
   EXPECT_EQ(PutUntilRefused(world, session, 1, &refused), 20u);
-  EXPECT_THAT(refused.detail, HasSubstr("tierctl job set --ssd-limit"));
+  EXPECT_THAT(refused.detail, HasSubstr("the job may have 40 MiB on SSD by its own limit; free tensors of this job, or "
+                                        "raise the limit (tierctl job set --ssd-limit)"));
   ASSERT_TRUE(world.engine->SetJob(job, {.ssd_limit_bytes = 10 * kMiB}).has_value());
   EXPECT_EQ(world.CheckEach(session, 1, 20), Code::kOk) << "what is there stays";
   EXPECT_EQ(world.Create(session, 99, 1).code, Code::kNoSpace);
   ASSERT_TRUE(world.engine->SetJob(job, {.ssd_limit_bytes = 0}).has_value());
   world.Put(session, 99, kPiece);
   EXPECT_EQ(world.Job(job).logical_bytes, 42 * kMiB);
+}
+
+// Of several bounds the refusal names the first, and no remedy that the next one refuses.
+TEST(StorageRoom, ARefusalNamesOnlyRemediesThatTheNextBoundLetsThrough) {
+  WorldOptions options = Small();
+  options.engine.quota.ssd.most = 50 * kMiB;
+  World world(options);
+  const auto ask = [&](SessionId session, uint64_t size) { return world.CreateRange(session, 1, size, 0, kPageSize); };
+  const SessionId limited = world.Open({.uid = 7, .ssd_limit_bytes = 40 * kMiB});
+  const Answer by_quota = ask(limited, 52 * kMiB);
+  EXPECT_EQ(by_quota.code, Code::kNoSpace);
+  EXPECT_THAT(by_quota.detail, HasSubstr("the job may have 40 MiB on SSD by its own limit"));
+  EXPECT_THAT(by_quota.detail, HasSubstr("a higher limit gives no more than 50 MiB, which the quota of user 7 leaves"));
+  EXPECT_THAT(by_quota.detail, Not(HasSubstr("--ssd-limit")));
+  EXPECT_THAT(ask(limited, 45 * kMiB).detail, HasSubstr("raise the limit (tierctl job set --ssd-limit)"));
+  const SessionId one_user = world.Open({.uid = 8});
+  const Answer by_devices = ask(one_user, 130 * kMiB);
+  EXPECT_THAT(by_devices.detail, HasSubstr("user 8 may have 50 MiB on SSD"));
+  EXPECT_THAT(by_devices.detail, HasSubstr("no more than 124 MiB could be had otherwise"));
+  EXPECT_THAT(by_devices.detail, Not(HasSubstr("tierctl quota set")));
+  EXPECT_THAT(by_devices.detail, Not(HasSubstr("other jobs, or"))) << "that user has no other job";
+  EXPECT_THAT(ask(one_user, 60 * kMiB).detail, HasSubstr("raise the quota (tierctl quota set)"));
 }
 
 TEST(StorageRoom, AQuotaIsOfAllJobsOfAUser) {
@@ -151,7 +177,8 @@ TEST(StorageRoom, WithoutDevicesAJobMayHaveWhatItMayAlwaysHoldInRam) {
   const SessionId session = world.Open();
   Answer refused;
   EXPECT_EQ(PutUntilRefused(world, session, 1, &refused), 12u) << "a window is promised to no job";
-  EXPECT_THAT(refused.detail, HasSubstr("the job may always hold 24 MiB in RAM"));
+  EXPECT_THAT(refused.detail, HasSubstr("the job may always hold 24 MiB in RAM, and this daemon has no SSD tier"));
+  EXPECT_THAT(refused.detail, HasSubstr("with an SSD tier (ssd.devices, ssd.file_size"));
   EXPECT_EQ(world.CheckEach(session, 1, 12), Code::kOk);
 }
 
