@@ -57,6 +57,7 @@ struct JobRegistryOptions {
 struct Member {
   tiering::SessionId session{};
   int32_t rank = -1;
+  int32_t client_pid = 0;  // 0: it cannot be seen from here.
 };
 
 struct Job {

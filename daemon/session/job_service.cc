@@ -7,6 +7,7 @@
 
 #include "daemon/base/check.h"
 #include "daemon/base/counted.h"
+#include "daemon/session/job_words.h"
 
 namespace tier::session {
 
@@ -207,9 +208,9 @@ void JobService::Leave(const LeavingSession& leaving, const std::string& reason)
   engine_.EndSession(leaving.session, reason, ends_job ? std::optional(leaving.job) : std::nullopt);
   if (!job) return;  // It was closed under its sessions.
   if (leaving.announced) {
-    events_.Emit(
-        leaving.revoked ? "session_revoked" : "session_ended", &*job,
-        fmt::format("session {} of job '{}' ended: {}", static_cast<uint64_t>(leaving.session), job->name, reason));
+    events_.Emit(leaving.revoked ? "session_revoked" : "session_ended", &*job,
+                 fmt::format("session {} of job '{}'{} ended: {}", static_cast<uint64_t>(leaving.session), job->name,
+                             ProcessText(*job, leaving.session), reason));
   }
   if (ends_job) EmitClosed(*job, fmt::format("its last session ended: {}", reason));
 }
