@@ -106,6 +106,26 @@ TEST(StorageRoom, WhoIsBoundByThePartForTheNextUserIsToldSo) {
   EXPECT_THAT(refused.detail, ::testing::Not(HasSubstr("--ssd-guarantee"))) << "that would give it nothing";
 }
 
+// What a closed job persisted is its user's too, and no other job's claim.
+TEST(StorageRoom, WhoIsBoundByWhatItsUserPersistedIsToldSo) {
+  WorldOptions options = Small();
+  options.manifests = true;
+  World world(options);
+  const JobId closed = world.OpenJob({.key = "7/closed", .uid = 7, .named = true});
+  const SessionId writer = world.OpenSession(closed);
+  world.PutEach(writer, 1, 40, kPiece);
+  ASSERT_EQ(world.Ask(writer, Op::kPersist, {}).code, Code::kOk);
+  world.engine->CloseJob(closed, "closed", false);
+  world.Turns(50);
+  Answer refused;
+  (void)PutUntilRefused(world, world.Open({.uid = 7}), 100, &refused);
+  EXPECT_EQ(refused.code, Code::kNoSpace);
+  EXPECT_THAT(refused.detail,
+              HasSubstr("what that user persisted takes 80 MiB beside it, jobs of other users 0 bytes"));
+  EXPECT_THAT(refused.detail, HasSubstr("tierctl job remove --purge of closed jobs"));
+  EXPECT_THAT(refused.detail, Not(HasSubstr("that user's other jobs"))) << "none is open";
+}
+
 TEST(StorageRoom, AGuaranteeThatCannotBeGivenIsRefusedAndNothingChanges) {
   World world(Small());
   const JobId job = world.OpenJob({.ssd_guarantee_bytes = 60 * kMiB});
