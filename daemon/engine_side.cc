@@ -306,6 +306,7 @@ Status EngineSide::MakeEngine(const config::Config& config, const DaemonPaths& p
   const auto only_uid = config.daemon.is_private ? std::optional(::geteuid()) : std::nullopt;
   const session::JobRegistryOptions jobs = {.jobs_per_uid_max = static_cast<uint32_t>(config.jobs.max_jobs_per_uid),
                                             .persistent = paths.persistent,
+                                            .has_ssd = ssd_->device_count() != 0,
                                             .only_uid = only_uid};
   registry_ = std::make_unique<session::JobRegistry>(jobs, tokens_);
   jobs_ = std::make_unique<session::JobService>(*engine_, *registry_, events_, quotas_.get(), owners_.get());

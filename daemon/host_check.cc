@@ -14,18 +14,24 @@
 
 #include <fmt/format.h>
 
+#include "daemon/base/format_bytes.h"
 #include "daemon/config_changes.h"
+#include "daemon/host_limits.h"
+#include "daemon/memory/host_memory.h"
 #include "daemon/session/owner_table.h"
 #include "daemon/session/quota_book.h"
 #include "daemon/session/quota_file.h"
 #include "daemon/ssd_devices.h"
 #include "daemon/storage/file_system.h"
+#include "daemon/storage/known_devices.h"
 #include "daemon/storage/smart_file.h"
 #include "daemon/storage/start_plan.h"
 #include "daemon/user_quotas.h"
 
 namespace tier {
 namespace {
+
+using base::FormatBytes;
 
 // Where no process makes a directory or a file, whatever the rights say.
 bool IsKernels(const std::string& directory) {
@@ -97,6 +103,27 @@ Result<std::vector<std::string>> CheckHostPaths(const config::Config& config, co
   if (!planned) return Fail(planned.error().code, "ssd.devices: " + planned.error().message);
   notes.insert(notes.end(), std::make_move_iterator(planned->begin()), std::make_move_iterator(planned->end()));
   return notes;
+}
+
+std::vector<std::string> DescribeSizes(const config::Config& config, const DaemonPaths& paths) {
+  const auto host = memory::ReadHost();
+  if (!host) return {};
+  const auto arena = ArenaSizesOn(*host, config.arena);
+  if (!arena) return {};
+  const uint64_t records = config.jobs.max_metadata;
+  const std::string parts = fmt::format("{} for tensors (arena.maximum), {} for records of a user (jobs.max_metadata)",
+                                        FormatBytes(arena->max_bytes), FormatBytes(records));
+  if (!paths.persistent) {
+    return {fmt::format("memory: {} with one user and a full arena, beside the program itself: {}",
+                        FormatBytes(arena->max_bytes + records), parts)};
+  }
+  const std::string path = storage::IndexPath(paths.data_directory);
+  const uint64_t index = storage::IndexBytes(paths.data_directory);
+  return {fmt::format("memory: {} with one user and a full arena, beside the program itself: {}, {} for the index, as "
+                      "page cache, which the kernel takes back where memory is short",
+                      FormatBytes(arena->max_bytes + records + index), parts, FormatBytes(index)),
+          fmt::format("disk: {} for the index {}, beside the SSD files; it grows with what jobs persist",
+                      FormatBytes(index), path)};
 }
 
 std::vector<std::string> CheckQuotaNames(const config::Config& config, const DaemonPaths& paths,

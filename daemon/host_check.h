@@ -22,6 +22,9 @@ inline constexpr char kNotChecked[] =
 // device that tierd can start without, as the index of its last run tells, a file that ssd.file_size makes grow, or
 // cannot, and what this user may not read or write. Devices and index are read beside a daemon that has them open.
 Result<std::vector<std::string>> CheckHostPaths(const config::Config& config, const DaemonPaths& paths);
+// What a daemon with this configuration takes of memory, with a full arena, and disk, by what it is for, as lines of a
+// report. Empty where the host does not tell its memory, or the arena has no size on it (CheckHostLimits says why).
+std::vector<std::string> DescribeSizes(const config::Config& config, const DaemonPaths& paths);
 // Of each quota for a user or group that neither the system nor the daemon's table of owners knows, a sentence, as a
 // start and a reload log it. It is no mistake: the user may come later. Waits for the user database.
 std::vector<std::string> CheckQuotaNames(const config::Config& config, const DaemonPaths& paths,

@@ -103,6 +103,7 @@ int CheckOnly(const std::string& file, const tier::config::Config& config, const
   const auto notes = tier::CheckHostPaths(config, paths);
   if (!notes) return RefuseStart(notes.error(), config, file);
   for (const std::string& note : *notes) fmt::print("{}\n", note);
+  for (const std::string& sizes : tier::DescribeSizes(config, paths)) fmt::print("{}\n", sizes);
   tier::session::SystemUserDirectory users;
   for (const std::string& each : tier::CheckQuotaNames(config, paths, users)) fmt::print("warning: {}\n", each);
   const std::string admins = tier::CheckAdminGroup(config.daemon, users);

@@ -180,6 +180,12 @@ void ToMessage(const session::JobDescription& job, Tokens tokens, v1::Job* messa
   message->set_named(job.named);
   message->set_world_size(job.world_size);
   for (const int32_t rank : job.ranks) message->add_ranks(rank);
+  for (const session::JobSession& session : job.sessions) {
+    v1::JobSession* const listed = message->add_sessions();
+    listed->set_id(session.id);
+    listed->set_rank(session.rank);
+    listed->set_client_pid(session.client_pid);
+  }
   if (tokens == Tokens::kWith) message->set_token(job.token);
   const tiering::JobCounters& c = job.counters;
   message->set_ram_bytes(c.ram_bytes);

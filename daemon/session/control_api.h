@@ -40,6 +40,7 @@ struct OpenJobRequest {
   proto::OpenMode mode = proto::OpenMode::kAttach;
   bool named = false;
   int32_t rank = -1;
+  int32_t client_pid = 0;  // Of the process that attaches, as the kernel says, whatever Hello does; control.proto: 0.
   int32_t world_size = 0;
   uint64_t guarantee_bytes = 0;
   uint64_t limit_bytes = 0;
@@ -53,6 +54,13 @@ struct OpenJobRequest {
 // INVALID naming the field and what is allowed.
 Status ValidateOpenJob(const OpenJobRequest& request);
 
+// A process that is attached to a job.
+struct JobSession {
+  uint64_t id = 0;
+  int32_t rank = -1;
+  int64_t client_pid = 0;  // 0: it is in a pid namespace that cannot be seen from here.
+};
+
 struct JobDescription {
   uint64_t id = 0;
   std::string name;
@@ -61,8 +69,9 @@ struct JobDescription {
   bool reserved = false;  // It waits for its owner's first run.
   bool named = false;
   int32_t world_size = 0;
-  std::vector<int32_t> ranks;  // Of live sessions, -1 for those without.
-  std::string token;           // Only for its owner and admins, else empty.
+  std::vector<int32_t> ranks;          // Of live sessions, -1 for those without.
+  std::vector<JobSession> sessions{};  // By id, with `ranks`.
+  std::string token;                   // Only for its owner and admins, else empty.
   tiering::JobCounters counters;
   std::map<int, uint64_t> node_bytes{};  // Only in NodeObservation: of its windows, by NUMA node.
 };

@@ -10,6 +10,7 @@
 
 #include "daemon/base/check.h"
 #include "daemon/session/control_settings.h"
+#include "daemon/session/job_words.h"
 #include "daemon/session/not_admin.h"
 
 namespace tier::session {
@@ -68,8 +69,13 @@ JobDescription ControlServer::Describe(const Job& job, const tiering::JobCounter
                                 .ranks = {},
                                 .token = job.token,
                                 .counters = counters};
-  for (const Member& member : job.members) description.ranks.push_back(member.rank);
-  std::sort(description.ranks.begin(), description.ranks.end());
+  for (const Member& member : job.members) {
+    description.ranks.push_back(member.rank);
+    description.sessions.push_back(
+        {.id = static_cast<uint64_t>(member.session), .rank = member.rank, .client_pid = member.client_pid});
+  }
+  std::ranges::sort(description.ranks);
+  std::ranges::sort(description.sessions, {}, &JobSession::id);
   return description;
 }
 
@@ -140,11 +146,8 @@ Result<JobDescription> ControlServer::ChangeJob(const Caller& caller, const std:
   const Job& job = **found;
   if (Status set = parts_.jobs.SetJob(job.id, change); !set) return std::unexpected(std::move(set.error()));
   JobDescription description = Describe(job, parts_.jobs.engine().Counters(job.id));
-  const tiering::JobCounters& has = description.counters;
-  parts_.events.Emit(
-      "job_changed", &job,
-      fmt::format("job '{}' has guarantee {} and limit {} bytes of RAM, {} and {} bytes of SSD", job.name,
-                  has.guarantee_bytes, has.limit_bytes, has.ssd_guarantee_bytes, has.ssd_limit_bytes));
+  parts_.events.Emit("job_changed", &job,
+                     fmt::format("job '{}' has now {}", job.name, TermsText(description.counters)));
   return description;
 }
 

@@ -247,7 +247,7 @@ const Job& JobRegistry::Commit(const Admission& admission, const OpenJobRequest&
     const bool member = std::any_of(job.members.begin(), job.members.end(),
                                     [&session](const Member& m) { return m.session == *session; });
     TIER_CHECK(!member, "session {} is in job {} already", static_cast<uint64_t>(*session), job.name);
-    job.members.push_back({.session = *session, .rank = request.rank});
+    job.members.push_back({.session = *session, .rank = request.rank, .client_pid = request.client_pid});
     SetExpiry(&job, std::nullopt);
     job.reserved = false;
     job.awaited_until.reset();

@@ -49,6 +49,7 @@ std::optional<std::pair<uint32_t, std::string>> ParseQualifiedName(const std::st
 struct JobRegistryOptions {
   uint32_t jobs_per_uid_max = 64;
   bool persistent = true;  // False: the daemon keeps nothing; named jobs and resume are DENIED.
+  bool has_ssd = true;     // False: a named job opens and cannot persist, and its event says so.
   std::optional<uint32_t>
       only_uid;  // A private daemon's own user: others, root among them, are DENIED, whatever the file modes.
 };
@@ -56,6 +57,7 @@ struct JobRegistryOptions {
 struct Member {
   tiering::SessionId session{};
   int32_t rank = -1;
+  int32_t client_pid = 0;  // 0: it cannot be seen from here.
 };
 
 struct Job {
@@ -117,6 +119,7 @@ class JobRegistry {
   // What has no token: an admin and its owner may.
   static bool MaySeeOf(const Caller& caller, uint32_t uid);
   const std::map<tiering::JobId, Job>& jobs() const { return jobs_; }
+  bool has_ssd() const { return options_.has_ssd; }
 
  private:
   static bool IsOfSameRun(const Job& job, const OpenJobRequest& request);

@@ -7,6 +7,7 @@
 
 #include "daemon/base/check.h"
 #include "daemon/base/counted.h"
+#include "daemon/session/job_words.h"
 
 namespace tier::session {
 
@@ -137,7 +138,11 @@ Status JobService::OpenInEngine(const Admission& admission, const OpenJobRequest
 void JobService::NoteOpened(const Job& job) {
   if (job.named) kept_.Drop(job.uid, job.name);
   (void)unopened_.Remove(job.uid, job.name);  // Its first run has come, or it is reserved again.
-  events_.Emit("job_opened", &job, fmt::format("job '{}' of uid {} opened", job.name, job.uid));
+  // Else its trainer would learn of it hours later, at its first persist.
+  const bool cannot_persist = job.named && !registry_.has_ssd();
+  events_.Emit("job_opened", &job,
+               fmt::format("job '{}' of uid {} opened{}", job.name, job.uid,
+                           cannot_persist ? "; it is named, and cannot persist: this daemon has no SSD tier" : ""));
 }
 
 void JobService::WhenOpen(tiering::JobId job, Opened done) {
@@ -203,9 +208,9 @@ void JobService::Leave(const LeavingSession& leaving, const std::string& reason)
   engine_.EndSession(leaving.session, reason, ends_job ? std::optional(leaving.job) : std::nullopt);
   if (!job) return;  // It was closed under its sessions.
   if (leaving.announced) {
-    events_.Emit(
-        leaving.revoked ? "session_revoked" : "session_ended", &*job,
-        fmt::format("session {} of job '{}' ended: {}", static_cast<uint64_t>(leaving.session), job->name, reason));
+    events_.Emit(leaving.revoked ? "session_revoked" : "session_ended", &*job,
+                 fmt::format("session {} of job '{}'{} ended: {}", static_cast<uint64_t>(leaving.session), job->name,
+                             ProcessText(*job, leaving.session), reason));
   }
   if (ends_job) EmitClosed(*job, fmt::format("its last session ended: {}", reason));
 }

@@ -180,9 +180,11 @@ Result<AttachRequest> Listener::Prepare(tiering::SessionId session, const Connec
   for_client->push_back(std::move(region->descriptor));
   for_client->push_back(std::move(*page));
   for_client->push_back(std::move(*bell));
+  OpenJobRequest open = hello.open;
+  open.client_pid = connection->peer().pid;
   return AttachRequest{.session = session,
                        .uid = connection->peer().uid,
-                       .open = hello.open,
+                       .open = std::move(open),
                        .numa_node = hello.numa_node,
                        .region = std::move(region->mapping),
                        .doorbell = std::move(doorbell)};

@@ -1,6 +1,7 @@
 // See start_plan.h.
 #include "daemon/storage/start_plan.h"
 
+#include <algorithm>
 #include <memory>
 
 #include <fmt/format.h>
@@ -50,6 +51,12 @@ std::vector<std::string> NotesOn(OpenedDevices opened, const SsdTierOptions& opt
 }
 
 }  // namespace
+
+uint64_t IndexBytes(const std::string& data_dir) {
+  struct stat about{};
+  const bool is_there = ::stat(IndexPath(data_dir).c_str(), &about) == 0;
+  return std::max(kManifestMapSizeDefault, is_there ? static_cast<uint64_t>(about.st_size) : 0);
+}
 
 // A daemon that persists for the first time after a device was read, and before the index is, makes both differ, once.
 Result<std::vector<std::string>> PlanStart(const SsdTierOptions& options) {

@@ -2,6 +2,7 @@
 // Any thread.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,5 +15,9 @@ namespace tier::storage {
 // mistake: devices that it would do without, files that grow or cannot, and what this user may not read. A daemon may
 // have the devices and the index meanwhile. REQUIRES: no private files.
 Result<std::vector<std::string>> PlanStart(const SsdTierOptions& options);
+
+// Bytes of the index in `data_dir` after a start: so much of the disk is allocated, and as much is mapped, which is
+// page cache as far as it is used. It grows with what jobs persist.
+uint64_t IndexBytes(const std::string& data_dir);
 
 }  // namespace tier::storage

@@ -69,7 +69,7 @@ def test_a_jobs_ssd_space_is_guaranteed_limited_and_shown(daemon: launcher.Runni
         with tierd.connect(job="space", token=job.token, mode="join", socket=daemon.socket) as client:
             for number in range(4):
                 client.put(number, bytes(2 << 20))
-            with pytest.raises(tierd.NoSpace, match="by its limit; .*tierctl job set --ssd-limit"):
+            with pytest.raises(tierd.NoSpace, match="by its own limit; .*tierctl job set --ssd-limit"):
                 client.put("one more", b"byte")
             shown = launcher.tierctl(daemon, "job", "set", "space", "--ssd-limit", "12MiB")
             assert "8.00 MiB in tensors, SSD guarantee 4.00 MiB, SSD limit 12.0 MiB" in " ".join(shown.split()), shown

@@ -336,14 +336,26 @@ void LoadManifests(Tables& tables) {
   CloseToUnknownExtents(tables);
 }
 
+std::string WhyNothingPersists(const Tables& tables) {
+  const bool index = tables.ports.manifests != nullptr;
+  if (tables.ports.extents.device_count() == 0) {
+    return fmt::format(
+        "this daemon has no SSD tier (see 'tierctl status'), so nothing can be persisted or resumed; to have one, "
+        "restart tierd with ssd.devices other than [\"none\"], and with room for its file (ssd.file_size; "
+        "tierd.connect: ssd=){}",
+        index ? "" : ", and with daemon.data_directory on a disk that has room for the index (data_directory=)");
+  }
+  if (index) return "";
+  return "this daemon keeps nothing, so nothing can be persisted or resumed; set daemon.data_directory (tierd.connect: "
+         "data_directory=)";
+}
+
 Status AdoptManifest(Tables& tables, JobState& job, bool resume) {
   const std::string& key = job.key;
   job.manifest = tables.manifests.NewHolds(job.record.uid);
   tables.manifests.SetJobOf(job.manifest.id(), job.index);
   if (resume && tables.ports.manifests == nullptr) {
-    return Fail(Code::kDenied,
-                "this daemon keeps nothing, so no job can be resumed; set daemon.data_directory (tierd.connect: "
-                "data_directory=)");
+    return Fail(Code::kDenied, WhyNothingPersists(tables));
   }
   if (resume) {
     if (const Error* lost = tables.manifests.store_lost()) return std::unexpected(*lost);

@@ -29,6 +29,10 @@ bool AwaitsSweep(const Tables& tables, const JobState& job);
 // A job of this key that HasCommitted is being closed: no other job can have the key until that is done.
 bool IsClosing(const Tables& tables, const std::string& key);
 
+// Why no job can persist or resume in this daemon: a sentence that says what it lacks, and how to give it that. Empty:
+// jobs can.
+std::string WhyNothingPersists(const Tables& tables);
+
 // At start, before any other extent is taken: takes the extents that manifests name out of the free space.
 void LoadManifests(Tables& tables);
 // A job of this key opens. If it is named, the extents that its manifest names belong to it again, and with `resume`

@@ -19,6 +19,7 @@ using base::FormatBytes;
 struct Capacity {
   uint64_t bytes = 0;
   uint64_t ssd = 0;     // That the devices can hold, of all jobs.
+  uint64_t space = 0;   // Of which `room` is a part: `ssd`, or of RAM what is promised to jobs.
   bool in_ram = false;  // What the job may always have in RAM bounds it: the devices hold less, or are none.
   StorageLedger::Room room;
 };
@@ -35,6 +36,7 @@ uint64_t OwnPart(const Tables& tables, const JobState& job) {
 
 Capacity CapacityOf(const Tables& tables, const JobState& job) {
   Capacity capacity{.ssd = StorageCapacity(tables)};
+  capacity.space = capacity.ssd;
   const uint64_t kept = KeptBy(tables, job.record.uid);
   capacity.room = tables.storage.RoomOf(job.entitlement, {capacity.ssd, kept});
   capacity.bytes = capacity.room.allowed;
@@ -52,48 +54,107 @@ Capacity CapacityOf(const Tables& tables, const JobState& job) {
   const uint64_t firm = std::max(std::min({reach, own, allowed}), promised);
   if (firm <= capacity.bytes) return capacity;
   capacity.room = room;
+  capacity.space = ram;
   capacity.bytes = firm;
   capacity.in_ram = firm < allowed || !(room.by_limit || room.by_quota);
   return capacity;
 }
 
-// What bounds the job, and what would give it more.
-std::string Bounds(const Tables& tables, const JobState& job, const Capacity& capacity) {
-  const std::string note = tables.ports.extents.UnusableNote();
-  if (capacity.in_ram) {
+// What enlarges the tier. The restart ends all jobs: it is named last.
+constexpr char kLargerTier[] =
+    "restart tierd, which ends all jobs, with a larger ssd.file_size or one more device in ssd.devices (a private "
+    "daemon: tierd.connect(ssd=...))";
+
+uint64_t LeftByOthers(const Capacity& capacity) {
+  return capacity.space - std::min(capacity.space, capacity.room.others);
+}
+
+// What may be taken from the job's user: only what there is.
+std::string OwnRemedies(const Tables& tables, const JobState& job, const Capacity& capacity) {
+  const uint64_t kept = KeptBy(tables, job.record.uid);
+  std::string remedies = "free tensors of this job";
+  if (capacity.room.of_user > kept) remedies += ", or of that user's other jobs";
+  if (kept != 0)
+    remedies += ", or give up what that user persisted: persist again, or tierctl job remove --purge of closed jobs";
+  return remedies;
+}
+
+// The remedy that lifts one bound, where the next one, what other jobs leave, does not refuse the same.
+std::string UnlessOthersLeaveLess(const Capacity& capacity, uint64_t needed, const std::string& remedy) {
+  const uint64_t left = LeftByOthers(capacity);
+  if (needed <= left) return ", or " + remedy;
+  return fmt::format(
+      "; no more than {} could be had otherwise, as there is room for {} and other jobs have or are "
+      "guaranteed {}",
+      FormatBytes(left), FormatBytes(capacity.space), FormatBytes(capacity.room.others));
+}
+
+std::string BoundByRam(const Tables& tables, const Capacity& capacity, uint64_t needed) {
+  // A guarantee is memory that others do not have.
+  const char* const guarantee =
+      needed <= LeftByOthers(capacity)
+          ? ", raise the job's guarantee as far as other jobs leave it (tierctl job set --guarantee)"
+          : "";
+  if (tables.ports.extents.device_count() == 0) {
     return fmt::format(
-        "the job may always hold {} in RAM, and SSD devices can hold less, {} of all jobs{}; free tensors, "
-        "raise the job's guarantee or the arena, or restart tierd, which ends all jobs, with a larger device in "
-        "ssd.devices",
-        FormatBytes(capacity.bytes), FormatBytes(capacity.ssd), note);
-  }
-  if (capacity.room.by_limit) {
-    return fmt::format(
-        "the job may have {} on SSD by its limit; free tensors, or raise it (tierctl job set --ssd-limit)",
-        FormatBytes(capacity.bytes));
-  }
-  if (capacity.room.by_quota) {
-    return fmt::format(
-        "user {} may have {} on SSD ({}), of which {} are left to this job; free tensors of this job or of that "
-        "user's others, or have an administrator raise the quota (tierctl quota set)",
-        job.record.uid, FormatBytes(tables.storage.QuotaOf(job.entitlement).most),
-        DescribeOrigin(tables.storage.QuotaOf(job.entitlement).origin, "jobs.max_ssd_per_uid"),
-        FormatBytes(capacity.bytes));
-  }
-  if (capacity.room.by_user) {
-    return fmt::format(
-        "SSD devices can hold {} of tensors{}, other jobs of user {} have or are guaranteed {}, jobs of other users "
-        "{}, "
-        "and a thirty-second of what other users leave is for the next user; free tensors of this job or of that "
-        "user's others, or restart tierd, which ends all jobs, with one more device in ssd.devices",
-        FormatBytes(capacity.ssd), note, job.record.uid, FormatBytes(capacity.room.of_user),
-        FormatBytes(capacity.room.others - capacity.room.of_user));
+        "the job may always hold {} in RAM, and this daemon has no SSD tier; free tensors{}, or restart tierd, which "
+        "ends all jobs, with an SSD tier (ssd.devices, ssd.file_size; a private daemon: tierd.connect(ssd=...)) or a "
+        "larger arena.maximum",
+        FormatBytes(capacity.bytes), guarantee);
   }
   return fmt::format(
-      "SSD devices can hold {} of tensors{}, other jobs have or are guaranteed {}, and a sixteenth of the "
-      "rest is left for the next job; free tensors, guarantee more to this job (tierctl job set "
-      "--ssd-guarantee), or restart tierd, which ends all jobs, with one more device in ssd.devices",
-      FormatBytes(capacity.ssd), note, FormatBytes(capacity.room.others));
+      "the job may always hold {} in RAM, and SSD devices can hold less, {} of all jobs{}; free tensors{}, or {}, or a "
+      "larger arena.maximum",
+      FormatBytes(capacity.bytes), FormatBytes(capacity.ssd), tables.ports.extents.UnusableNote(), guarantee,
+      kLargerTier);
+}
+
+std::string BoundByQuota(const Tables& tables, const JobState& job, const Capacity& capacity, uint64_t needed) {
+  const QuotaLimit& quota = tables.storage.QuotaOf(job.entitlement);
+  return fmt::format(
+      "user {} may have {} on SSD ({}), of which {} are left to this job; {}{}", job.record.uid,
+      FormatBytes(quota.most), DescribeOrigin(quota.origin, "jobs.max_ssd_per_uid"), FormatBytes(capacity.bytes),
+      OwnRemedies(tables, job, capacity),
+      UnlessOthersLeaveLess(capacity, needed, "have an administrator raise the quota (tierctl quota set)"));
+}
+
+// The limit is the job's own: it can always be raised, and then gives no more than the user's quota does.
+std::string BoundByLimit(const Tables& tables, const JobState& job, const Capacity& capacity, uint64_t needed) {
+  const QuotaLimit& quota = tables.storage.QuotaOf(job.entitlement);
+  const uint64_t most = quota.any() ? quota.most - std::min(quota.most, capacity.room.of_user) : UINT64_MAX;
+  const std::string bound =
+      fmt::format("the job may have {} on SSD by its own limit; free tensors of this job", FormatBytes(capacity.bytes));
+  if (needed <= most) {
+    return bound + UnlessOthersLeaveLess(capacity, needed, "raise the limit (tierctl job set --ssd-limit)");
+  }
+  return fmt::format("{}; a higher limit gives no more than {}, which the quota of user {} leaves to this job ({})",
+                     bound, FormatBytes(most), job.record.uid, DescribeOrigin(quota.origin, "jobs.max_ssd_per_uid"));
+}
+
+// What bounds the job, which needs so much in all, and what would give it more. A guarantee of SSD never does: none is
+// given beyond what the job may have without it.
+std::string Bounds(const Tables& tables, const JobState& job, const Capacity& capacity, uint64_t needed) {
+  const StorageLedger::Room& room = capacity.room;
+  if (capacity.in_ram) return BoundByRam(tables, capacity, needed);
+  if (room.by_limit) return BoundByLimit(tables, job, capacity, needed);
+  if (room.by_quota) return BoundByQuota(tables, job, capacity, needed);
+  const std::string devices = fmt::format("SSD devices can hold {} of tensors{}", FormatBytes(capacity.ssd),
+                                          tables.ports.extents.UnusableNote());
+  if (room.by_user) {
+    const uint64_t kept = KeptBy(tables, job.record.uid);
+    const uint64_t of_user = room.of_user - kept;
+    return fmt::format(
+        "{}, other jobs of user {} have or are guaranteed {}{}, jobs of other users {}, and a thirty-second of what "
+        "other users leave is for the next user; {}, or {}",
+        devices, job.record.uid, FormatBytes(of_user),
+        kept == 0 ? std::string() : fmt::format(" and what that user persisted takes {} beside it", FormatBytes(kept)),
+        FormatBytes(room.others - of_user), OwnRemedies(tables, job, capacity), kLargerTier);
+  }
+  return fmt::format(
+      "{}, other jobs have or are guaranteed {}, and a sixteenth of the rest is left for the next job; free tensors of "
+      "this job{}, or {}",
+      devices, FormatBytes(room.others), room.others == 0 ? "" : " or of others, or lower what others are guaranteed",
+      kLargerTier);
 }
 
 // Of all jobs, with what this one is writing again just now.
@@ -139,7 +200,8 @@ std::optional<Refusal> CapacityRefusal(const Tables& tables, const JobState& job
   if (wanted.size <= capacity.bytes && held + AlignUp(wanted.size, kPageSize) <= capacity.bytes) return std::nullopt;
   return Refusal{Code::kNoSpace,
                  fmt::format("tensor {:#x} of {} does not fit beside {} of the job's tensors: {}", wanted.tensor,
-                             FormatBytes(wanted.size), FormatBytes(held), Bounds(tables, job, capacity)),
+                             FormatBytes(wanted.size), FormatBytes(held),
+                             Bounds(tables, job, capacity, held + AlignUp(wanted.size, kPageSize))),
                  {.tensor = wanted.tensor,
                   .requested = wanted.size,
                   .available = capacity.bytes - std::min(capacity.bytes, held),

@@ -2,10 +2,13 @@
 #include "daemon/tiering/requests/submit.h"
 
 #include <algorithm>
+#include <string>
 #include <unordered_set>
+#include <utility>
 
 #include <fmt/format.h>
 
+#include "daemon/tiering/durability/manifests.h"
 #include "daemon/tiering/leases/updates.h"
 #include "daemon/tiering/pieces/catalog.h"
 #include "daemon/tiering/requests/answers.h"
@@ -91,13 +94,9 @@ WaitKind FlushKind(const JobState& job, Op op, Enumeration stage) {
 }
 
 void SubmitFlush(Tables& tables, SessionState& session, const Request& request) {
-  if (request.op == Op::kPersist && tables.ports.manifests == nullptr) {
-    Refuse(tables, session, request, 0,
-           {Code::kDenied,
-            "this daemon keeps nothing, so nothing can be made to survive it; set daemon.data_directory "
-            "(tierd.connect: data_directory=)",
-            {}});
-    return;
+  if (request.op == Op::kPersist) {
+    std::string why = WhyNothingPersists(tables);
+    if (!why.empty()) return Refuse(tables, session, request, 0, {Code::kDenied, std::move(why), {}});
   }
   if (request.items.empty()) {
     return EnqueueAllTensors(tables, session, request, FlushKind(*session.job, request.op, Enumeration::kOwn));

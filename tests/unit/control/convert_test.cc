@@ -268,6 +268,7 @@ TEST(Convert, JobCarriesCountersAndRanks) {
   job.name = "j";
   job.uid = 7;
   job.ranks = {0, 1};
+  job.sessions = {{.id = 5, .rank = 1, .client_pid = 4711}, {.id = 6, .rank = 0, .client_pid = 0}};
   job.counters.ram_bytes = 10;
   job.counters.stall_ns = 1'500'000'000;
   job.counters.guarantee_bytes = 8;
@@ -278,6 +279,11 @@ TEST(Convert, JobCarriesCountersAndRanks) {
   ToMessage(job, Tokens::kWithout, &message);
   EXPECT_EQ(message.name(), "j");
   EXPECT_EQ(message.ranks_size(), 2);
+  ASSERT_EQ(message.sessions_size(), 2);
+  EXPECT_EQ(message.sessions(0).id(), 5u);
+  EXPECT_EQ(message.sessions(0).rank(), 1);
+  EXPECT_EQ(message.sessions(0).client_pid(), 4711);
+  EXPECT_EQ(message.sessions(1).client_pid(), 0) << "of another pid namespace";
   EXPECT_EQ(message.ram_bytes(), 10u);
   EXPECT_DOUBLE_EQ(message.stall_seconds_total(), 1.5);
   EXPECT_EQ(message.promised_bytes(), 8u);

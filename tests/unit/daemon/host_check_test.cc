@@ -127,6 +127,26 @@ TEST_F(HostCheck, ASmartFileThatTierdSmartDidNotWriteIsNamed) {
   EXPECT_EQ(Mistake(), "") << "a private daemon reads none";
 }
 
+// What the daemon takes beside the arena counts, or a machine that is sized by this report is too small.
+TEST_F(HostCheck, TheIndexCountsInTheSizes) {
+  config_.arena.maximum = {.bytes = 256 * kMiB};
+  config_.jobs.max_metadata = 128 * kMiB;
+  const std::string index = storage::IndexPath(paths_.data_directory);
+  EXPECT_THAT(DescribeSizes(config_, paths_),
+              ElementsAre(AllOf(HasSubstr("memory: 640 MiB with one user and a full arena, beside the program itself: "
+                                          "256 MiB for tensors (arena.maximum), "
+                                          "128 MiB for records of a user (jobs.max_metadata), 256 MiB for the index"),
+                                HasSubstr("page cache")),
+                          HasSubstr("disk: 256 MiB for the index " + index)));
+  std::filesystem::create_directory(paths_.data_directory);
+  std::ofstream(index).close();
+  std::filesystem::resize_file(index, 512 * kMiB);
+  EXPECT_THAT(DescribeSizes(config_, paths_), ElementsAre(HasSubstr("memory: 896 MiB"), HasSubstr("disk: 512 MiB")))
+      << "it has grown";
+  paths_.persistent = false;
+  EXPECT_THAT(DescribeSizes(config_, paths_), ElementsAre(HasSubstr("memory: 384 MiB"))) << "it has no index";
+}
+
 // Of a file that is there, with what the disk that it is on has free.
 class HostCheckOfAFile : public HostCheck {
  protected:

@@ -9,6 +9,7 @@ namespace {
 
 using proto::Op;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // 32 MiB of RAM, and a device of 126 MiB: 124 MiB of tensors, 116.25 MiB for one job alone.
 WorldOptions Small(uint32_t blocks = 63, uint16_t devices = 1) {
@@ -27,7 +28,9 @@ TEST(StorageRoom, AFullTierIsReadToTheLastPiece) {
   EXPECT_EQ(refused.code, Code::kNoSpace);
   EXPECT_EQ(refused.error.limit, 124 * kMiB - 124 * kMiB / 16);
   EXPECT_THAT(refused.detail, HasSubstr("SSD devices can hold 124 MiB of tensors"));
-  EXPECT_THAT(refused.detail, HasSubstr("tierctl job set --ssd-guarantee"));
+  EXPECT_THAT(refused.detail, HasSubstr("a larger ssd.file_size or one more device in ssd.devices"));
+  EXPECT_THAT(refused.detail, Not(HasSubstr("--ssd-guarantee"))) << "none is given beyond what it may have anyway";
+  EXPECT_THAT(refused.detail, Not(HasSubstr("of others"))) << "there are none";
   for (int round = 0; round < 3; ++round) ASSERT_EQ(world.CheckEach(session, 1, accepted), Code::kOk);
   for (uint64_t tensor = 1; tensor <= accepted; ++tensor) {
     ASSERT_EQ(world.Rewrite(session, tensor, tensor).code, Code::kOk) << "tensor " << tensor;
@@ -83,6 +86,7 @@ TEST(StorageRoom, AGuaranteeIsThereWhenItsJobComesToIt) {
   const uint64_t accepted = PutUntilRefused(world, early, 1, &refused);
   EXPECT_EQ(accepted, 30u) << "all but a sixteenth of the other 64 MiB";
   EXPECT_THAT(refused.detail, HasSubstr("other jobs have or are guaranteed 60 MiB"));
+  EXPECT_THAT(refused.detail, HasSubstr("free tensors of this job or of others, or lower what others are guaranteed"));
   world.PutEach(late, 1, 30, kPiece);
   EXPECT_EQ(world.CheckEach(late, 1, 30), Code::kOk);
   EXPECT_EQ(world.CheckEach(early, 1, accepted), Code::kOk);
@@ -100,6 +104,26 @@ TEST(StorageRoom, WhoIsBoundByThePartForTheNextUserIsToldSo) {
   EXPECT_THAT(refused.detail, HasSubstr("other jobs of user 7 have or are guaranteed 116 MiB"));
   EXPECT_THAT(refused.detail, HasSubstr("a thirty-second of what other users leave is for the next user"));
   EXPECT_THAT(refused.detail, ::testing::Not(HasSubstr("--ssd-guarantee"))) << "that would give it nothing";
+}
+
+// What a closed job persisted is its user's too, and no other job's claim.
+TEST(StorageRoom, WhoIsBoundByWhatItsUserPersistedIsToldSo) {
+  WorldOptions options = Small();
+  options.manifests = true;
+  World world(options);
+  const JobId closed = world.OpenJob({.key = "7/closed", .uid = 7, .named = true});
+  const SessionId writer = world.OpenSession(closed);
+  world.PutEach(writer, 1, 40, kPiece);
+  ASSERT_EQ(world.Ask(writer, Op::kPersist, {}).code, Code::kOk);
+  world.engine->CloseJob(closed, "closed", false);
+  world.Turns(50);
+  Answer refused;
+  (void)PutUntilRefused(world, world.Open({.uid = 7}), 100, &refused);
+  EXPECT_EQ(refused.code, Code::kNoSpace);
+  EXPECT_THAT(refused.detail,
+              HasSubstr("what that user persisted takes 80 MiB beside it, jobs of other users 0 bytes"));
+  EXPECT_THAT(refused.detail, HasSubstr("tierctl job remove --purge of closed jobs"));
+  EXPECT_THAT(refused.detail, Not(HasSubstr("that user's other jobs"))) << "none is open";
 }
 
 TEST(StorageRoom, AGuaranteeThatCannotBeGivenIsRefusedAndNothingChanges) {
@@ -121,13 +145,36 @@ TEST(StorageRoom, ALimitHoldsFromTheMomentItIsSet) {
   const SessionId session = world.OpenSession(job);
   Answer refused;
   EXPECT_EQ(PutUntilRefused(world, session, 1, &refused), 20u);
-  EXPECT_THAT(refused.detail, HasSubstr("tierctl job set --ssd-limit"));
+  EXPECT_THAT(refused.detail, HasSubstr("the job may have 40 MiB on SSD by its own limit; free tensors of this job, or "
+                                        "raise the limit (tierctl job set --ssd-limit)"));
   ASSERT_TRUE(world.engine->SetJob(job, {.ssd_limit_bytes = 10 * kMiB}).has_value());
   EXPECT_EQ(world.CheckEach(session, 1, 20), Code::kOk) << "what is there stays";
   EXPECT_EQ(world.Create(session, 99, 1).code, Code::kNoSpace);
   ASSERT_TRUE(world.engine->SetJob(job, {.ssd_limit_bytes = 0}).has_value());
   world.Put(session, 99, kPiece);
   EXPECT_EQ(world.Job(job).logical_bytes, 42 * kMiB);
+}
+
+// Of several bounds the refusal names the first, and no remedy that the next one refuses.
+TEST(StorageRoom, ARefusalNamesOnlyRemediesThatTheNextBoundLetsThrough) {
+  WorldOptions options = Small();
+  options.engine.quota.ssd.most = 50 * kMiB;
+  World world(options);
+  const auto ask = [&](SessionId session, uint64_t size) { return world.CreateRange(session, 1, size, 0, kPageSize); };
+  const SessionId limited = world.Open({.uid = 7, .ssd_limit_bytes = 40 * kMiB});
+  const Answer by_quota = ask(limited, 52 * kMiB);
+  EXPECT_EQ(by_quota.code, Code::kNoSpace);
+  EXPECT_THAT(by_quota.detail, HasSubstr("the job may have 40 MiB on SSD by its own limit"));
+  EXPECT_THAT(by_quota.detail, HasSubstr("a higher limit gives no more than 50 MiB, which the quota of user 7 leaves"));
+  EXPECT_THAT(by_quota.detail, Not(HasSubstr("--ssd-limit")));
+  EXPECT_THAT(ask(limited, 45 * kMiB).detail, HasSubstr("raise the limit (tierctl job set --ssd-limit)"));
+  const SessionId one_user = world.Open({.uid = 8});
+  const Answer by_devices = ask(one_user, 130 * kMiB);
+  EXPECT_THAT(by_devices.detail, HasSubstr("user 8 may have 50 MiB on SSD"));
+  EXPECT_THAT(by_devices.detail, HasSubstr("no more than 124 MiB could be had otherwise"));
+  EXPECT_THAT(by_devices.detail, Not(HasSubstr("tierctl quota set")));
+  EXPECT_THAT(by_devices.detail, Not(HasSubstr("other jobs, or"))) << "that user has no other job";
+  EXPECT_THAT(ask(one_user, 60 * kMiB).detail, HasSubstr("raise the quota (tierctl quota set)"));
 }
 
 TEST(StorageRoom, AQuotaIsOfAllJobsOfAUser) {
@@ -150,7 +197,8 @@ TEST(StorageRoom, WithoutDevicesAJobMayHaveWhatItMayAlwaysHoldInRam) {
   const SessionId session = world.Open();
   Answer refused;
   EXPECT_EQ(PutUntilRefused(world, session, 1, &refused), 12u) << "a window is promised to no job";
-  EXPECT_THAT(refused.detail, HasSubstr("the job may always hold 24 MiB in RAM"));
+  EXPECT_THAT(refused.detail, HasSubstr("the job may always hold 24 MiB in RAM, and this daemon has no SSD tier"));
+  EXPECT_THAT(refused.detail, HasSubstr("with an SSD tier (ssd.devices, ssd.file_size"));
   EXPECT_EQ(world.CheckEach(session, 1, 12), Code::kOk);
 }
 
@@ -188,6 +236,24 @@ TEST(StorageRoom, WithoutDevicesJobsThatComeAfterAFullOneReadAllThatIsAccepted) 
     EXPECT_EQ(world.CheckEach(session, 1, accepted), Code::kOk);
   }
   EXPECT_GT(of_later, 0U);
+}
+
+// Room cannot be freed where there is none, and a data directory alone gives none.
+TEST(StorageRoom, WithoutDevicesPersistIsRefusedForTheLackOfAnSsdTier) {
+  for (const bool index : {true, false}) {
+    World world({.windows = {.window_size = kPiece, .arena_max_bytes = 64 * kPiece},
+                 .transfers = {.device_count = 0},
+                 .manifests = index});
+    const SessionId session = world.OpenSession(world.OpenJob(kNamed));
+    world.Put(session, 1, kPiece, 1);
+    const Answer refused = world.Ask(session, Op::kPersist, {});
+    EXPECT_EQ(refused.code, Code::kDenied);
+    EXPECT_THAT(refused.detail, HasSubstr("this daemon has no SSD tier"));
+    EXPECT_THAT(refused.detail, HasSubstr("restart tierd with ssd.devices other than"));
+    EXPECT_THAT(refused.detail, Not(HasSubstr("free tensors")));
+    EXPECT_EQ(refused.detail.find("daemon.data_directory") == std::string::npos, index) << refused.detail;
+    EXPECT_EQ(world.Check(session, 1, 1), Code::kOk);
+  }
 }
 
 // 64 windows, four of them promised to no job.
