@@ -42,7 +42,7 @@ def test_a_model_is_refused_exactly_where_the_daemon_has_no_room_for_it(socket_f
     ):
         model = new_model(8)
         before = [parameter.detach().clone() for parameter in model.parameters()]
-        with pytest.raises(tierd.NoSpace, match=r"needs 64 MiB in tierd .* job set --ssd-guarantee") as refused:
+        with pytest.raises(tierd.NoSpace, match=r"needs 64 MiB in tierd .* or leave parts in the process") as refused:
             offload(model, client)
         assert all(type(parameter) is nn.Parameter for parameter in model.parameters())
         assert all(torch.equal(ours, theirs) for ours, theirs in zip(model.parameters(), before, strict=True))

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -124,7 +125,8 @@ def test_owners_are_shown_by_name_and_have_quotas(node: launcher.Running) -> Non
         assert refused.returncode == 5 and "the quota of owner pod-a" in refused.stderr, refused
         assert str(FIRST_UID) not in refused.stderr, refused
     assert "pod-a" in admin(node, "job", "list").stdout
-    assert "pod-a" in admin(node, "job", "show", "one").stdout
+    shown = admin(node, "job", "show", "one").stdout
+    assert "pod-a" in shown and re.search(rf"^processes +{first.pid}\b", shown, re.M), shown
     for words in (["job", "show"], ["job", "stalls"], ["tensor", "list"], ["drain"]):
         named = admin(node, *words, "pod-a/one")
         assert named.returncode == 0, named.stderr

@@ -33,6 +33,18 @@ std::string SessionsText(const v1::Job& job) {
   return job.reserved() ? std::string("reserved") : std::to_string(job.session_count());
 }
 
+// Its processes, each with its rank where it has one.
+std::string ProcessesText(const v1::Job& job) {
+  std::string text;
+  for (const v1::JobSession& session : job.sessions()) {
+    const std::string pid =
+        session.client_pid() == 0 ? "of another pid namespace" : std::to_string(session.client_pid());
+    const std::string rank = session.rank() < 0 ? "" : fmt::format(" (rank {})", session.rank());
+    text += (text.empty() ? "" : ", ") + pid + rank;
+  }
+  return text.empty() ? "none" : text;
+}
+
 void PrintJob(const v1::Job& job, const OutputOptions& output) {
   std::string ranks;
   for (const int32_t rank : job.ranks()) ranks += (ranks.empty() ? "" : " ") + std::to_string(rank);
@@ -43,6 +55,7 @@ void PrintJob(const v1::Job& job, const OutputOptions& output) {
           {"owner", fmt::format("{}uid {}", job.owner().empty() ? "" : job.owner() + ", ", job.uid())},
           {"ranks", job.world_size() > 0 ? fmt::format("{} of {}", ranks, job.world_size())
                                          : base::Counted(job.session_count(), "session")},
+          {"processes", ProcessesText(job)},
           {"RAM", fmt::format("{} held in {}, {} in use, {} leased, {} dirty, {} moved", HumanBytes(job.held_bytes()),
                               base::Counted(job.window_count(), "window"), HumanBytes(job.ram_bytes()),
                               HumanBytes(job.leased_bytes()), HumanBytes(job.dirty_bytes()),

@@ -118,7 +118,7 @@ def test_a_job_without_room_is_refused_with_figures_before_anything_moves() -> N
     needed = need.required(run_of(model)).tensors
     client.put("other", bytes(8192))
     fake.capacity = needed + 8192 - 4096
-    with pytest.raises(tierd.NoSpace, match=r"ssd=.*job set --ssd-guarantee") as refused:
+    with pytest.raises(tierd.NoSpace, match=r"ssd=.*or leave parts in the process") as refused:
         tierd.torch.offload(model, tierd.torch.AdamW, client=client, min_bytes=1)
     assert "needs 2.05 MiB in tierd for parameters and gradients and optimizer state" in str(refused.value)
     assert "2.04 MiB are available to job 'job'" in str(refused.value)

@@ -203,7 +203,7 @@ def check(client: Client, run: Run, made: OffloadableOptimizer, key: str, resume
         f"this model needs {format_bytes(need.tensors)} in tierd for {_what(run, resume)}, activations apart, and "
         f"{format_bytes(fitting)} are available to job {client.session.job!r}; nothing has moved. Start the daemon "
         "with a larger ssd.file_size or more ssd.devices (a private one: tierd.connect(ssd=…, data_directory=…)), "
-        "guarantee more to the job (tierctl job set --ssd-guarantee), or leave parts in the process. "
+        "or leave parts in the process. "
         f"({_fits(client, key, refused)})"
     )
 
