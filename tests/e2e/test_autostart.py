@@ -136,6 +136,7 @@ def test_a_size_that_does_not_fit_is_refused_with_the_argument_to_change(
     code = "import tierd; tierd.connect(ssd='900TiB')"
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode != 0
+    assert "tierd.errors.Invalid: tierd ended with status 78" in done.stderr
     assert "ssd= for ssd.file_size" in done.stderr and "tierd.toml" not in done.stderr
 
 

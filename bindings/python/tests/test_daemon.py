@@ -82,6 +82,15 @@ def test_a_daemon_that_ends_instead_is_reported_with_its_words(tmp_path: pathlib
         Daemon(tmp_path / "d", {}, program=str(program))
 
 
+def test_a_refused_configuration_is_invalid_and_not_worth_another_try(
+    runtime: pathlib.Path, program: pathlib.Path
+) -> None:
+    words = "arena.maximum of 1 TiB is larger than the memory"
+    program.write_text(f"#!{sys.executable}\nimport sys\nprint({words!r}, file=sys.stderr)\nsys.exit(78)\n")
+    with pytest.raises(tierd.Invalid, match=f"status 78 .*{words}; for a private daemon, tierd.connect takes ram="):
+        autostart.connect_or_start(library.ConnectOptions(), lambda: None)
+
+
 def test_the_words_of_an_earlier_daemon_in_the_directory_are_not_reported(
     tmp_path: pathlib.Path, program: pathlib.Path
 ) -> None:

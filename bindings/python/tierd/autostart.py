@@ -224,14 +224,14 @@ def _report_other_resources(directory: pathlib.Path, resources: Resources) -> No
 def _start(directory: pathlib.Path, resources: Resources) -> Daemon:
     try:
         return Daemon(directory, private_settings(directory, resources), detached=True)
-    except Disconnected as error:
+    except (Disconnected, Invalid) as error:
         named = [option for option in _ARGUMENTS if option in str(error)]
         if not named:
             raise
         # The daemon's sentence names options of a file that is written again at each start.
         arguments = " and ".join(f"{_ARGUMENTS[option]} for {option}" for option in named)
         place = _PLACE if "daemon.data_directory" in named else ""
-        raise Disconnected(f"{error}; for a private daemon, tierd.connect takes {arguments}{place}") from None
+        raise type(error)(f"{error}; for a private daemon, tierd.connect takes {arguments}{place}") from None
 
 
 def _lack(daemon: Daemon) -> str:
