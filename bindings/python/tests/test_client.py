@@ -20,7 +20,7 @@ from fake_library import FakeLibrary
 import tierd
 from tierd import client as client_module
 from tierd import errors, layout, library
-from tierd.quantity import byte_count, format_bytes
+from tierd.quantity import byte_count, format_bytes, memory_size
 from tierd.ranges import RANGE_BYTES
 from tierd.session import SLICE_MS
 
@@ -379,6 +379,25 @@ def test_other_quantities_are_refused_by_name(text: object) -> None:
 def test_an_unknown_unit_is_told_which_there_are() -> None:
     with pytest.raises(tierd.Invalid, match='limit is "10G": .* KiB, MiB, GiB, TiB, kB, MB, GB, TB'):
         byte_count("10G", "limit")
+
+
+@pytest.mark.parametrize("size", [64, "64", " 64 ", "1.5", (2 << 20) - 1])
+def test_a_small_size_without_a_unit_is_refused_with_how_to_write_it(size: int | str) -> None:
+    text = str(size).strip()
+    with pytest.raises(
+        tierd.Invalid, match=f'limit is {text}: {text} is [0-9]+ bytes; write "{text}GiB", or "[0-9]+B"'
+    ):
+        tierd.connect(limit=size)
+    for name in ("ssd", "ram", "guarantee"):
+        with pytest.raises(tierd.Invalid, match=f"{name} is {text}: "):
+            tierd.connect(**{name: size})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("size", "count"), [(None, 0), (0, 0), ("0", 0), ("64B", 64), ("4KiB", 4096), (2 << 20, 2 << 20)]
+)
+def test_a_size_with_a_unit_or_of_nothing_is_taken_as_it_is(size: int | str | None, count: int) -> None:
+    assert memory_size(size, "limit") == count
 
 
 @pytest.mark.parametrize("timeout", ["5", [5], 5j])

@@ -21,7 +21,7 @@ from typing import Any
 from . import library, places
 from .daemon import Daemon
 from .errors import Denied, Disconnected, Invalid, NotFound
-from .quantity import byte_count
+from .quantity import memory_size
 
 # Options that a daemon's refusal may name, and the arguments of tierd.connect that set them.
 _ARGUMENTS = {
@@ -69,7 +69,7 @@ class Resources:
         cls, ssd: int | str | None, ram: int | str | None, data_directory: str | os.PathLike[str] | None
     ) -> Resources:
         """The arguments of :func:`tierd.connect` as resources. ``Invalid`` if one is no size or no path."""
-        if ram is not None and byte_count(ram, "ram") == 0:
+        if ram is not None and memory_size(ram, "ram") == 0:
             raise Invalid("ram is 0: a daemon needs some; leave it out for a quarter of the machine's")
         if data_directory is not None and not isinstance(data_directory, (str, os.PathLike)):
             raise Invalid(f"data_directory is {data_directory!r}: a path")
@@ -77,8 +77,8 @@ class Resources:
         if directory is not None and (not directory or "\0" in directory):
             raise Invalid(f"data_directory is {directory!r}: a path")
         return cls(
-            ssd=None if ssd is None else byte_count(ssd, "ssd"),
-            ram=None if ram is None else byte_count(ram, "ram"),
+            ssd=None if ssd is None else memory_size(ssd, "ssd"),
+            ram=None if ram is None else memory_size(ram, "ram"),
             data_directory=None if directory is None else os.path.abspath(directory),
         )
 

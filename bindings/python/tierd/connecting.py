@@ -12,7 +12,7 @@ from . import library
 from .arguments import choice, count, encoded
 from .client import Client
 from .errors import Disconnected, Invalid, NotFound
-from .quantity import byte_count
+from .quantity import memory_size
 from .session import Session
 
 
@@ -61,8 +61,8 @@ def connect(
     opens it without a token, with any world size. ``rank`` and ``world_size`` default to the launcher's environment.
 
     ``guarantee`` is RAM that the job always gets, ``limit`` RAM that it never exceeds: a number of bytes, or a quantity
-    such as ``"64GiB"``. ``spin`` says whether a waiting call spins before it sleeps: ``auto``, ``always`` or ``never``.
-    ``copy_threads`` is the number of threads that copy large tensors.
+    such as ``"64GiB"``. A number of less than 2 MiB is refused unless it has a unit. ``spin`` says whether a waiting
+    call spins before it sleeps: ``auto``, ``always`` or ``never``. ``copy_threads`` is the number of threads that copy large tensors.
 
     ``ssd``, ``ram`` and ``data_directory`` are for a private daemon that this call starts; a daemon that runs already
     keeps its own settings. ``ssd`` is the size of its SSD file (0: no SSD tier; default: a quarter of the free space,
@@ -82,8 +82,8 @@ def connect(
         named=int(named),
         rank=-1 if rank is None else count("rank", rank),
         world_size=0 if world_size is None else count("world_size", world_size),
-        guarantee_bytes=byte_count(guarantee, "guarantee"),
-        limit_bytes=byte_count(limit, "limit"),
+        guarantee_bytes=memory_size(guarantee, "guarantee"),
+        limit_bytes=memory_size(limit, "limit"),
         copy_threads=count("copy_threads", copy_threads),
         spin=choice("spin", spin, library.SPINS),
     )
