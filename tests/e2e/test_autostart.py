@@ -148,3 +148,24 @@ def test_without_a_place_for_a_file_a_private_daemon_serves_from_ram(
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert done.stdout == "b'x'\n", done.stderr
     assert "no SSD tier, tensors stay in RAM" in done.stderr
+
+
+SIZED = "import sys, tierd; tierd.connect(ram=sys.argv[1], ssd='256MiB').close()"
+
+
+def test_a_program_with_another_size_waits_for_the_end_of_the_idle_daemon_before_it(
+    environment: dict[str, str],
+) -> None:
+    def run(ram: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", SIZED, ram], env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    (first,) = re.findall(r"started a private one \(pid (\d+)", run("64MiB"))
+    assert run("64MiB") == ""
+    told = run("128MiB")
+    assert f"(pid {first}) has 64 MiB of RAM" in told and "waiting for its end, 5 s after its last one" in told
+    (second,) = re.findall(r"started a private one \(pid (\d+)", told)
+    assert second != first and "was started with another" not in told

@@ -62,10 +62,12 @@ def connect(
 
     ``guarantee`` is RAM that the job always gets, ``limit`` RAM that it never exceeds: a number of bytes, or a quantity
     such as ``"64GiB"``. A number of less than 2 MiB is refused unless it has a unit. ``spin`` says whether a waiting
-    call spins before it sleeps: ``auto``, ``always`` or ``never``. ``copy_threads`` is the number of threads that copy large tensors.
+    call spins before it sleeps: ``auto``, ``always`` or ``never``. ``copy_threads`` is the number of threads that copy
+    large tensors.
 
     ``ssd``, ``ram`` and ``data_directory`` are for a private daemon that this call starts; a daemon that runs already
-    keeps its own settings. ``ssd`` is the size of its SSD file (0: no SSD tier; default: a quarter of the free space,
+    keeps its own settings. Where that is a private one with other settings and no client any more, the call waits for
+    its end, some seconds, and starts another. ``ssd`` is the size of its SSD file (0: no SSD tier; default: a quarter of the free space,
     at most 64 GiB), ``ram`` the most memory that it takes for tensors (default: a quarter of the machine's). Both are
     bytes or quantities. In ``data_directory`` the daemon keeps its SSD file and its index, so that a ``named`` job can
     ``persist`` and the next program can ``resume`` it. Without ``data_directory`` it keeps nothing.
