@@ -85,6 +85,16 @@ def test_a_socket_that_was_named_is_not_replaced_by_a_private_daemon(socket_fold
         tierd.connect(socket=socket_folder / "tierd.sock")
 
 
+def test_a_directory_that_the_environment_names_has_the_sockets(
+    socket_folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIERD_SOCKET", str(socket_folder))
+    with launcher.start(socket_folder) as daemon, tierd.connect() as client:
+        assert client.session.socket == daemon.socket
+    with pytest.raises(tierd.Error, match=f"{socket_folder}/tierd.sock"):
+        tierd.connect()
+
+
 def test_a_private_daemon_promises_nothing_beyond_its_life(socket_folder: pathlib.Path) -> None:
     settings = {"daemon": {"private": True, "socket_directory": str(socket_folder)}}
     with launcher.start(socket_folder, settings=settings) as daemon:

@@ -119,8 +119,9 @@ def test_a_socket_that_was_named_is_taken_as_it_is(tmp_path: pathlib.Path, monke
     assert control.socket_path(tmp_path) == str(tmp_path / "control.sock")
     assert control.socket_path(tmp_path / "other.sock") == str(tmp_path / "other.sock")
     assert control.socket_path(tmp_path / "tierd.sock") == str(tmp_path / "control.sock")
-    monkeypatch.setenv("TIERD_SOCKET", str(tmp_path / "tierd.sock"))
-    assert control.socket_path() == str(tmp_path / "control.sock")
+    for named in (tmp_path / "tierd.sock", tmp_path):
+        monkeypatch.setenv("TIERD_SOCKET", str(named))
+        assert control.socket_path() == str(tmp_path / "control.sock")
 
 
 def test_a_quota_is_for_a_user_or_a_group_or_by_default() -> None:

@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Callable
 
 from . import autostart as autostarts
-from . import library
+from . import library, places
 from .arguments import choice, count, encoded
 from .client import Client
 from .errors import Disconnected, Invalid, NotFound
@@ -36,9 +36,10 @@ def connect(
 ) -> Client:
     """Opens a session with the machine's daemon.
 
-    The daemon: ``socket`` is the path of its socket. Without it, the call tries ``$TIERD_SOCKET`` alone, or else
-    ``tierd.sock`` in ``$XDG_RUNTIME_DIR/tierd``, ``/tmp/tierd-UID`` and ``/run/tierd``. Where no daemon answers and
-    neither ``socket`` nor ``$TIERD_SOCKET`` named one, the call starts a private daemon, unless ``autostart`` is false.
+    The daemon: ``socket`` is the path of its socket, or of the directory in which its sockets are; so is
+    ``$TIERD_SOCKET``. Without ``socket``, the call tries ``$TIERD_SOCKET`` alone, or else ``tierd.sock`` in
+    ``$XDG_RUNTIME_DIR/tierd``, ``/tmp/tierd-UID`` and ``/run/tierd``. Where no daemon answers and neither ``socket``
+    nor ``$TIERD_SOCKET`` named one, the call starts a private daemon, unless ``autostart`` is false.
     The daemon says so on stderr, and ends after its last client. No daemon is started for mode ``join``, as a new one
     has no job to join, nor for ``resume`` and ``resume_or_create`` without ``data_directory``, as it would keep
     nothing.
@@ -77,7 +78,7 @@ def connect(
         raise Invalid("ssd, ram and data_directory are for a private daemon: leave out socket, and autostart on")
     options = library.ConnectOptions(
         struct_size=ctypes.sizeof(library.ConnectOptions),
-        socket=encoded("socket", socket),
+        socket=_socket_path(socket),
         job=encoded("job", job),
         token=encoded("token", token),
         mode=choice("mode", mode, library.MODES),
@@ -98,6 +99,7 @@ def connect_sized(resources: autostarts.Resources) -> Client:
     other ones than were computed."""
     options = library.ConnectOptions(
         struct_size=ctypes.sizeof(library.ConnectOptions),
+        socket=_socket_path(None),
         mode=library.MODES["attach"],
         rank=-1,
         copy_threads=1,
@@ -135,6 +137,14 @@ def _with_room(socket: pathlib.Path, has_room: Callable[[Client], bool]) -> Clie
         raise
     client.close()
     return None
+
+
+def _socket_path(socket: str | os.PathLike[str] | None) -> bytes | None:
+    """The data socket that was named, by the caller or in the environment. ``None``: the usual places."""
+    if socket is None:
+        return encoded("TIERD_SOCKET", places.named_socket())
+    encoded("socket", socket)  # Raises if it is no path.
+    return encoded("socket", places.data_socket(socket))
 
 
 def _opened(options: library.ConnectOptions, resources: autostarts.Resources, may_start: bool) -> Client:

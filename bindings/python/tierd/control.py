@@ -114,8 +114,8 @@ def socket_path(socket: str | os.PathLike[str] | None = None) -> str:
         if path.name == "tierd.sock":
             path = path.with_name("control.sock")
         return str(path / "control.sock" if path.is_dir() else path)
-    named = os.environ.get("TIERD_SOCKET")
-    if named:
+    named = places.named_socket()
+    if named is not None:
         return str(pathlib.Path(named).with_name("control.sock"))
     return _first_listening([str(place / "control.sock") for place in places.directories()])
 
