@@ -68,10 +68,10 @@ def connect(
 
     ``ssd``, ``ram`` and ``data_directory`` are for a private daemon that this call starts; a daemon that runs already
     keeps its own settings. Where that is a private one with other settings and no client any more, the call waits for
-    its end, some seconds, and starts another. ``ssd`` is the size of its SSD file (0: no SSD tier; default: a quarter of the free space,
-    at most 64 GiB), ``ram`` the most memory that it takes for tensors (default: a quarter of the machine's). Both are
-    bytes or quantities. In ``data_directory`` the daemon keeps its SSD file and its index, so that a ``named`` job can
-    ``persist`` and the next program can ``resume`` it. Without ``data_directory`` it keeps nothing.
+    its end, some seconds, and starts another. ``ssd`` is the size of its SSD file (0: no SSD tier; default: a quarter
+    of the free space, at most 64 GiB), ``ram`` the most memory that it takes for tensors (default: a quarter of the
+    machine's). Both are bytes or quantities. In ``data_directory`` the daemon keeps its SSD file and its index, so that
+    a ``named`` job can ``persist`` and the next program can ``resume`` it. Without ``data_directory`` it keeps nothing.
     """
     resources = autostarts.Resources.of(ssd, ram, data_directory)
     if resources != autostarts.Resources() and (socket is not None or not autostart):
