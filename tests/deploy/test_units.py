@@ -130,8 +130,10 @@ def test_the_service_keeps_the_promises_of_a_restart() -> None:
 
 def test_the_descriptor_store_holds_every_window_and_session() -> None:
     text = (UNITS / "tierd.service").read_text()
-    limits = {name: int(re.search(rf"^{name}=(\d+)$", text, re.MULTILINE)[1])  # type: ignore[index]
-              for name in ("FileDescriptorStoreMax", "LimitNOFILE")}
+    limits = {
+        name: int(re.search(rf"^{name}=(\d+)$", text, re.MULTILINE)[1])  # type: ignore[index]
+        for name in ("FileDescriptorStoreMax", "LimitNOFILE")
+    }
     windows = re.search(r"kWindowsMax = (\d+);", (ROOT / "proto/units.h").read_text())
     options = (ROOT / "daemon/config/options.cc").read_text()
     sessions = re.search(r'"jobs.max_sessions".*?"(\d+)"', options, re.DOTALL)

@@ -85,6 +85,16 @@ def test_a_socket_that_was_named_is_not_replaced_by_a_private_daemon(socket_fold
         tierd.connect(socket=socket_folder / "tierd.sock")
 
 
+def test_a_directory_that_the_environment_names_has_the_sockets(
+    socket_folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIERD_SOCKET", str(socket_folder))
+    with launcher.start(socket_folder) as daemon, tierd.connect() as client:
+        assert client.session.socket == daemon.socket
+    with pytest.raises(tierd.Error, match=f"{socket_folder}/tierd.sock"):
+        tierd.connect()
+
+
 def test_a_private_daemon_promises_nothing_beyond_its_life(socket_folder: pathlib.Path) -> None:
     settings = {"daemon": {"private": True, "socket_directory": str(socket_folder)}}
     with launcher.start(socket_folder, settings=settings) as daemon:
@@ -136,6 +146,7 @@ def test_a_size_that_does_not_fit_is_refused_with_the_argument_to_change(
     code = "import tierd; tierd.connect(ssd='900TiB')"
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode != 0
+    assert "tierd.errors.Invalid: tierd ended with status 78" in done.stderr
     assert "ssd= for ssd.file_size" in done.stderr and "tierd.toml" not in done.stderr
 
 
@@ -147,3 +158,24 @@ def test_without_a_place_for_a_file_a_private_daemon_serves_from_ram(
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert done.stdout == "b'x'\n", done.stderr
     assert "no SSD tier, tensors stay in RAM" in done.stderr
+
+
+SIZED = "import sys, tierd; tierd.connect(ram=sys.argv[1], ssd='256MiB').close()"
+
+
+def test_a_program_with_another_size_waits_for_the_end_of_the_idle_daemon_before_it(
+    environment: dict[str, str],
+) -> None:
+    def run(ram: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", SIZED, ram], env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    (first,) = re.findall(r"started a private one \(pid (\d+)", run("64MiB"))
+    assert run("64MiB") == ""
+    told = run("128MiB")
+    assert f"(pid {first}) has 64 MiB of RAM" in told and "waiting for its end, 5 s after its last one" in told
+    (second,) = re.findall(r"started a private one \(pid (\d+)", told)
+    assert second != first and "was started with another" not in told

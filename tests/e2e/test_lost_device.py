@@ -161,7 +161,7 @@ def test_an_index_directory_that_is_new_leaves_the_devices_alone(socket_folder: 
         with node.start() as daemon:
             persist(daemon, "training")
         shutil.move(disk / "data" / "index.mdb", disk / "index.kept")
-        with pytest.raises(tierd.Disconnected, match="belongs to the index"), node.start():
+        with pytest.raises(tierd.Invalid, match="belongs to the index"), node.start():
             pass
         shutil.move(disk / "index.kept", disk / "data" / "index.mdb")
         with node.start() as daemon:
@@ -187,7 +187,7 @@ def test_an_index_that_is_lost_before_anything_was_persisted_is_made_again(socke
         with node.start() as daemon:
             persist(daemon, "again")
         (disk / "data/index.mdb").unlink()
-        with pytest.raises(tierd.Disconnected, match="belongs to the index"), node.start():
+        with pytest.raises(tierd.Invalid, match="belongs to the index"), node.start():
             pass
 
 

@@ -5,8 +5,7 @@ The borrower is a process of its own, with a copy of everything on SSD and no le
 stopped: then the daemon asks it until `jobs.reclaim_deadline`, which is taken off. Each round has a daemon and clients
 of its own. Run as a program, this is the borrower.
 
-The windows are in pages of the kernel's pool, where this process may fill it: of other memory a virtual machine gives
-back what is free within seconds, and to have it again takes ten times as long as to clear it.
+The windows are in pages of the kernel's pool, where this process may fill it (why: `page_pool.py`).
 """
 
 from __future__ import annotations

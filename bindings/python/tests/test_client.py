@@ -20,7 +20,6 @@ from fake_library import FakeLibrary
 import tierd
 from tierd import client as client_module
 from tierd import errors, layout, library
-from tierd.quantity import byte_count, format_bytes
 from tierd.ranges import RANGE_BYTES
 from tierd.session import SLICE_MS
 
@@ -106,6 +105,36 @@ def test_get_into_is_a_change_in_place_to_autograd(client: tierd.Client) -> None
         uncounted = torch.ones(4)
     client.get_into("a", uncounted)
     assert torch.equal(batch, uncounted)
+
+
+@pytest.mark.parametrize(
+    ("stored", "out"),
+    [
+        (numpy.ones(4, "f4"), numpy.zeros(4, "i4")),
+        (numpy.ones(4, "f4"), torch.zeros(8, dtype=torch.bfloat16)),
+        (torch.ones(4), torch.zeros(4, dtype=torch.int32)),
+        (torch.ones(4), numpy.zeros(2, "f8")),
+        (numpy.ones(4, "f4"), numpy.zeros(4, ">f4")),
+    ],
+)
+def test_get_into_refuses_an_array_of_another_dtype(client: tierd.Client, stored: Any, out: Any) -> None:
+    client.put("key", stored)
+    with pytest.raises(tierd.Invalid, match="'key' was put as float32, and the array to fill is of .*view of uint8"):
+        client.get_into("key", out)
+    assert not out.any(), "nothing was copied"
+    uint8 = torch.uint8 if isinstance(out, torch.Tensor) else numpy.uint8
+    client.get_into("key", out.view(uint8))  # It is meant …
+    assert out.any() and client.get("key", out.dtype).dtype == out.dtype  # … as where it is stated.
+    other = tierd.Client(client_module.Session(client._session.library, 2))  # type: ignore[arg-type]
+    other.get_into("key", out)  # It has no dtype to go by.
+
+
+def test_what_a_shared_tensor_was_put_as_is_said(client: tierd.Client) -> None:
+    for values in (numpy.ones((2, 3), "f4"), torch.ones(2, 3)):
+        client.put("key", values, shared=True, replace=True)
+        with pytest.raises(tierd.Invalid, match=r"state dtype and shape \(this client put float32 of shape \(2, 3\)\)"):
+            client.get("key", shared=True)
+    client.get_into("key", numpy.zeros((2, 3), "i4"), shared=True)  # Another rank may have put that.
 
 
 @pytest.mark.parametrize(
@@ -363,35 +392,10 @@ def test_every_code_has_its_exception() -> None:
     assert errors.from_code(99, "odd").code == 99
 
 
-@pytest.mark.parametrize(
-    ("text", "count"), [("64GiB", 64 << 30), ("1.5 MiB", 3 << 19), (" 12 ", 12), ("3kB", 3000), (None, 0), (7, 7)]
-)
-def test_quantities_are_read(text: str | int | None, count: int) -> None:
-    assert byte_count(text) == count
-
-
-@pytest.mark.parametrize("text", ["", "GiB", "1 XB", "-1", -1, True, 1.5, "1e9", 1 << 63])
-def test_other_quantities_are_refused_by_name(text: object) -> None:
-    with pytest.raises(tierd.Invalid, match="limit"):
-        byte_count(text, "limit")  # type: ignore[arg-type]
-
-
-def test_an_unknown_unit_is_told_which_there_are() -> None:
-    with pytest.raises(tierd.Invalid, match='limit is "10G": .* KiB, MiB, GiB, TiB, kB, MB, GB, TB'):
-        byte_count("10G", "limit")
-
-
 @pytest.mark.parametrize("timeout", ["5", [5], 5j])
 def test_a_timeout_that_is_no_number_is_refused(client: tierd.Client, timeout: Any) -> None:
     with pytest.raises(tierd.Invalid, match="timeout is .*: a number of seconds"):
         client.put("key", bytes(100), timeout=timeout)
-
-
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 B"), (1000, "1000 B"), (1 << 20, "1 MiB"), (1023 << 20, "1023 MiB")]
-)
-def test_bytes_are_written_for_people(count: int, text: str) -> None:
-    assert format_bytes(count) == text
 
 
 def test_a_closed_client_refuses_everything(client: tierd.Client, fake: FakeLibrary) -> None:

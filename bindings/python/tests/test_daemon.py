@@ -18,9 +18,10 @@ import pytest
 from fake_library import NOT_FOUND, FakeLibrary
 
 import tierd
-from tierd import autostart, library, places
+from tierd import autostart, library, places, private_daemons
 from tierd.connecting import connect_beside, connect_sized
 from tierd.daemon import Daemon, find_program, toml
+from tierd.private_daemons import PrivateDaemon
 
 READY = """\
 import os, signal, socket, sys, tomllib
@@ -80,6 +81,15 @@ def test_a_daemon_that_ends_instead_is_reported_with_its_words(tmp_path: pathlib
     program.write_text(f"#!{sys.executable}\nimport sys\nsys.exit('arena.maximum is larger than the memory')\n")
     with pytest.raises(tierd.Disconnected, match=r"status 1 .*arena.maximum is larger"):
         Daemon(tmp_path / "d", {}, program=str(program))
+
+
+def test_a_refused_configuration_is_invalid_and_not_worth_another_try(
+    runtime: pathlib.Path, program: pathlib.Path
+) -> None:
+    words = "arena.maximum of 1 TiB is larger than the memory"
+    program.write_text(f"#!{sys.executable}\nimport sys\nprint({words!r}, file=sys.stderr)\nsys.exit(78)\n")
+    with pytest.raises(tierd.Invalid, match=f"status 78 .*{words}; for a private daemon, tierd.connect takes ram="):
+        autostart.connect_or_start(library.ConnectOptions(), lambda: None)
 
 
 def test_the_words_of_an_earlier_daemon_in_the_directory_are_not_reported(
@@ -221,6 +231,54 @@ def test_resources_that_a_running_private_daemon_does_not_have_are_reported(
     started[0].stop()
     assert len(started) == 1
     assert capfd.readouterr().err.count("was started with another ssd, ram or data_directory") == 2 * told
+
+
+@pytest.mark.parametrize(("sessions", "starts"), [(0, 2), (1, 1)])
+def test_a_private_daemon_of_other_resources_is_waited_for_where_it_is_about_to_end(
+    runtime: pathlib.Path,
+    started: list[Daemon],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    sessions: int,
+    starts: int,
+) -> None:
+    autostart.connect_or_start(library.ConnectOptions(), lambda: None, autostart.Resources.of("1GiB", "256MiB", None))
+    first = started[0]
+    found = PrivateDaemon(runtime, first.process.pid, sessions, 256 << 20, 1 << 30)
+    monkeypatch.setattr(private_daemons, "found_in", lambda directory: found)
+
+    def end(pid: int) -> None:
+        assert pid == found.pid and first.stop() == 0
+        (runtime / "tierd.sock").unlink()
+
+    monkeypatch.setattr(private_daemons, "wait_for_end", end)
+
+    def attempt() -> None:
+        if not autostart.answers(runtime / "tierd.sock"):
+            raise tierd.NotFound("nobody there")
+
+    pid, room = f"(pid {found.pid}", "256 MiB of RAM and 1 GiB of SSD space"
+    for ssd in ("1GiB", None):
+        autostart.connect(library.ConnectOptions(), attempt, autostart.Resources.of(ssd, None, None))
+        assert first.process.poll() is None and room not in capfd.readouterr().err, "nothing else was asked for"
+    autostart.connect(library.ConnectOptions(), attempt, autostart.Resources.of("2GiB", None, None))
+    told = capfd.readouterr().err
+    assert len(list((runtime / "tierd.log").read_text().splitlines())) == starts
+    assert pid in told and room in told and "5 s after its last" in told and "ssd=2 GiB" in told
+    assert ("waiting for its end" in told) == (starts == 2)
+
+
+def test_the_holder_of_a_directorys_lock_is_waited_for(tmp_path: pathlib.Path) -> None:
+    assert private_daemons.holder_of(tmp_path) is None
+    holds = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); input()"
+    command = [sys.executable, "-c", holds, str(tmp_path / "tierd.lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        assert private_daemons.holder_of(tmp_path) == process.pid
+        assert not private_daemons.wait_for_end(process.pid, 0.01)
+        process.communicate(b"\n")
+        assert private_daemons.wait_for_end(process.pid)
+    assert private_daemons.holder_of(tmp_path) is None
 
 
 @pytest.mark.parametrize(("ram", "told"), [(None, 0), ("256MiB", 0), ("512MiB", 1)])

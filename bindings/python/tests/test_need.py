@@ -15,8 +15,9 @@ from torch import nn
 
 import tierd
 import tierd.torch
-from tierd import autostart, inspection
+from tierd import autostart, inspection, private_daemons
 from tierd.autostart import Resources
+from tierd.private_daemons import PrivateDaemon
 from tierd.session import Session
 from tierd.torch import need
 from tierd.torch.runtime import Placement
@@ -205,6 +206,20 @@ class Machine:
         monkeypatch.setattr(need, "_free_space", lambda directory: self.disk)
         monkeypatch.setattr(need, "connect_sized", self._connect)
         monkeypatch.setattr(autostart, "is_running", lambda: self.running)
+        self.private: list[PrivateDaemon] = []
+        monkeypatch.setattr(autostart, "private_directories", lambda: [each.directory for each in self.private])
+        monkeypatch.setattr(private_daemons, "found_in", self._found)
+        monkeypatch.setattr(private_daemons, "wait_for_end", self._end)
+
+    def _found(self, directory: pathlib.Path) -> PrivateDaemon | None:
+        return next((each for each in self.private if each.directory == directory), None)
+
+    def _end(self, pid: int) -> bool:
+        (ended,) = (each for each in self.private if each.pid == pid)
+        self.private.remove(ended)
+        self.memory, self.disk = self.memory + ended.ram, self.disk + ended.ssd
+        self.running = bool(self.private)
+        return True
 
     def _connect(self, resources: Resources) -> tierd.Client:
         self.started.append(resources)
@@ -248,6 +263,21 @@ def test_a_machine_without_room_starts_no_daemon(
     machine.running = True  # Its sizes are its own: only what it offers counts.
     tierd.torch.offload(model, tierd.torch.AdamW, min_bytes=1, **options)
     assert len(machine.started) == 1
+
+
+@pytest.mark.parametrize("sessions", [0, 1])
+def test_a_private_daemon_that_is_about_to_end_is_waited_for_where_it_holds_the_room(
+    machine: Machine, sessions: int
+) -> None:
+    machine.disk, machine.running = MIB, True
+    machine.private = [PrivateDaemon(pathlib.Path("/run/first"), 77, sessions, 64 * MIB, 4 * MIB)]
+    machine.private += [PrivateDaemon(pathlib.Path("/run/first/2"), 78, sessions, 64 * MIB, 4 * GIB)]
+    tierd.torch.offload(new_model(), tierd.torch.AdamW, min_bytes=1)
+    assert [each.pid for each in machine.private] == ([77, 78] if sessions else [78]), "78 has room for the model"
+    machine.running = False
+    words = r"; the private daemon in /run/first/2 \(pid 78\) has 64 MiB of RAM and 4 GiB of SSD space, and ends 5 s"
+    with pytest.raises(tierd.NoSpace, match=words):
+        tierd.torch.offload(new_model(), tierd.torch.AdamW, min_bytes=1)
 
 
 def test_a_session_that_the_call_opened_ends_with_its_refusal(machine: Machine) -> None:

@@ -8,12 +8,13 @@ import re
 import socket
 import traceback
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from fake_library import NOT_FOUND, FakeLibrary
 
 import tierd
-from tierd import autostart, control, library, places
+from tierd import autostart, connecting, control, library, places
 
 HEADER = pathlib.Path(__file__).resolve().parents[3] / "proto/socket_places.cc"
 
@@ -116,3 +117,28 @@ def test_a_failed_start_is_one_error(own: pathlib.Path, monkeypatch: pytest.Monk
         tierd.connect(job="x")
     told = "".join(traceback.format_exception(failure.value))
     assert told.count("Traceback") == 1 and "could be reached" not in told
+
+
+def test_the_directory_of_the_sockets_may_be_named_for_the_data_socket(
+    own: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bytes | None] = []
+
+    class Absent(FakeLibrary):
+        def tier_connect(self, options: Any, handle: object) -> int:
+            asked.append(options._obj.socket)
+            self._error = b"no tierd daemon could be reached"
+            return NOT_FOUND
+
+    monkeypatch.setattr(library, "load", Absent)
+    expected = os.fsencode(own / "tierd.sock")
+    for named in (own, own / "tierd.sock"):
+        monkeypatch.delenv("TIERD_SOCKET", raising=False)
+        with pytest.raises(tierd.NotFound):
+            tierd.connect(socket=named)
+        monkeypatch.setenv("TIERD_SOCKET", str(named))
+        with pytest.raises(tierd.NotFound):
+            tierd.connect()
+        with pytest.raises(tierd.NotFound):
+            connecting.connect_sized(autostart.Resources())
+    assert asked == [expected] * 6

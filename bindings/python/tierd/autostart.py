@@ -18,10 +18,10 @@ import tomllib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import library, places
+from . import library, places, private_daemons
 from .daemon import Daemon
 from .errors import Denied, Disconnected, Invalid, NotFound
-from .quantity import byte_count
+from .quantity import format_bytes, memory_size
 
 # Options that a daemon's refusal may name, and the arguments of tierd.connect that set them.
 _ARGUMENTS = {
@@ -69,7 +69,7 @@ class Resources:
         cls, ssd: int | str | None, ram: int | str | None, data_directory: str | os.PathLike[str] | None
     ) -> Resources:
         """The arguments of :func:`tierd.connect` as resources. ``Invalid`` if one is no size or no path."""
-        if ram is not None and byte_count(ram, "ram") == 0:
+        if ram is not None and memory_size(ram, "ram") == 0:
             raise Invalid("ram is 0: a daemon needs some; leave it out for a quarter of the machine's")
         if data_directory is not None and not isinstance(data_directory, (str, os.PathLike)):
             raise Invalid(f"data_directory is {data_directory!r}: a path")
@@ -77,8 +77,8 @@ class Resources:
         if directory is not None and (not directory or "\0" in directory):
             raise Invalid(f"data_directory is {directory!r}: a path")
         return cls(
-            ssd=None if ssd is None else byte_count(ssd, "ssd"),
-            ram=None if ram is None else byte_count(ram, "ram"),
+            ssd=None if ssd is None else memory_size(ssd, "ssd"),
+            ram=None if ram is None else memory_size(ram, "ram"),
             data_directory=None if directory is None else os.path.abspath(directory),
         )
 
@@ -142,6 +142,7 @@ def answers(path: pathlib.Path) -> bool:
 
 def connect(options: library.ConnectOptions, attempt: Callable[[], None], resources: Resources) -> None:
     """Has ``attempt`` open a session with the first daemon found, else with a private one, which is started."""
+    _wait_for_other(socket_directory(), resources)
     try:
         attempt()
     except (NotFound, Disconnected):
@@ -191,47 +192,87 @@ def further_directories() -> list[pathlib.Path]:
     return [socket_directory() / str(number) for number in range(2, 2 + _FURTHER_MAX)]
 
 
+def private_directories() -> list[pathlib.Path]:
+    """Where this user's private daemons have their sockets."""
+    return [socket_directory(), *further_directories()]
+
+
 def start(directory: pathlib.Path, resources: Resources, told: str) -> None:
     """Starts a private daemon in ``directory``, and says ``told`` about it on stderr. Call it in :func:`starting`."""
+    ending = private_daemons.holder_of(directory)
+    if ending is not None:  # It takes no sessions any more, and a second one is refused beside it.
+        private_daemons.wait_for_end(ending)
     _started[:] = [earlier for earlier in _started if earlier.process.poll() is None]  # Leaves no zombies.
     daemon = _start(directory, resources)
     _started.append(daemon)
-    print(
-        f"tierd: {told} (pid {daemon.process.pid}, {directory / 'tierd.sock'}, log {daemon.log}); it ends after its "
-        f"last client{_lack(daemon)}",
-        file=sys.stderr,
-        flush=True,
+    _tell(
+        f"{told} (pid {daemon.process.pid}, {directory / 'tierd.sock'}, log {daemon.log}); it ends after its last "
+        f"client{_lack(daemon)}"
     )
+
+
+def _wait_for_other(directory: pathlib.Path, resources: Resources) -> None:
+    """Where a private daemon has other resources than the caller gave, and no session: waits for its end, which is
+    near, so that one with these is started."""
+    if directory / "tierd.sock" != default_sockets()[0] or not answers(directory / "tierd.sock"):
+        return
+    wanted = _other_resources(directory, resources)
+    found = private_daemons.found_in(directory) if wanted else None
+    if found is None or found.sessions:
+        return
+    _tell(
+        f"{found} and no client; waiting for its end, {private_daemons.END_SECONDS} s after its last one, to start "
+        f"another with {wanted}"
+    )
+    private_daemons.wait_for_end(found.pid)
 
 
 def _report_other_resources(directory: pathlib.Path, resources: Resources) -> None:
     """Warns on stderr if the running private daemon was started with other resources than the caller gave."""
-    wanted = private_settings(directory, resources.given())
+    wanted = _other_resources(directory, resources)
+    if not wanted:
+        return
+    found = private_daemons.found_in(directory)
+    what = "" if found is None else f" (pid {found.pid}, with {found.room})"
+    _tell(
+        f"the private daemon that runs in {directory}{what} was started with another ssd, ram or data_directory than "
+        f"{wanted}; it keeps them until it ends, {private_daemons.END_SECONDS} s after its last client: end those "
+        "first, or leave these arguments out"
+    )
+
+
+def _other_resources(directory: pathlib.Path, resources: Resources) -> str:
+    """Those that the caller gave, where the running private daemon was started with other ones; else nothing."""
+    given = resources.given()
+    wanted = private_settings(directory, given)
     try:
         running = tomllib.loads((directory / "tierd.toml").read_text())
     except (OSError, ValueError):
-        return  # Not a private daemon of this package: its operator sets its resources.
+        return ""  # Not a private daemon of this package: its operator sets its resources.
     wanted["daemon"].pop("starter_pid")
-    if any(running.get(section, {}).get(key) != value for section in wanted for key, value in wanted[section].items()):
-        print(
-            f"tierd: the private daemon that runs in {directory} was started with another ssd, ram or data_directory; "
-            "it keeps them until it ends, some seconds after its last client",
-            file=sys.stderr,
-            flush=True,
-        )
+    if all(running.get(section, {}).get(key) == value for section in wanted for key, value in wanted[section].items()):
+        return ""
+    named = {"ram": given.ram, "ssd": given.ssd}
+    words = [f"{name}={format_bytes(size)}" for name, size in named.items() if size is not None]
+    return ", ".join(words + ([f"data_directory={given.data_directory}"] if given.data_directory else []))
+
+
+def _tell(words: str) -> None:
+    print(f"tierd: {words}", file=sys.stderr, flush=True)
 
 
 def _start(directory: pathlib.Path, resources: Resources) -> Daemon:
     try:
         return Daemon(directory, private_settings(directory, resources), detached=True)
-    except Disconnected as error:
+    except (Disconnected, Invalid) as error:
         named = [option for option in _ARGUMENTS if option in str(error)]
         if not named:
             raise
         # The daemon's sentence names options of a file that is written again at each start.
         arguments = " and ".join(f"{_ARGUMENTS[option]} for {option}" for option in named)
         place = _PLACE if "daemon.data_directory" in named else ""
-        raise Disconnected(f"{error}; for a private daemon, tierd.connect takes {arguments}{place}") from None
+        others = private_daemons.described(private_directories())
+        raise type(error)(f"{error}; for a private daemon, tierd.connect takes {arguments}{place}{others}") from None
 
 
 def _lack(daemon: Daemon) -> str:

@@ -120,35 +120,27 @@ class Client:
         tensor = self.tensor_id(key)
         layout = None if dtype is not None or shape is not None else self._layout_of(tensor, shared)
         if layout is layouts.UNCERTAIN:
-            raise Invalid(f"any rank may have replaced {key!r}, which is shared: state dtype and shape")
+            put = self._layouts[tensor, shared]
+            raise Invalid(
+                f"any rank may have replaced {key!r}, which is shared: state dtype and shape (this client put "
+                f"{layouts.dtype_name(put)} of shape {put.shape})"
+            )
         if layout is None:
             layout = layouts.declared(dtype, shape, self.tensor(key, shared=shared).size)
         array = layouts.empty(layout)
-        self.get_into(key, array, shared=shared, timeout=timeout)
+        with layouts.writable(array) as memory:
+            self._fill(key, memory, shared, timeout)
         return array
 
     def get_into(self, key: Key, out: Any, *, shared: bool = False, timeout: float | None = None) -> None:
-        """Copies the tensor's bytes into ``out``, an array of any dtype that is contiguous and has as many bytes as the
-        tensor. torch's autograd sees a change in place."""
-        tensor = self.tensor_id(key)
-        take = self._taker(_shared(shared), timeout)
-        deadline = ranges.Deadline(take.timeout)
+        """Copies the tensor's bytes into ``out``, an array that is contiguous and has as many bytes as the tensor.
+        torch's autograd sees a change in place. ``Invalid`` where this client put the tensor with another dtype than
+        that of ``out``; an array of uint8, or a buffer, takes the bytes of any. tierd stores no dtype: of a shared
+        tensor, and of one that another process put, the caller has to know it."""
         with layouts.writable(out) as memory:
-            try:
-                if memory.stream is not None:
-                    self._swap("tier_swap_in", tensor, memory, _shared(shared), timeout)
-                elif memory.size > ranges.RANGE_BYTES:
-                    self._swap_in(tensor, memory, _shared(shared), take.timeout / 2)
-                else:
-                    ranges.read_whole(take, tensor, key, memory, deadline)
-                    _count(self._copied_from, memory.size)
-            except (NoMemory, WouldDeadlock):
-                # A tensor that was put range by range, because RAM cannot hold it at once, is read so too.
-                if memory.stream is not None or memory.size <= ranges.BLOCK:
-                    raise
-                ranges.require_size(key, self.tensor(tensor, shared=shared).size, memory)
-                ranges.read_ranges(take, tensor, memory, deadline)
-                _count(self._copied_from, memory.size)
+            if not shared:  # Else another rank may have replaced it.
+                layouts.require_same_dtype(key, self._layouts.get((self.tensor_id(key), False)), memory.layout)
+            self._fill(key, memory, shared, timeout)
 
     def delete(self, *keys: Key, shared: bool = False) -> None:
         """Frees tensors, in RAM and on SSD. Waits until other clients and threads have ended their leases on them;
@@ -413,6 +405,26 @@ class Client:
             timeout_ms=milliseconds(timeout) or 0,  # To libtier, 0 is its default of 60 s.
             whole=1,
         )
+
+    def _fill(self, key: Key, memory: layouts.Memory, shared: bool, timeout: float | None) -> None:
+        tensor = self.tensor_id(key)
+        take = self._taker(_shared(shared), timeout)
+        deadline = ranges.Deadline(take.timeout)
+        try:
+            if memory.stream is not None:
+                self._swap("tier_swap_in", tensor, memory, _shared(shared), timeout)
+            elif memory.size > ranges.RANGE_BYTES:
+                self._swap_in(tensor, memory, _shared(shared), take.timeout / 2)
+            else:
+                ranges.read_whole(take, tensor, key, memory, deadline)
+                _count(self._copied_from, memory.size)
+        except (NoMemory, WouldDeadlock):
+            # A tensor that was put range by range, because RAM cannot hold it at once, is read so too.
+            if memory.stream is not None or memory.size <= ranges.BLOCK:
+                raise
+            ranges.require_size(key, self.tensor(tensor, shared=shared).size, memory)
+            ranges.read_ranges(take, tensor, memory, deadline)
+            _count(self._copied_from, memory.size)
 
     def _swap_in(self, tensor: int, memory: layouts.Memory, flags: int, half: float) -> None:
         """Fills ``memory`` in one copy, and leaves half of the time for a copy by ranges where room is lacking."""

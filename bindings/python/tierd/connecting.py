@@ -8,11 +8,11 @@ import pathlib
 from collections.abc import Callable
 
 from . import autostart as autostarts
-from . import library
+from . import library, places
 from .arguments import choice, count, encoded
 from .client import Client
 from .errors import Disconnected, Invalid, NotFound
-from .quantity import byte_count
+from .quantity import memory_size
 from .session import Session
 
 
@@ -36,10 +36,10 @@ def connect(
 ) -> Client:
     """Opens a session with the machine's daemon.
 
-    The daemon: ``socket`` is the path of its socket, or of their directory. Without it, the call tries
-    ``$TIERD_SOCKET`` alone, or else ``tierd.sock`` in ``$XDG_RUNTIME_DIR/tierd``, ``/tmp/tierd-UID`` and
-    ``/run/tierd``. Where no daemon answers and neither ``socket`` nor ``$TIERD_SOCKET`` named one, the call starts a
-    private daemon, unless ``autostart`` is false.
+    The daemon: ``socket`` is the path of its socket, or of the directory in which its sockets are; so is
+    ``$TIERD_SOCKET``. Without ``socket``, the call tries ``$TIERD_SOCKET`` alone, or else ``tierd.sock`` in
+    ``$XDG_RUNTIME_DIR/tierd``, ``/tmp/tierd-UID`` and ``/run/tierd``. Where no daemon answers and neither ``socket``
+    nor ``$TIERD_SOCKET`` named one, the call starts a private daemon, unless ``autostart`` is false.
     The daemon says so on stderr, and ends after its last client. No daemon is started for mode ``join``, as a new one
     has no job to join, nor for ``resume`` and ``resume_or_create`` without ``data_directory``, as it would keep
     nothing.
@@ -62,29 +62,31 @@ def connect(
     opens it without a token, with any world size. ``rank`` and ``world_size`` default to the launcher's environment.
 
     ``guarantee`` is RAM that the job always gets, ``limit`` RAM that it never exceeds: a number of bytes, or a quantity
-    such as ``"64GiB"``. ``spin`` says whether a waiting call spins before it sleeps: ``auto``, ``always`` or ``never``.
-    ``copy_threads`` is the number of threads that copy large tensors.
+    such as ``"64GiB"``. A number of less than 2 MiB is refused unless it has a unit. ``spin`` says whether a waiting
+    call spins before it sleeps: ``auto``, ``always`` or ``never``. ``copy_threads`` is the number of threads that copy
+    large tensors.
 
     ``ssd``, ``ram`` and ``data_directory`` are for a private daemon that this call starts; a daemon that runs already
-    keeps its own settings. ``ssd`` is the size of its SSD file (0: no SSD tier; default: a quarter of the free space,
-    at most 64 GiB), ``ram`` the most memory that it takes for tensors (default: a quarter of the machine's). Both are
-    bytes or quantities. In ``data_directory`` the daemon keeps its SSD file and its index, so that a ``named`` job can
-    ``persist`` and the next program can ``resume`` it. Without ``data_directory`` it keeps nothing.
+    keeps its own settings. Where that is a private one with other settings and no client any more, the call waits for
+    its end, some seconds, and starts another. ``ssd`` is the size of its SSD file (0: no SSD tier; default: a quarter
+    of the free space, at most 64 GiB), ``ram`` the most memory that it takes for tensors (default: a quarter of the
+    machine's). Both are bytes or quantities. In ``data_directory`` the daemon keeps its SSD file and its index, so that
+    a ``named`` job can ``persist`` and the next program can ``resume`` it. Without ``data_directory`` it keeps nothing.
     """
     resources = autostarts.Resources.of(ssd, ram, data_directory)
     if resources != autostarts.Resources() and (socket is not None or not autostart):
         raise Invalid("ssd, ram and data_directory are for a private daemon: leave out socket, and autostart on")
     options = library.ConnectOptions(
         struct_size=ctypes.sizeof(library.ConnectOptions),
-        socket=encoded("socket", socket),
+        socket=_socket_path(socket),
         job=encoded("job", job),
         token=encoded("token", token),
         mode=choice("mode", mode, library.MODES),
         named=int(named),
         rank=-1 if rank is None else count("rank", rank),
         world_size=0 if world_size is None else count("world_size", world_size),
-        guarantee_bytes=byte_count(guarantee, "guarantee"),
-        limit_bytes=byte_count(limit, "limit"),
+        guarantee_bytes=memory_size(guarantee, "guarantee"),
+        limit_bytes=memory_size(limit, "limit"),
         copy_threads=count("copy_threads", copy_threads),
         spin=choice("spin", spin, library.SPINS),
     )
@@ -97,6 +99,7 @@ def connect_sized(resources: autostarts.Resources) -> Client:
     other ones than were computed."""
     options = library.ConnectOptions(
         struct_size=ctypes.sizeof(library.ConnectOptions),
+        socket=_socket_path(None),
         mode=library.MODES["attach"],
         rank=-1,
         copy_threads=1,
@@ -134,6 +137,14 @@ def _with_room(socket: pathlib.Path, has_room: Callable[[Client], bool]) -> Clie
         raise
     client.close()
     return None
+
+
+def _socket_path(socket: str | os.PathLike[str] | None) -> bytes | None:
+    """The data socket that was named, by the caller or in the environment. ``None``: the usual places."""
+    if socket is None:
+        return encoded("TIERD_SOCKET", places.named_socket())
+    encoded("socket", socket)  # Raises if it is no path.
+    return encoded("socket", places.data_socket(socket))
 
 
 def _opened(options: library.ConnectOptions, resources: autostarts.Resources, may_start: bool) -> Client:

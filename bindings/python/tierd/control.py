@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 from . import errors, places
 from .library import MODES, PACKAGE
-from .quantity import byte_count
+from .quantity import memory_size
 from .quotas import Quotas, limits, quotas_of, target
 
 try:
@@ -201,10 +201,10 @@ class Control:
             "named": named,
             "rank": rank,
             "world_size": world_size,
-            "guarantee_bytes": byte_count(guarantee, "guarantee"),
-            "limit_bytes": byte_count(limit, "limit"),
-            "ssd_guarantee_bytes": byte_count(ssd_guarantee, "ssd_guarantee"),
-            "ssd_limit_bytes": byte_count(ssd_limit, "ssd_limit"),
+            "guarantee_bytes": memory_size(guarantee, "guarantee"),
+            "limit_bytes": memory_size(limit, "limit"),
+            "ssd_guarantee_bytes": memory_size(ssd_guarantee, "ssd_guarantee"),
+            "ssd_limit_bytes": memory_size(ssd_limit, "ssd_limit"),
             "uid": uid,
         }
         return _job(self._call("OpenJob", **fields).job)
@@ -224,7 +224,7 @@ class Control:
         asked = {"guarantee": guarantee, "limit": limit, "ssd_guarantee": ssd_guarantee, "ssd_limit": ssd_limit}
         for term, value in asked.items():
             if value is not None:
-                fields[f"{term}_bytes"] = byte_count(value, term)
+                fields[f"{term}_bytes"] = memory_size(value, term)
         return _job(self._call("SetJob", **fields).job)
 
     def close_job(self, name: str, *, purge: bool = False) -> None:

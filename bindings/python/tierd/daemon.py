@@ -18,7 +18,7 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-from .errors import Disconnected, NotFound
+from .errors import Disconnected, Invalid, NotFound
 from .library import PACKAGE
 
 READY_SECONDS = 60.0
@@ -76,8 +76,9 @@ class Daemon:
         program: str | None = None,
     ) -> None:
         """Starts it with ``settings`` as its configuration, written into ``directory`` beside its log. ``detached``: it
-        outlives this process's terminal and signals. Raises ``Disconnected`` with the end of its log when it ends
-        instead of becoming ready."""
+        outlives this process's terminal and signals. When it ends instead of becoming ready, raises with the end of its
+        log: ``Invalid`` where it refuses its configuration, or what lies in its data directory, else ``Disconnected``.
+        """
         self.directory = pathlib.Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.log = self.directory / "tierd.log"
@@ -117,7 +118,8 @@ class Daemon:
                         return
                 elif end in readable:
                     status = self.process.wait()
-                    raise Disconnected(f"tierd ended with status {status} before it was ready: {self.log_tail()}")
+                    refused = Invalid if status == os.EX_CONFIG else Disconnected
+                    raise refused(f"tierd ended with status {status} before it was ready: {self.log_tail()}")
                 elif left <= 0:
                     raise Disconnected(f"tierd was not ready after {READY_SECONDS:.0f} s: {self.log_tail()}")
         finally:

@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import subprocess
+from collections.abc import Mapping
 from typing import Any
 
 from .client import Client
@@ -33,12 +34,21 @@ def job_figures(client: Client) -> dict[str, Any]:
     return _ask(client, "job", "show", "--", client.session.job)
 
 
+def status_at(control: pathlib.Path) -> dict[str, Any]:
+    """The daemon behind that control socket, as :func:`daemon_status`; no session is needed, and none begins."""
+    return _ask_at(control, os.environ, "status")
+
+
 def _ask(client: Client, *words: str) -> dict[str, Any]:
-    control = pathlib.Path(client.session.socket).with_name("control.sock")
+    session = client.session
+    environment = {**os.environ, "TIERD_JOB_TOKEN": session.token}  # For a job of another user.
+    return _ask_at(pathlib.Path(session.socket).with_name("control.sock"), environment, *words)
+
+
+def _ask_at(control: pathlib.Path, environment: Mapping[str, str], *words: str) -> dict[str, Any]:
     if not control.exists():
         raise NotFound(f"there is no control socket {control}")
     command = [find_program("tierctl"), "--json", "--socket", str(control), *words]
-    environment = {**os.environ, "TIERD_JOB_TOKEN": client.session.token}  # For a job of another user.
     try:
         told = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, check=False, env=environment

@@ -207,6 +207,24 @@ def declared(dtype: Any, shape: Sequence[int] | int | None, size: int | None) ->
     return Layout(kind, dtype, shape, stated)
 
 
+def require_same_dtype(key: object, stored: Layout | None, out: Layout) -> None:
+    """``Invalid`` where the tensor is known to have elements of another dtype than the array to be filled. An array of
+    uint8 holds bytes, as a buffer does: those of any dtype."""
+    if stored is None:
+        return
+    there, wanted = dtype_name(stored), dtype_name(out)
+    if there != wanted and {there, wanted}.isdisjoint(("None", "uint8")):
+        raise Invalid(
+            f"{key!r} was put as {there}, and the array to fill is of {wanted}, which would take its bytes as they "
+            f"are: fill an array of {there}, or pass out.view of uint8 if that is meant"
+        )
+
+
+def dtype_name(layout: Layout) -> str:
+    """The same for numpy and torch; None for bytes."""
+    return str(layout.dtype).removeprefix("torch.")
+
+
 def empty(layout: Layout) -> Any:
     """An array of the caller's own to be filled."""
     if layout.kind == "torch":

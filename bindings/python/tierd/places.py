@@ -49,3 +49,14 @@ def refusal(directory: pathlib.Path) -> str | None:
         mode = stat.S_IMODE(about.st_mode)
         return f"{directory} is open to other users (mode {mode:o}): chmod 700 {directory}{elsewhere}"
     return None
+
+
+def data_socket(named: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """What a caller named: a data socket, or the directory of the sockets, as ``tierctl --socket`` takes both."""
+    return os.path.join(named, "tierd.sock") if os.path.isdir(named) else named
+
+
+def named_socket() -> str | os.PathLike[str] | None:
+    """The data socket that ``$TIERD_SOCKET`` names; ``None``: it names none."""
+    named = os.environ.get("TIERD_SOCKET")
+    return data_socket(named) if named else None

@@ -14,6 +14,7 @@ _UNITS = {
 _UNIT_NAMES = "units: B, KiB, MiB, GiB, TiB, kB, MB, GB, TB"
 _PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*\Z")
 _LARGEST = (1 << 63) - 1
+_BARE_MIN = 2 << 20  # The memory of a job and of a daemon comes in blocks of this size.
 
 
 def byte_count(value: int | str | None, name: str = "size") -> int:
@@ -36,6 +37,17 @@ def byte_count(value: int | str | None, name: str = "size") -> int:
     if not 0 <= value <= _LARGEST:
         raise Invalid(f"{name} is {value} bytes: it must lie between 0 and {_LARGEST}")
     return value
+
+
+def memory_size(value: int | str | None, name: str) -> int:
+    """:func:`byte_count` of memory, or of SSD space, for a job, a user or a daemon. A number without a unit that is
+    less than 2 MiB is nearly always one of GiB: ``Invalid``, which says how to write it."""
+    count = byte_count(value, name)
+    bare = isinstance(value, int) or (isinstance(value, str) and not value.strip()[-1].isalpha())
+    if bare and 0 < count < _BARE_MIN:
+        text = str(value).strip()
+        raise Invalid(f'{name} is {text}: {text} is {count} bytes; write "{text}GiB", or "{count}B" if it is meant')
+    return count
 
 
 def format_bytes(count: float) -> str:

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, Literal
 
 from . import errors
-from .quantity import byte_count
+from .quantity import memory_size
 
 UNLIMITED: Literal["unlimited"] = "unlimited"
 Most = int | Literal["unlimited"]
@@ -92,7 +92,7 @@ def _limit(part: str, value: int | str) -> dict[str, Any]:
     if value == UNLIMITED:
         return {"unlimited": True}
     if part != "jobs":
-        return {"most": byte_count(value, part)}
+        return {"most": memory_size(value, part)}
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise errors.Invalid(f'jobs is {value!r}: write a number of jobs, 0 for none, or "{UNLIMITED}"')
     return {"most": value}

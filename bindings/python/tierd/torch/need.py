@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from .. import autostart
+from .. import autostart, private_daemons
 from ..autostart import Resources
 from ..client import Client
 from ..connecting import connect_beside, connect_sized
@@ -133,8 +133,10 @@ def connected(run: Run, ram: int | str | None, ssd: int | str | None) -> Client:
     the run needs. ``NoMemory`` or ``NoSpace``, and none is started, where the machine has less than that."""
     given = Resources.of(ssd, ram, None)
     need = required(run, ssd=given.ssd != 0)
-    if not os.environ.get("TIERD_SOCKET") and not autostart.is_running():
-        _check_machine(need, given, moved=_moved(run))
+    if not os.environ.get("TIERD_SOCKET"):
+        _make_room(need, given, moved=_moved(run))
+        if not autostart.is_running():
+            _check_machine(need, given, moved=_moved(run))
     return connect_sized(_resources(need, given))
 
 
@@ -245,7 +247,24 @@ def _check_share(client: Client, need: Need) -> None:
         )
 
 
+def _make_room(need: Need, given: Resources, moved: int) -> None:
+    """Where the machine lacks the room for a private daemon, and one of an earlier program that has too little is about
+    to end: waits for that."""
+    try:
+        _require_room(need, given, moved)
+    except (NoMemory, NoSpace):
+        private_daemons.wait_for_idle(autostart.private_directories(), need.ram_least, need.ssd_least)
+
+
 def _check_machine(need: Need, given: Resources, moved: int) -> None:
+    """:func:`_require_room`, with what the private daemons hold that run now."""
+    try:
+        _require_room(need, given, moved)
+    except (NoMemory, NoSpace) as error:
+        raise type(error)(f"{error}{private_daemons.described(autostart.private_directories())}") from None
+
+
+def _require_room(need: Need, given: Resources, moved: int) -> None:
     """Whether a private daemon can be started here. ``moved`` bytes leave the process for it."""
     if given.ram is not None and given.ram < need.ram_least:
         raise NoMemory(
