@@ -42,6 +42,8 @@ constexpr char kDiskCheck[] = "disk";
 constexpr char kDataCheck[] = "data directory";
 constexpr char kSocketsCheck[] = "sockets";
 constexpr size_t kFoundIndent = 28;  // Behind the verdict and the name of the check.
+constexpr size_t kFoundIndentNarrow = 4;
+constexpr size_t kNarrow = 70;
 
 std::string ReadText(const Machine& machine, const std::string& path) {
   std::ifstream file(machine.root + path);
@@ -331,19 +333,24 @@ bool UnderSystemd(const Machine& machine) {
 }
 
 void PrintFindings(const std::vector<Finding>& findings, const OutputOptions& output) {
+  // A path has little room beside the names on a narrow terminal: what was found stands below them there.
+  const bool is_narrow = output.width != 0 && output.width < kNarrow;
+  const size_t indent = is_narrow ? kFoundIndentNarrow : kFoundIndent;
   for (const Finding& f : findings) {
     const std::string word = fmt::format("{:<8}", kVerdictWords[static_cast<int>(f.verdict)]);
     const Mood mood = f.verdict == Verdict::kGood  ? Mood::kGood
                       : f.verdict == Verdict::kBad ? Mood::kBad
                                                    : Mood::kWarning;
-    const auto text = [&](const std::string& sentence, size_t indent) {
-      return Wrapped(Printable(sentence), output.width, indent);
+    const auto text = [&](const std::string& sentence, size_t column) {
+      return Wrapped(Printable(sentence), output.width, column);
     };
-    fmt::print("{}  {:<17} {}\n", f.verdict == Verdict::kNote ? word : Paint(word, mood, output), f.check,
-               text(f.found, kFoundIndent));
+    const std::string begin =
+        is_narrow ? fmt::format("{}\n{:<{}}", f.check, "", indent) : fmt::format("{:<17} ", f.check);
+    fmt::print("{}  {}{}\n", f.verdict == Verdict::kNote ? word : Paint(word, mood, output), begin,
+               text(f.found, indent));
     // Whole, however long it is: it is there to be pasted.
-    if (!f.remedy.empty()) fmt::print("{:<{}}{} {}\n", "", kFoundIndent, output.unicode ? "→" : ">", f.remedy);
-    if (!f.advice.empty()) fmt::print("{:<{}}{}\n", "", kFoundIndent + 2, text(f.advice, kFoundIndent + 2));
+    if (!f.remedy.empty()) fmt::print("{:<{}}{} {}\n", "", indent, output.unicode ? "→" : ">", f.remedy);
+    if (!f.advice.empty()) fmt::print("{:<{}}{}\n", "", indent + 2, text(f.advice, indent + 2));
   }
 }
 
