@@ -1,11 +1,10 @@
 #include "tools/tierctl/size_argument.h"
 
-#include <charconv>
-#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "daemon/config/quantity.h"
 #include "proto/units.h"
 #include "tools/tierctl/printable.h"
 
@@ -21,31 +20,10 @@ const char* UnitFor(uint64_t number) {
 }  // namespace
 
 std::optional<uint64_t> ParseBytes(const std::string& text) {
-  constexpr std::pair<const char*, uint64_t> kUnits[] = {{"", 1},
-                                                         {"B", 1},
-                                                         {"KiB", 1ull << 10},
-                                                         {"MiB", 1ull << 20},
-                                                         {"GiB", 1ull << 30},
-                                                         {"TiB", 1ull << 40},
-                                                         {"kB", 1000},
-                                                         {"KB", 1000},
-                                                         {"MB", 1000ull * 1000},
-                                                         {"GB", 1000ull * 1000 * 1000},
-                                                         {"TB", 1000ull * 1000 * 1000 * 1000}};
-  double number = 0;
-  const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
-  if (error != std::errc() || !std::isfinite(number) || number < 0) return std::nullopt;
-  std::string unit(rest, end);
-  unit.erase(0, unit.find_first_not_of(' ') == std::string::npos ? unit.size() : unit.find_first_not_of(' '));
-  if (unit.empty() && number != std::floor(number)) return std::nullopt;  // A fraction of a byte: the unit is missing.
-  for (const auto& [name, factor] : kUnits) {
-    if (unit != name) continue;
-    const double bytes = number * static_cast<double>(factor);
-    if (bytes >= 9.2e18) return std::nullopt;
-    return static_cast<uint64_t>(std::llround(bytes));
-  }
-  return std::nullopt;
+  // KB is often typed for what the configuration calls kB.
+  const bool is_kilo = text.ends_with("KB");
+  const auto bytes = config::ParseSize(is_kilo ? text.substr(0, text.size() - 2) + "kB" : text);
+  return bytes ? std::optional(*bytes) : std::nullopt;
 }
 
 std::optional<std::string> MissingUnit(const std::string& option, const std::string& text) {

@@ -15,6 +15,8 @@ TEST(ParseBytes, TakesUnitsAndFractions) {
   EXPECT_EQ(ParseBytes("64GiB"), uint64_t{64} << 30);
   EXPECT_EQ(ParseBytes("1.5 GiB"), uint64_t{3} << 29);
   EXPECT_EQ(ParseBytes("2GB"), 2'000'000'000u);
+  EXPECT_EQ(ParseBytes("4KB"), 4000u);
+  EXPECT_EQ(ParseBytes("4kB"), 4000u);
   EXPECT_EQ(ParseBytes("0"), 0u);
   EXPECT_EQ(ParseBytes("4096"), 4096u);
 }
