@@ -43,7 +43,6 @@ constexpr char kDataCheck[] = "data directory";
 constexpr char kSocketsCheck[] = "sockets";
 constexpr size_t kFoundIndent = 28;  // Behind the verdict and the name of the check.
 constexpr size_t kFoundIndentNarrow = 4;
-constexpr size_t kNarrow = 70;
 
 std::string ReadText(const Machine& machine, const std::string& path) {
   std::ifstream file(machine.root + path);
@@ -334,7 +333,7 @@ bool UnderSystemd(const Machine& machine) {
 
 void PrintFindings(const std::vector<Finding>& findings, const OutputOptions& output) {
   // A path has little room beside the names on a narrow terminal: what was found stands below them there.
-  const bool is_narrow = output.width != 0 && output.width < kNarrow;
+  const bool is_narrow = IsNarrow(output.width);
   const size_t indent = is_narrow ? kFoundIndentNarrow : kFoundIndent;
   for (const Finding& f : findings) {
     const std::string word = fmt::format("{:<8}", kVerdictWords[static_cast<int>(f.verdict)]);

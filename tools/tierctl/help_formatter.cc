@@ -9,7 +9,6 @@ namespace {
 
 constexpr size_t kNamesWidth = 30;        // As CLI11 has it.
 constexpr size_t kNamesWidthNarrow = 10;  // Most names stand above their text then.
-constexpr size_t kNarrow = 70;
 
 bool IsOpen(const std::string& sentence) {
   return !sentence.empty() && sentence.back() != '.' && sentence.back() != ':';
@@ -42,7 +41,7 @@ std::string WrappedProse(const std::string& text, size_t width) {
 }
 
 HelpFormatter::HelpFormatter(size_t width) : width_(width) {
-  column_width(width != 0 && width < kNarrow ? kNamesWidthNarrow : kNamesWidth);
+  column_width(IsNarrow(width) ? kNamesWidthNarrow : kNamesWidth);
 }
 
 std::string HelpFormatter::Beside(const std::string& text) const {

@@ -65,6 +65,8 @@ std::string RenderFields(const std::vector<std::pair<std::string, std::string>>&
 // Words in lines of at most `width` columns (0: one line); all but the first begin with `indent` spaces. Breaks at
 // blanks. Begins at column `indent` too.
 std::string Wrapped(std::string_view text, size_t width, size_t indent);
+// A terminal on which text has little room beside what it belongs to. 0: there is no terminal.
+constexpr bool IsNarrow(size_t width) { return width != 0 && width < 70; }
 // "2026-11-24 12:00:01", in the time zone of the reader; empty: it has no such time.
 std::string LocalTimeText(int64_t unix_seconds);
 // Marks a word green, yellow or red where colour is on.
