@@ -214,6 +214,9 @@ def start(directory: pathlib.Path, resources: Resources, told: str) -> None:
 def _wait_for_other(directory: pathlib.Path, resources: Resources) -> None:
     """Where a private daemon has other resources than the caller gave, and no session: waits for its end, which is
     near, so that one with these is started."""
+    given = resources.given()
+    if given.ram is None and given.ssd is None and not given.data_directory:
+        return  # As most callers: no daemon is asked for the sake of it.
     if directory / "tierd.sock" != default_sockets()[0] or not answers(directory / "tierd.sock"):
         return
     wanted = _other_resources(directory, resources)
