@@ -2,7 +2,6 @@
 // compute its CRC32C and move it by one blocking O_DIRECT call, and nothing else. No queue, no lease, no index.
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -16,19 +15,14 @@
 #include "daemon/storage/checksum.h"
 #include "tools/bench/parts.h"
 #include "tools/bench/samples.h"
+#include "tools/bench/staging.h"
 #include "tools/bench/user_memory.h"
 
 namespace tier::bench {
 namespace {
 
-constexpr uint64_t kChunk = 2 << 20;  // A block of the daemon's, one page where pages are huge.
 constexpr uint32_t kThreadCounts[] = {4, 8, 16};
 constexpr uint64_t kTuningBytes = 1 << 30;
-
-[[noreturn]] void Fail(const char* what) {
-  std::perror(what);
-  std::exit(1);
-}
 
 class BareCopy {
  public:
@@ -42,15 +36,6 @@ class BareCopy {
       std::fprintf(stderr, "tensors of %llu bytes are no whole chunks\n",
                    static_cast<unsigned long long>(options.bytes));
       std::exit(1);
-    }
-    void* const memory =
-        mmap(nullptr, (std::size(staging_) + 1) * kChunk, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) Fail("mmap");
-    char* const aligned = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(memory) + kChunk - 1) & ~(kChunk - 1));
-    (void)madvise(aligned, std::size(staging_) * kChunk, MADV_HUGEPAGE);  // Or the pages stay small, as windows do.
-    for (size_t i = 0; i < std::size(staging_); ++i) {
-      staging_[i] = aligned + i * kChunk;
-      std::memset(staging_[i], 1, kChunk);
     }
   }
 
@@ -97,7 +82,7 @@ class BareCopy {
   const uint64_t offset_;
   UserMemory user_;
   const uint64_t total_;
-  char* staging_[16] = {};
+  Staging staging_{kThreadCounts[std::size(kThreadCounts) - 1]};
   uint32_t threads_ = 0;
   std::atomic<uint32_t> checksum_ = 0;
 };

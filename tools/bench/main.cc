@@ -20,6 +20,7 @@ int main(int argc, char** argv) {
       {"many", tier::bench::ManyTensors},
       {"ssd", tier::bench::SsdShell},
       {"bare-copy", tier::bench::BareCopyShell},
+      {"bare-moves", tier::bench::BareMovesShell},
       {"scatter", tier::bench::ScatterShell},
       {"take", tier::bench::TakeShell},
       {"bare-windows", tier::bench::BareWindowsShell},
@@ -30,7 +31,7 @@ int main(int argc, char** argv) {
   CLI::App app("Runs one part of a measurement against a running tierd; prints JSON lines.", "tier_bench");
   app.add_option("part", part, "Which part")->required()->check(CLI::IsMember(parts));
   app.add_option("--socket", options.socket, "Data socket of the daemon; bare-windows needs none");
-  app.add_option("--file", options.file, "File of the daemon, for what is measured beside it (bare-copy)");
+  app.add_option("--file", options.file, "File that is written without a daemon (bare-copy, bare-moves)");
   app.add_option("--offset", options.offset, "First byte of that file that may be overwritten");
   app.add_option("--bytes", options.bytes, "Bytes of one transfer, of one window (bare-windows), or to take");
   app.add_option("--total", options.total, "Bytes of all tensors together, or of all windows");

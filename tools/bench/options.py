@@ -42,6 +42,7 @@ PART_NAMES = (
     "hostile",
     "demo",
     "train",
+    "train-floor",
     "train-bf16",
     "train-optimizer",
     "train-depth",
@@ -72,8 +73,9 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="few rounds: a first look, not figures to quote")
     parser.add_argument("--peers", action="store_true", help="DeepSpeed as another arm of the SSD and train parts")
     parser.add_argument(
-        "--model", choices=MODELS, default="121M", help="of train and lora; qwen: train, tierd alone, three steps"
-    )
+        "--model", choices=MODELS, default="121M",
+        help="of train, train-floor and lora; qwen: train, tierd alone, three steps",
+    )  # fmt: skip
     parser.add_argument(
         "--ram", type=quantity, metavar="SIZE",
         help=f"of the train part, tierd's arena (default: {format_bytes(ARENA)}; of qwen: what its largest parameter "
@@ -98,8 +100,9 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
 def refuse(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     """Ends the program where some of the options would measure nothing."""
     qwen = MODELS[options.model].kind == "qwen"
-    if qwen and "lora" in options.only:
-        parser.error(f"lora: not of the model {options.model}")
+    for name in ("lora", "train-floor"):
+        if qwen and name in options.only:
+            parser.error(f"{name}: not of the model {options.model}")
     if options.ram is not None and options.only and "train" not in options.only:
         parser.error("--ram is the arena of the train part, which is not measured")
     for arm in options.arm or ():

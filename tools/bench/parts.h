@@ -14,7 +14,7 @@ struct PartOptions {
   uint32_t count = 1000;  // Of tensors or of operations, by part.
   uint32_t jobs = 1;      // Of a crowd.
   int spin = 0;           // TIER's spin: 0 auto, 1 always, 2 never.
-  std::string file;       // Where the bare copy writes, behind `offset` (SSD parts).
+  std::string file;       // Where what has no daemon writes, behind `offset` (SSD parts).
   uint64_t offset = 0;
   int cpu = 0;  // Where this process runs, and where its peer does (lease-idle).
   int peer_cpu = 0;
@@ -38,6 +38,8 @@ void ManyTensors(
     const PartOptions& options);  // Creates `count` one-page tensors, flushes, then waits for a line on stdin.
 void SsdShell(const PartOptions& options);       // Reads "write", "read", "free" lines, answers each with GB/s.
 void BareCopyShell(const PartOptions& options);  // Likewise "write" and "read", without a daemon.
+// For each line "READ WRITTEN": moves so many bytes, with checksums and without a daemon. Seconds.
+void BareMovesShell(const PartOptions& options);
 // For each line: fills its guarantee with small tensors, frees most, asks for whole blocks, and frees all. Seconds.
 void ScatterShell(const PartOptions& options);
 // For each line: takes `bytes` in one request, frees them, and leaves a small tensor in each block of as many. Seconds.

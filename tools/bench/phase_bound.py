@@ -58,11 +58,12 @@ def cores() -> int:
 
 
 class Disk:
-    """fio on a file of its own, where the daemons have theirs, in its best shape."""
+    """fio on a file of its own, where the daemons have theirs, in its best shape. ``size``: bytes of it behind
+    ``fio.OFFSET``."""
 
     def __init__(self, path: pathlib.Path, size: int, seconds: float, buffers: Buffers) -> None:
-        self.seconds = seconds
-        self._path, self._size, self._buffers = path, size, buffers
+        self.path, self.size, self.seconds = path, size, seconds
+        self._buffers = buffers
         self._shapes: dict[str, fio.Shape] = {}
 
     def rate(self, phase: str, read: int, written: int) -> float:
@@ -86,7 +87,7 @@ class Disk:
         return self._shapes[phase]
 
     def _run(self, part: float, seconds: float, shape: fio.Shape) -> float:
-        return fio.run_mixed(self._path, part, seconds, self._size, shape, self._buffers)
+        return fio.run_mixed(self.path, part, seconds, self.size, shape, self._buffers)
 
 
 @contextlib.contextmanager

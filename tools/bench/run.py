@@ -28,6 +28,7 @@ from accumulation import accumulation
 from compact import compaction
 from contention import contention
 from devices import failing_device
+from floor import floor_of_step
 from full import full_devices
 from guarantee import guarantee_back
 from hand_over import sparse_borrower
@@ -266,6 +267,7 @@ PARTS: dict[str, Callable[[Report, bool], None]] = dict(
             hostile,
             demo_spin,
             fine_tuning,
+            floor_of_step,
             all_bf16,
             optimizer_alone,
             flat_in_depth,
@@ -335,6 +337,8 @@ def main() -> int:
                 swaps_through_ssd(report, options.quick, with_peers=True)
             elif name == "train":
                 train(report, options)
+            elif name == "train-floor" and MODELS[options.model].kind == "gpt":
+                floor_of_step(report, options.quick, options.model)
             elif name == "lora" and MODELS[options.model].kind == "gpt":
                 lora_by_ranks(report, options.quick, options.model)
             else:

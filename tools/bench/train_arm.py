@@ -4,7 +4,7 @@
 Prints JSON lines: ``idle`` with torch alone, ``ready`` with the model made, and one ``step`` for each line on stdin.
 Without a model it stays idle until stdin ends.
 Arms: plain torch; tierd with the update in ``step()``, deferred or in backward; tierd's optimizer alone; plain torch
-with its activations in tierd; DeepSpeed ZeRO-3 with parameters and optimizer in the processor's memory, or on NVMe by
+with its activations in tierd; plain torch beside a program that moves bytes; DeepSpeed ZeRO-3 with parameters and optimizer in the processor's memory, or on NVMe by
 its default configuration, tuned by hand, or tuned and pipelined.
 """
 
@@ -18,6 +18,7 @@ import os
 import pathlib
 import platform
 import random
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -63,8 +64,60 @@ class Plain:
         """What has them in tierd."""
         return None
 
+    def begin(self, phases: list[tuple[int, int]]) -> None:
+        """Before a step, which is told of bytes to read and write in each of its phases."""
+
     def close(self) -> None:
         pass
+
+
+class Beside(Plain):
+    """torch as it is, while a program moves as many bytes as each phase is told. A phase ends when both have ended.
+    Backward and update are one: what is moved in them is moved from the beginning of backward on."""
+
+    def __init__(self, arguments: argparse.Namespace, make: Any) -> None:
+        import tierd.torch
+
+        super().__init__(arguments, make)
+        if arguments.returned:
+            tierd.torch.return_freed_memory(RETURNED_BYTES)
+            self.config |= {"return_freed_memory": RETURNED_BYTES}
+        self._moves = subprocess.Popen(
+            arguments.moves.split("\n"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._answered()
+        self._told: list[tuple[int, int]] = []
+
+    def begin(self, phases: list[tuple[int, int]]) -> None:
+        self._told = phases
+
+    def forward(self, *inputs: Any) -> Any:
+        self._tell(self._told[:1])
+        loss = super().forward(*inputs)
+        self._answered()
+        return loss
+
+    def backward(self, loss: Any) -> None:
+        self._tell(self._told[1:])
+        super().backward(loss)
+
+    def update(self) -> None:
+        super().update()
+        self._answered()
+
+    def _tell(self, phases: list[tuple[int, int]]) -> None:
+        assert self._moves.stdin is not None
+        print(*(sum(phase[way] for phase in phases) for way in (0, 1)), file=self._moves.stdin, flush=True)
+
+    def _answered(self) -> None:
+        assert self._moves.stdout is not None
+        if not self._moves.stdout.readline():
+            raise SystemExit(f"the program that moves bytes ended with {self._moves.wait()}")
+
+    def close(self) -> None:
+        assert self._moves.stdin is not None
+        self._moves.stdin.close()
+        self._moves.wait()
 
 
 class Stateless(Plain):
@@ -197,6 +250,7 @@ class DeepSpeed(Plain):
 
 ARMS: dict[str, type[Plain]] = {
     "plain": Plain,
+    "beside": Beside,
     "stateless": Stateless,
     "tierd": Tierd,
     "optimizer": TierdOptimizer,
@@ -322,7 +376,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--create", action="store_true", help="the model is made in tierd")
     parser.add_argument("--counted", type=int, default=0, help="the process whose bytes are counted (0: this one)")
-    for option in ("--model", "--socket", "--folder", "--config", "--update"):
+    parser.add_argument("--returned", action="store_true", help="freed memory is returned at once, as offload() has it")
+    for option in ("--model", "--socket", "--folder", "--config", "--update", "--moves"):
         parser.add_argument(option, default="")
     arguments = parser.parse_args()
     out: TextIO = os.fdopen(os.dup(1), "w")
@@ -348,7 +403,9 @@ def main() -> None:
     counted = arguments.counted or os.getpid()
     moved = device_bytes(counted)
     for line in sys.stdin:
-        answer = one_step(arm, next(feed), counted, moved, surveyed=line.strip() == "survey")
+        verb, *phases = line.split()
+        arm.begin([(int(read), int(written)) for read, written in (phase.split("+") for phase in phases)])
+        answer = one_step(arm, next(feed), counted, moved, surveyed=verb == "survey")
         moved = answer["moved"]
         say(event="step", **answer)
     arm.close()

@@ -110,6 +110,8 @@ class Arm:
         self.name, self.plan = plan.name, plan
         self._idle = idle
         self.figures = Figures()
+        self.moved: list[tuple[int, int]] = []  # By the last step, in each phase, read and written.
+        self.beside: Arm | None = None  # Whose last step's bytes this one is told ("beside").
         self.memory: list[tuple[float, int]] = []  # Of all samples: seconds that the arm has run, and bytes.
         self.timeline: dict[str, Any] | None = None
         self._daemon: Any = None
@@ -147,9 +149,11 @@ class Arm:
         figures = self.figures
         sampler = self._sampler() if sampled else None
         with contextlib.nullcontext() if sampler is None else sampler:
-            self._process.tell("survey" if sampled else "step")
+            phases = [f"{read}+{written}" for read, written in (self.beside.moved if self.beside else [])]
+            self._process.tell(" ".join(["survey" if sampled else "step", *phases]))
             answer = self._process.read("step")
         figures.bits.append(answer["bits"])
+        self.moved = [(read, written) for read, written in answer["bytes"]]
         if sampler is not None:
             self._keep(sampler)
             self.timeline = _timeline(answer, sampler)
@@ -160,7 +164,7 @@ class Arm:
             parameters = self.model.parameters
             figures.seconds.append(answer["seconds"])
             figures.phases.append(answer["phases"])
-            figures.bytes.append([(read, written) for read, written in answer["bytes"]])
+            figures.bytes.append(self.moved)
             figures.read.append(sum(read for read, _ in answer["bytes"]) / parameters)
             figures.written.append(sum(written for _, written in answer["bytes"]) / parameters)
             figures.activations.append(answer["activations"] / parameters)
