@@ -107,6 +107,18 @@ def test_a_list_of_jobs_has_tokens_only_where_they_are_asked_for(daemon: launche
             channel.close_job("quiet")
 
 
+def test_a_job_lists_the_processes_that_are_attached(daemon: launcher.Running) -> None:
+    with control.connect(daemon.directory) as channel:
+        token = channel.open_job("attended").token
+        assert [job.sessions for job in channel.list_jobs() if job.name == "attended"] == [()]
+        with tierd.connect(job="attended", token=token, mode="join", socket=daemon.socket):
+            (job,) = (job for job in channel.list_jobs() if job.name == "attended")
+            (session,) = job.sessions
+            assert (session.rank, session.client_pid) == (-1, os.getpid())
+            assert (job.reserved, job.owner) == (False, "")
+        channel.close_job("attended")
+
+
 def test_the_tensors_of_a_job_are_listed_by_key(client: tierd.Client, daemon: launcher.Running) -> None:
     client.put("weights/0", b"x" * 5000)
     with control.connect(daemon.directory) as channel:

@@ -51,9 +51,21 @@ _BY_STATUS = {
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class JobSession:
+    """A process that is attached to a job. ``rank`` is -1 where it gave none, and ``client_pid`` 0 where it runs in a
+    pid namespace that the daemon cannot see."""
+
+    id: int
+    rank: int
+    client_pid: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Job:
     """A job as the daemon describes it, in bytes and counts. Its ``token`` is empty unless it was asked for, by its
-    owner or an administrator."""
+    owner or an administrator. ``sessions`` are in the order of their ids. ``reserved``: an administrator set it aside
+    for its owner's first run, which has not come yet. ``owner``: that of a socket whose uid this is; "" of a user of
+    the system. A daemon that is older than one of the last three leaves it out."""
 
     id: int
     name: str
@@ -88,6 +100,9 @@ class Job:
     promised_bytes: int
     borrowed_bytes: int
     owed_bytes: int
+    reserved: bool = False
+    owner: str = ""
+    sessions: tuple[JobSession, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -376,6 +391,7 @@ def _serialize(message: Any) -> bytes:
 def _job(message: Any) -> Job:
     fields = {field.name: getattr(message, field.name) for field in dataclasses.fields(Job)}
     fields["ranks"] = tuple(message.ranks)
+    fields["sessions"] = tuple(JobSession(each.id, each.rank, each.client_pid) for each in message.sessions)
     return Job(**fields)
 
 
