@@ -35,7 +35,10 @@ def test_a_drained_node_lets_jobs_go_on_and_takes_none(own_daemon: launcher.Runn
         assert bytes(client.get("weights")) == bytes(client.get("more")) == weights
 
         waited = tierctl(own_daemon, "drain", "--wait", "--timeout", "1")
-        assert waited.returncode != 0 and "1 process is still attached" in waited.stderr, waited.stderr
+        running = f"{os.getuid()}/running: {os.getpid()}"
+        assert waited.returncode != 0, waited.stdout
+        assert f"1 process is still attached ({running}); the node stays" in waited.stderr
+        assert f"waiting for 1 process to leave: {running}" in waited.stdout
 
         assert tierctl(own_daemon, "undrain").returncode == 0
         assert launcher.metrics(own_daemon)["tierd_draining"] == 0

@@ -15,6 +15,7 @@
 #include "daemon/base/counted.h"
 #include "tools/tierctl/ask.h"
 #include "tools/tierctl/connection.h"
+#include "tools/tierctl/job_processes.h"
 #include "tools/tierctl/message_json.h"
 #include "tools/tierctl/printable.h"
 #include "tools/tierctl/size_argument.h"
@@ -31,18 +32,6 @@ std::string LimitText(uint64_t limit) { return limit == 0 ? "none" : HumanBytes(
 // A job that is reserved has none yet.
 std::string SessionsText(const v1::Job& job) {
   return job.reserved() ? std::string("reserved") : std::to_string(job.session_count());
-}
-
-// Its processes, each with its rank where it has one.
-std::string ProcessesText(const v1::Job& job) {
-  std::string text;
-  for (const v1::JobSession& session : job.sessions()) {
-    const std::string pid =
-        session.client_pid() == 0 ? "of another pid namespace" : std::to_string(session.client_pid());
-    const std::string rank = session.rank() < 0 ? "" : fmt::format(" (rank {})", session.rank());
-    text += (text.empty() ? "" : ", ") + pid + rank;
-  }
-  return text.empty() ? "none" : text;
 }
 
 void PrintJob(const v1::Job& job, const OutputOptions& output) {

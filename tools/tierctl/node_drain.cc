@@ -13,6 +13,7 @@
 #include "tools/tierctl/ask.h"
 #include "tools/tierctl/connection.h"
 #include "tools/tierctl/interruption.h"
+#include "tools/tierctl/job_processes.h"
 #include "tools/tierctl/message_json.h"
 #include "tools/tierctl/node_text.h"
 #include "tools/tierctl/printable.h"
@@ -60,6 +61,13 @@ Result<v1::NodeStatus> AskStatus(const DaemonOptions& options, std::optional<Clo
   return std::move(*answer->mutable_status());
 }
 
+// By the first page of jobs, which has as many as a node may.
+std::string AskAttached(const DaemonOptions& options, std::optional<Clock::time_point> end) {
+  const auto jobs = AnswerBy<v1::ListJobsResponse>(options, &Stub::ListJobs, v1::ListJobsRequest(),
+                                                   control_client::kCallTimeout, end);
+  return jobs ? AttachedText(*jobs) : "";
+}
+
 // The node as it is now, provided that the daemon is still the one of `epoch`, and drained. Sets an epoch that is not
 // known yet.
 Result<v1::NodeStatus> DrainedStatus(const DrainSteps& steps, std::optional<uint64_t>* epoch) {
@@ -98,12 +106,13 @@ Result<DrainedNode> Ended(const v1::NodeStatus& status, const Result<v1::DrainRe
 DrainSteps StepsOf(const DaemonOptions& options, std::optional<Clock::time_point> end = {}) {
   return {.drain = [&options, end](std::chrono::seconds time) { return AskDrain(options, "", time, end); },
           .status = [&options, end] { return AskStatus(options, end); },
+          .attached = [&options, end] { return AskAttached(options, end); },
           .now = Clock::now,
           .pause = [] { std::this_thread::sleep_for(kPoll); },
           .tell =
               [&options](const std::string& sentence) {
                 if (options.output.json) return;
-                fmt::print("{}\n", sentence);
+                fmt::print("{}\n", Printable(sentence));
                 (void)std::fflush(stdout);  // What follows may take days.
               },
           .warn = [](const std::string& sentence) { fmt::print(stderr, "tierctl: {}\n", Printable(sentence)); }};
@@ -165,6 +174,11 @@ Result<DrainedNode> DrainAndWait(const DrainSteps& steps, std::optional<std::chr
   }
   if (const std::string unpersisted = UnpersistedText(*status); !unpersisted.empty()) steps.warn(unpersisted);
   uint64_t sessions = status->session_count();
+  if (sessions != 0) {
+    const std::string attached = steps.attached();
+    steps.tell(fmt::format("waiting for {} to leave{}", base::Counted(sessions, "process", "processes"),
+                           attached.empty() ? "" : ": " + attached));
+  }
   std::optional<Result<v1::DrainResponse>> last;
   for (;; status = DrainedStatus(steps, &epoch)) {
     // A daemon that is busy will answer later.
@@ -178,9 +192,11 @@ Result<DrainedNode> DrainAndWait(const DrainSteps& steps, std::optional<std::chr
       continue;
     }
     if (end && steps.now() + kPoll > *end) {
-      return Fail(Code::kTimeout, fmt::format("{} still attached; the node stays drained (tierctl undrain: it takes "
-                                              "jobs again)",
-                                              base::Counted(sessions, "process is", "processes are")));
+      const std::string attached = steps.attached();
+      return Fail(Code::kTimeout,
+                  fmt::format("{} still attached{}; the node stays drained (tierctl undrain: it takes jobs again)",
+                              base::Counted(sessions, "process is", "processes are"),
+                              attached.empty() ? "" : fmt::format(" ({})", attached)));
     }
     steps.pause();
   }

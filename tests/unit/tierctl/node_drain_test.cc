@@ -67,6 +67,7 @@ class DrainAndWaitTest : public ::testing::Test {
                                return Next(drains_);
                              },
                          .status = [this] { return Next(states_); },
+                         .attached = [this] { return attached_; },
                          .now = [this] { return now_; },
                          .pause = [this] { now_ += kPause; },
                          .tell = [this](const std::string& sentence) { told_.push_back(sentence); },
@@ -83,6 +84,7 @@ class DrainAndWaitTest : public ::testing::Test {
 
   std::deque<Result<v1::DrainResponse>> drains_ = {Written()};
   std::deque<Result<v1::NodeStatus>> states_ = {StatusOf({})};
+  std::string attached_ = "1000/llama: 4711";
   std::chrono::steady_clock::time_point now_{};
   std::vector<seconds> write_times_;
   std::vector<std::string> told_;
@@ -96,7 +98,8 @@ TEST_F(DrainAndWaitTest, WaitsForAsLongAsAProcessIsAttached) {
   ASSERT_TRUE(node) << node.error().message;
   EXPECT_EQ(node->jobs, 2u);
   EXPECT_GT(now_.time_since_epoch(), hours(47));
-  EXPECT_THAT(told_, ElementsAre(HasSubstr("what was dirty is on SSD")));
+  EXPECT_THAT(told_, ElementsAre(HasSubstr("what was dirty is on SSD"),
+                                 "waiting for 3 processes to leave: 1000/llama: 4711"));
   EXPECT_THAT(warned_, IsEmpty());
 }
 
@@ -106,7 +109,7 @@ TEST_F(DrainAndWaitTest, WaitsOnWhereNotAllCanBeWritten) {
   const auto node = Run();
   ASSERT_TRUE(node) << "all that is left is written: " << node.error().message;
   EXPECT_THAT(warned_, ElementsAre("drained; not all written: NO_SPACE: the SSD tier is full"));
-  EXPECT_THAT(told_, IsEmpty());
+  EXPECT_THAT(told_, ElementsAre(HasSubstr("waiting for 1 process")));
 }
 
 TEST_F(DrainAndWaitTest, WritesWhatJobsHoldOnceNobodyWritesAnyMore) {
@@ -190,7 +193,7 @@ TEST_F(DrainAndWaitTest, ATimeoutEndsTheWaitAndNotTheDrain) {
   const auto node = Run(seconds(7200));
   ASSERT_FALSE(node);
   EXPECT_EQ(node.error().code, Code::kTimeout);
-  EXPECT_THAT(node.error().message, HasSubstr("4 processes are still attached; the node stays drained"));
+  EXPECT_THAT(node.error().message, HasSubstr("4 processes are still attached (1000/llama: 4711); the node stays drained"));
   EXPECT_LE(now_.time_since_epoch(), seconds(7200));
   EXPECT_GT(now_.time_since_epoch(), seconds(7200) - 2 * kPause);
 }

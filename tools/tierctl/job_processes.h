@@ -1,0 +1,16 @@
+// The processes that are attached to jobs, in words.
+#pragma once
+
+#include <string>
+
+#include "tier/v1/control.pb.h"
+
+namespace tier::tierctl {
+
+// Those of one job, each with its rank where it has one: "4711 (rank 0), 4712 (rank 1)". Without any: "none".
+std::string ProcessesText(const v1::Job& job);
+// Those of all jobs that have some: "1000/llama: 4711, 4712; 1001/gpt: 4713", of the first eight of them. Names of jobs
+// are as their users chose them. Without any: "".
+std::string AttachedText(const v1::ListJobsResponse& jobs);
+
+}  // namespace tier::tierctl
