@@ -36,6 +36,7 @@ Arena::Arena(ArenaOptions options, base::Workers* workers, base::Workers* closer
       places_(2 * options_.sizes.max_bytes, options_.sizes.window_size_max),
       nodes_(options_.numa_node, ReadMemoryNodes(options_.host_root)),
       max_now_bytes_(options_.sizes.max_bytes),
+      small_credit_(std::max(kReadingCoversBytes, options_.sizes.window_size_max)),
       clock_(options_.clock != nullptr ? *options_.clock : steady_clock_),
       sampler_(options_.host_root, closers != nullptr ? closers : workers, options_.on_event),
       retired_(closers != nullptr ? closers : workers),
@@ -113,7 +114,7 @@ Result<Arena::Growth> Arena::AllowGrowth(WindowKind kind, uint64_t size) {
   if (!host_read_) RefreshHost();
   if ((always_huge ? HugeCredit(kind) : SmallCredit(kind)) < size) {
     StartRefresh();
-    ExtendCredit();
+    small_credit_.Extend();
   }
   return AllowFromHost(kind, size);
 }
@@ -129,6 +130,7 @@ Result<Arena::Growth> Arena::AllowFromHost(WindowKind kind, uint64_t size) {
   }
   if (small) return Growth::kSmall;
   if (kind == WindowKind::kBlock && block_windows_come()) room_lacked_ = true;  // Of a smaller window.
+  if (TakesSmall(kind)) small_credit_.NoteLacked(size);
   ++refusals_by_host_;
   return HostRefusal(kind, size);
 }
@@ -162,7 +164,7 @@ Result<StartedWindow> Arena::StartMake(State state, Making wanted) {
   making_bytes_ += size;
   entry.making_small = *growth == Growth::kSmall;
   if (entry.making_small) {
-    small_credit_bytes_ -= std::min(small_credit_bytes_, size);
+    small_credit_.Use(size);
   } else {
     huge_pages_.StartMaking(size);
   }
@@ -212,7 +214,7 @@ StartedWindow Arena::HandOutStock(OwnerId owner, int node) {
 void Arena::TradeStock() {
   const bool huge = At(stock_.back()).window.page_size() != kPageSize;
   CloseStock();
-  if (!huge) small_credit_bytes_ += stock_size();
+  if (!huge) small_credit_.Return(stock_size());
 }
 
 // The one that would be handed out next.
@@ -452,9 +454,7 @@ void Arena::SetHost(const HostReading& host, uint64_t making_when_asked, uint64_
   room = std::min(room, pressure_.ceiling() - std::min(bytes, pressure_.ceiling()));
   huge_pages_.TakeReading(HugePageBytesFree());
   const uint64_t huge_room = huge_pages_.bytes() + huge_pages_.closing_bytes();
-  small_credit_bytes_ = 0;
-  small_rest_bytes_ = room;
-  ExtendCredit();
+  if (small_credit_.TakeReading(room)) room_freed_ = true;
 
   const uint64_t growth = (options_.huge_pages == HugePagePolicy::kAlways ? 0 : room) +
                           (options_.huge_pages == HugePagePolicy::kNever ? 0 : huge_room);
@@ -483,13 +483,6 @@ void Arena::StartClose(WindowIndex window) {
   entry.closing_huge = entry.window.page_size() != kPageSize;
   if (entry.closing_huge) huge_pages_.StartClosing(entry.size);
   closer_.StartClose(window, std::exchange(entry.window, Window()));
-}
-
-void Arena::ExtendCredit() {
-  const uint64_t covered = std::max(kReadingCoversBytes, options_.sizes.window_size_max);
-  const uint64_t more = std::min(small_rest_bytes_, covered - std::min(covered, small_credit_bytes_));
-  small_credit_bytes_ += more;
-  small_rest_bytes_ -= more;
 }
 
 }  // namespace tier::memory

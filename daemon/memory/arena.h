@@ -38,6 +38,7 @@
 #include "daemon/memory/numa_nodes.h"
 #include "daemon/memory/place_allocator.h"
 #include "daemon/memory/retired_windows.h"
+#include "daemon/memory/small_page_credit.h"
 #include "daemon/memory/window_maker.h"
 #include "daemon/memory/window_source.h"
 
@@ -190,9 +191,10 @@ class Arena final : public WindowSource {
   bool HugePagesComeFor(WindowKind kind, uint64_t size) const {
     return TakesHuge(kind) && huge_pages_.bytes() < size && huge_pages_.bytes() + huge_pages_.closing_bytes() >= size;
   }
-  uint64_t SmallCredit(WindowKind kind) const {
-    return kind == WindowKind::kSlot || options_.huge_pages != HugePagePolicy::kAlways ? small_credit_bytes_ : 0;
+  bool TakesSmall(WindowKind kind) const {
+    return kind == WindowKind::kSlot || options_.huge_pages != HugePagePolicy::kAlways;
   }
+  uint64_t SmallCredit(WindowKind kind) const { return TakesSmall(kind) ? small_credit_.bytes() : 0; }
   Result<Growth> AllowGrowth(WindowKind kind, uint64_t size);
   Result<Growth> AllowFromHost(WindowKind kind, uint64_t size);
   std::unexpected<Error> HostRefusal(WindowKind kind, uint64_t size);
@@ -202,7 +204,6 @@ class Arena final : public WindowSource {
   void SetHost(const HostReading& host, uint64_t making_when_asked, uint64_t closed_when_asked);
   HostPressure::Arena PressedBy(uint64_t given) const;
   void NoteGivenBack(WindowIndex window);
-  void ExtendCredit();
   void NoteRoomFreed() { room_freed_ = std::exchange(room_lacked_, false) || room_freed_; }
   void CloseStock();
   void TradeStock();  // Closes one for the sake of another window.
@@ -241,8 +242,7 @@ class Arena final : public WindowSource {
   uint64_t sampled_making_bytes_ = 0;  // making_bytes_ when the reading under way was asked for …
   uint64_t sampled_closed_bytes_ = 0;  // … and closed_bytes_.
   bool host_read_ = false;
-  uint64_t small_credit_bytes_ = 0;  // Growth in small pages that the last reading still covers …
-  uint64_t small_rest_bytes_ = 0;    // … and what it has found beyond that.
+  SmallPageCredit small_credit_;
   HugePageCredit huge_pages_;
   uint64_t prefault_target_bytes_ = 0;
   uint64_t prefault_done_bytes_ = 0;

@@ -18,7 +18,7 @@ void DrawStops(Chance* chance, Plan* plan) {
 
 Plan DrawPlan(uint64_t seed) {
   Chance chance(seed);
-  Plan plan{.seed = seed};
+  Plan plan{.seed = seed, .by_readings = seed % 4 == 3};
   plan.jobs = static_cast<uint32_t>(chance.Between(1, 3));
   plan.clients = static_cast<uint32_t>(chance.Between(plan.jobs, 6));
   plan.window_size = kBlockSize << chance.Below(3);
@@ -103,7 +103,7 @@ Plan CrowdedPlan(uint64_t seed) {
 
 Plan ScatteredPlan(uint64_t seed) {
   Chance chance(seed);
-  Plan plan{.seed = seed, .turns = 1500};
+  Plan plan{.seed = seed, .turns = 1500, .by_readings = seed % 4 == 3};
   plan.jobs = static_cast<uint32_t>(chance.Between(1, 2));
   plan.clients = plan.jobs + 2;
   plan.window_size = kBlockSize << chance.Below(2);
@@ -149,7 +149,7 @@ Plan HandOverPlan(uint64_t seed) {
 
 Plan PressedPlan(uint64_t seed) {
   Chance chance(seed);
-  Plan plan{.seed = seed, .turns = 1000};
+  Plan plan{.seed = seed, .turns = 1000, .by_readings = seed % 4 == 3};
   plan.jobs = static_cast<uint32_t>(chance.Between(1, 4));
   plan.clients = plan.jobs + static_cast<uint32_t>(chance.Below(3));
   plan.window_size = kBlockSize << chance.Below(3);

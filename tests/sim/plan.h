@@ -30,6 +30,7 @@ struct Plan {
   uint64_t slot_window_size = 0;  // 0: the same.
   bool several_sizes = false;     // Windows of either kind are of one block and more, as wished from turn to turn.
   bool huge_pages = false;        // Block windows are in 2 MiB pages.
+  bool by_readings = false;       // The host is read now and then, as a real one is.
   uint64_t arena_max_bytes = 0;
   uint32_t window_delay_turns = 0;
   uint32_t copy_delay_turns_max = 0;  // Of pieces that move in RAM.

@@ -32,6 +32,12 @@ FakeWindowOptions Completed(FakeWindowOptions options) {
 FakeWindowSource::FakeWindowSource(FakeWindowOptions options)
     : options_(Completed(options)), places_(2 * options.window_size * options.windows_max, options.window_size) {
   if (options_.without_memory) addresses_.emplace(places_.space_bytes());
+  ReadHost();
+}
+
+void FakeWindowSource::ReadHost() {
+  const uint64_t most = options_.arena_max_bytes;
+  room_read_ |= credit_.TakeReading(most - std::min(most, arena_bytes()));
 }
 
 FakeWindowSource::Addresses::Addresses(uint64_t bytes) : bytes_(bytes) {
@@ -66,6 +72,12 @@ Result<StartedWindow> FakeWindowSource::StartCreate(OwnerId owner, WindowKind ki
     return Fail(Code::kNoMemory, "scripted: huge pages are on their way back");
   }
   if (kind == WindowKind::kSlot && refuses_slot_windows_) return Fail(Code::kNoMemory, "scripted: no slot windows");
+  if (options_.by_readings && credit_.bytes() < size) {
+    credit_.NoteLacked(size);
+    reading_ = true;
+    return Fail(Code::kNoMemory, "the last reading of the host covers no more");
+  }
+  credit_.Use(size);
   uint32_t index = lowest_unused_;
   while (windows_.contains(index)) ++index;
   lowest_unused_ = index;
@@ -127,6 +139,7 @@ bool FakeWindowSource::under_way() const {
 
 void FakeWindowSource::Poll(std::vector<WindowEvent>* events) {
   const uint64_t now = turn_++;
+  if (std::exchange(reading_, false)) ReadHost();
   if (ready_ == windows_.size()) return;
   for (auto at = windows_.begin(); at != windows_.end();) {
     auto& [index, window] = *at;

@@ -14,6 +14,7 @@
 
 #include "daemon/memory/arena_sizing.h"
 #include "daemon/memory/place_allocator.h"
+#include "daemon/memory/small_page_credit.h"
 #include "daemon/memory/window_source.h"
 #include "proto/mapping.h"
 
@@ -30,6 +31,7 @@ struct FakeWindowOptions {
   uint32_t page_size = 4096;    // Of block windows; 2 MiB: whole blocks only. Slot windows have small pages.
   bool without_memory = false;  // For ports that touch no byte: windows are addresses only.
   bool memory_files = false;    // Windows are memfds, which clients can map.
+  bool by_readings = false;     // The host is read now and then: what was given back is known at a later Poll alone.
 };
 
 class FakeWindowSource final : public WindowSource {
@@ -61,12 +63,18 @@ class FakeWindowSource final : public WindowSource {
     return std::exchange(looked_, false);
   }
   void Poll(std::vector<WindowEvent>* events) override;
-  bool TakeRoomFreed() override { return HasIndex() && !huge_pages_closing_ && std::exchange(room_lacked_, false); }
+  bool TakeRoomFreed() override {
+    const bool freed = HasIndex() && !huge_pages_closing_ && std::exchange(room_lacked_, false);
+    return std::exchange(room_read_, false) || freed;
+  }
   std::shared_ptr<const proto::FileDescriptor> Descriptor(WindowIndex window) const override;
 
   // The script.
   void SetDelay(uint32_t turns) { options_.delay_turns = turns; }
-  void SetArenaMax(uint64_t bytes) { options_.arena_max_bytes = bytes; }
+  void SetArenaMax(uint64_t bytes) {
+    options_.arena_max_bytes = bytes;
+    ReadHost();
+  }
   void SetPageSize(uint32_t page_size) { options_.page_size = page_size; }
   void FailNext(uint32_t count) { failures_ += count; }  // The next windows under way cannot be made.
   // What the next look finds.
@@ -109,6 +117,8 @@ class FakeWindowSource final : public WindowSource {
   };
   bool HasIndex() const { return free_indices() != 0; }
   void GiveMemory(Window* window);
+  // Finds what the arena may still have. Until the next one, windows that are retired are no room for others.
+  void ReadHost();
   // Addresses of all places, where no byte may be touched.
   class Addresses {
    public:
@@ -129,6 +139,9 @@ class FakeWindowSource final : public WindowSource {
   uint64_t ready_ = 0;  // Of these.
   uint32_t indices_closing_ = 0;
   bool room_lacked_ = false;
+  SmallPageCredit credit_{UINT64_MAX};
+  bool reading_ = false;    // Comes with the next Poll.
+  bool room_read_ = false;  // It has found what was lacked before.
   bool huge_pages_closing_ = false;
   uint32_t lowest_unused_ = 0;  // No index below it is unused.
   std::multimap<uint32_t, uint64_t> unreturned_;

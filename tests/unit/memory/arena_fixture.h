@@ -56,6 +56,16 @@ class ArenaTest : public testing::Test {
     EXPECT_TRUE(events.empty());
     EXPECT_EQ(arena_->snapshot().closing_bytes + arena_->snapshot().making_bytes, 0U);
   }
+  // Polls until the arena says that there is room for what it refused.
+  void AwaitRoomFreed() {
+    std::vector<WindowEvent> events;
+    bool freed = false;
+    for (arena_->Poll(&events); !(freed = arena_->TakeRoomFreed()); arena_->Poll(&events)) {
+      if (!events_ready_.try_acquire_for(std::chrono::seconds(30))) break;
+    }
+    EXPECT_TRUE(freed);
+    EXPECT_TRUE(events.empty());
+  }
   // Block windows of the largest size, slot windows of the smallest.
   Result<WindowIndex> StartCreate(WindowKind kind = kBlock) {
     const WindowSizes sizes = arena_->window_sizes(kind);

@@ -136,6 +136,36 @@ TEST_F(ArenaHostTest, WindowsMayChangePlacesBelowTheCeiling) {
   EXPECT_THAT(Refusal(), HasSubstr("the host is short of memory"));
 }
 
+// The maximum is as it was, and so is the window's size: nothing else would wake those that wait.
+TEST_F(ArenaHostTest, RoomBelowTheCeilingThatOnlyAReadingShowsIsTold) {
+  const std::vector<WindowIndex> windows = FourWindowsOnAShortHost();
+  for (int i = 0; i < 4; ++i) arena_->Retire(windows[static_cast<size_t>(i)]);
+  host_.SetMemory(64 * kGiB, 9 * kWindow);
+  EXPECT_THAT(Refusal(), HasSubstr("the host is short of memory")) << "the last reading covers nothing";
+  EXPECT_FALSE(arena_->TakeRoomFreed());
+  const uint64_t maximum = arena_->arena_max_bytes();
+  AwaitRoomFreed();
+  EXPECT_EQ(arena_->arena_max_bytes(), maximum);
+  EXPECT_TRUE(StartCreate());
+  (void)Await(1);
+}
+
+TEST_F(ArenaHostTest, LessRoomThanWasLackedIsNotTold) {
+  const std::vector<WindowIndex> windows = FourWindowsOnAShortHost();
+  EXPECT_THAT(Refusal(), HasSubstr("the host is short of memory"));
+  for (int i = 0; i < 3; ++i) {
+    RefreshAfter(std::chrono::milliseconds(250));
+    EXPECT_FALSE(arena_->TakeRoomFreed()) << "who waits would only be refused again, without an end";
+  }
+  for (int i = 0; i < 4; ++i) arena_->Retire(windows[static_cast<size_t>(i)]);
+  AwaitQuiet();
+  host_.SetMemory(64 * kGiB, 9 * kWindow);
+  RefreshAfter(std::chrono::milliseconds(250));
+  EXPECT_TRUE(arena_->TakeRoomFreed());
+  RefreshAfter(std::chrono::milliseconds(250));
+  EXPECT_FALSE(arena_->TakeRoomFreed()) << "once";
+}
+
 TEST_F(ArenaHostTest, AMinimumIsKept) {
   ArenaOptions options = Options(8);
   options.sizes.min_bytes = 3 * kWindow;
