@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
+#include <iterator>
 #include <map>
 #include <random>
 #include <unordered_map>
@@ -55,6 +57,7 @@ class EngineRun {
     }
     const std::chrono::duration<double, std::nano> took = Clock::now() - begin - checks;
     outcome_.nanoseconds = took.count() / static_cast<double>(events);
+    while (!leased_.empty()) ReleaseOldest();
     for (const Tensor& tensor : live_) Read(tensor);
     node_.Settle();
     node_.CheckInvariants();
@@ -67,6 +70,11 @@ class EngineRun {
     uint64_t number = 0;
     uint64_t bytes = 0;
     uint32_t job = 0;
+  };
+  struct Leased {
+    uint64_t tensor = 0;
+    uint32_t job = 0;
+    std::vector<proto::RequestItem> items;
   };
   struct Job {
     uint64_t live_bytes = 0;
@@ -82,6 +90,7 @@ class EngineRun {
     }
     if (!event.ends_job) return;
     node_.EndJob(IdOf(event.job));
+    std::erase_if(leased_, [&](const Leased& each) { return each.job == event.job; });
     jobs_.erase(event.job);
   }
 
@@ -121,11 +130,34 @@ class EngineRun {
       places_.at(live_[place].number) = place;
     }
     live_.pop_back();
+    ReleaseOf(event.tensor);
     node_.FreeTensor(IdOf(event.job), 0, event.tensor);
   }
 
+  // Its lease stays until as many others were read.
   void ReadOne() {
-    if (!live_.empty()) Read(live_[random_() % live_.size()]);
+    if (live_.empty()) return;
+    const Tensor& tensor = live_[random_() % live_.size()];
+    ++outcome_.read;
+    Leased leased{.tensor = tensor.number, .job = tensor.job, .items = {}};
+    if (node_.Lease(IdOf(tensor.job), 0, tensor.number, &leased.items) != Code::kOk) {
+      ++outcome_.unreadable;
+      return;
+    }
+    leased_.push_back(std::move(leased));
+    if (leased_.size() > options_.leases_kept) ReleaseOldest();
+  }
+
+  void ReleaseOldest() {
+    node_.Release(IdOf(leased_.front().job), 0, leased_.front().items);
+    leased_.pop_front();
+  }
+
+  void ReleaseOf(uint64_t tensor) {
+    for (auto at = leased_.begin(); at != leased_.end();) {
+      if (at->tensor == tensor) node_.Release(IdOf(at->job), 0, at->items);
+      at = at->tensor == tensor ? leased_.erase(at) : std::next(at);
+    }
   }
 
   void Read(const Tensor& tensor) {
@@ -172,6 +204,7 @@ class EngineRun {
   held::Node node_;
   std::map<uint32_t, Job> jobs_;  // Open ones, by number.
   std::vector<Tensor> live_;
+  std::deque<Leased> leased_;  // The oldest first.
   std::unordered_map<uint64_t, size_t> places_;  // Of tensors in live_.
   uint64_t live_bytes_ = 0;
   uint64_t windows_most_ = 0;  // Of all jobs, at one time.

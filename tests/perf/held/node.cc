@@ -99,12 +99,21 @@ bool Node::Put(uint32_t job, uint32_t session, uint64_t tensor, uint64_t bytes) 
 }
 
 Code Node::Read(uint32_t job, uint32_t session, uint64_t tensor) {
+  std::vector<proto::RequestItem> leases;
+  const Code code = Lease(job, session, tensor, &leases);
+  if (code == Code::kOk) Release(job, session, leases);
+  return code;
+}
+
+Code Node::Lease(uint32_t job, uint32_t session, uint64_t tensor, std::vector<proto::RequestItem>* leases) {
   const proto::RequestItem item{tensor, 0, 0, 0};
   const Code code = Ask(IdOf(job, session), proto::Op::kAcquire, {&item, 1});
-  if (code != Code::kOk) return code;
-  const std::vector<proto::RequestItem> leases = std::exchange(sink_.leases, {});
-  TIER_CHECK(Ask(IdOf(job, session), proto::Op::kRelease, leases) == Code::kOk, "tensor {}", tensor);
-  return Code::kOk;
+  if (code == Code::kOk) *leases = std::exchange(sink_.leases, {});
+  return code;
+}
+
+void Node::Release(uint32_t job, uint32_t session, const std::vector<proto::RequestItem>& leases) {
+  TIER_CHECK(Ask(IdOf(job, session), proto::Op::kRelease, leases) == Code::kOk, "job {}", job);
 }
 
 void Node::FreeTensor(uint32_t job, uint32_t session, uint64_t tensor) {

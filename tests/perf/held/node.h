@@ -36,6 +36,9 @@ class Node {
   bool Put(uint32_t job, uint32_t session, uint64_t tensor, uint64_t bytes);
   // Acquires all of it, and releases it again. Anything but OK: it cannot be read.
   [[nodiscard]] Code Read(uint32_t job, uint32_t session, uint64_t tensor);
+  // The same, and keeps the lease: in `leases`, for Release.
+  [[nodiscard]] Code Lease(uint32_t job, uint32_t session, uint64_t tensor, std::vector<proto::RequestItem>* leases);
+  void Release(uint32_t job, uint32_t session, const std::vector<proto::RequestItem>& leases);
   void FreeTensor(uint32_t job, uint32_t session, uint64_t tensor);
   void EndJob(uint32_t job);       // As with the death of its only session, the first.
   void Pass(base::Duration time);  // A turn after so long.
