@@ -1,8 +1,8 @@
 // SmallPageCredit: how much the arena may still grow in small pages by the last reading of the host.
 //
 // The idea: a reading is some milliseconds old, so it covers a bounded growth at a time; more is there once another
-// reading was asked for. A window that is refused for want of it is remembered: the arena's bytes may be well below what
-// it may have, and then no maximum rises by which those that wait would be woken. Engine thread only.
+// reading was asked for. A window that is refused for want of it is remembered: where the arena has less than it may
+// have, no maximum rises by which those that wait would be woken. Engine thread only.
 #pragma once
 
 #include <algorithm>

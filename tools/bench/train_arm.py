@@ -4,8 +4,8 @@
 Prints JSON lines: ``idle`` with torch alone, ``ready`` with the model made, and one ``step`` for each line on stdin.
 Without a model it stays idle until stdin ends.
 Arms: plain torch; tierd with the update in ``step()``, deferred or in backward; tierd's optimizer alone; plain torch
-with its activations in tierd; plain torch beside a program that moves bytes; DeepSpeed ZeRO-3 with parameters and optimizer in the processor's memory, or on NVMe by
-its default configuration, tuned by hand, or tuned and pipelined.
+with its activations in tierd; plain torch beside a program that moves bytes; DeepSpeed ZeRO-3 with parameters and
+optimizer in the processor's memory, or on NVMe by its default configuration, tuned by hand, or tuned and pipelined.
 """
 
 from __future__ import annotations

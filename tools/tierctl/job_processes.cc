@@ -11,8 +11,7 @@ namespace {
 constexpr int kNamed = 8;
 
 std::string ProcessText(const v1::JobSession& session) {
-  const std::string pid =
-      session.client_pid() == 0 ? "of another pid namespace" : std::to_string(session.client_pid());
+  const std::string pid = session.client_pid() == 0 ? "of another pid namespace" : std::to_string(session.client_pid());
   return session.rank() < 0 ? pid : fmt::format("{} (rank {})", pid, session.rank());
 }
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tier/v1/control.pb.h"
+#include "libclient/control/channel.h"
 
 namespace tier::tierctl {
 

@@ -204,7 +204,7 @@ class EngineRun {
   held::Node node_;
   std::map<uint32_t, Job> jobs_;  // Open ones, by number.
   std::vector<Tensor> live_;
-  std::deque<Leased> leased_;  // The oldest first.
+  std::deque<Leased> leased_;                    // The oldest first.
   std::unordered_map<uint64_t, size_t> places_;  // Of tensors in live_.
   uint64_t live_bytes_ = 0;
   uint64_t windows_most_ = 0;  // Of all jobs, at one time.

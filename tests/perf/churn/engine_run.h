@@ -14,7 +14,7 @@ struct EngineRunOptions {
   uint64_t arena_bytes = 0;
   std::vector<uint32_t> devices;         // The blocks of each SSD device. None: RAM alone.
   uint32_t events_for_a_read = 10;       // So many events, then a tensor drawn from those that live is read.
-  uint32_t leases_kept = 32;             // Those of the last tensors that were read so: what is leased stays in its place.
+  uint32_t leases_kept = 32;             // Of the last tensors that were read so: what is leased cannot be moved.
   uint32_t events_for_a_check = 10'000;  // … then Engine::CheckInvariants.
 };
 

@@ -98,8 +98,8 @@ TEST_F(DrainAndWaitTest, WaitsForAsLongAsAProcessIsAttached) {
   ASSERT_TRUE(node) << node.error().message;
   EXPECT_EQ(node->jobs, 2u);
   EXPECT_GT(now_.time_since_epoch(), hours(47));
-  EXPECT_THAT(told_, ElementsAre(HasSubstr("what was dirty is on SSD"),
-                                 "waiting for 3 processes to leave: 1000/llama: 4711"));
+  EXPECT_THAT(told_,
+              ElementsAre(HasSubstr("what was dirty is on SSD"), "waiting for 3 processes to leave: 1000/llama: 4711"));
   EXPECT_THAT(warned_, IsEmpty());
 }
 
@@ -193,7 +193,8 @@ TEST_F(DrainAndWaitTest, ATimeoutEndsTheWaitAndNotTheDrain) {
   const auto node = Run(seconds(7200));
   ASSERT_FALSE(node);
   EXPECT_EQ(node.error().code, Code::kTimeout);
-  EXPECT_THAT(node.error().message, HasSubstr("4 processes are still attached (1000/llama: 4711); the node stays drained"));
+  EXPECT_THAT(node.error().message,
+              HasSubstr("4 processes are still attached (1000/llama: 4711); the node stays drained"));
   EXPECT_LE(now_.time_since_epoch(), seconds(7200));
   EXPECT_GT(now_.time_since_epoch(), seconds(7200) - 2 * kPause);
 }
