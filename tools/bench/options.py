@@ -82,6 +82,10 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
         "needs)",
     )  # fmt: skip
     parser.add_argument(
+        "--malloc", choices=("glibc", "jemalloc"), default="glibc",
+        help="the memory allocator of what trains, of every arm (default: glibc's)",
+    )  # fmt: skip
+    parser.add_argument(
         "--arm", action="append", choices=ARMS, help="of the train part, only this beside plain torch (may be repeated)"
     )
     parser.add_argument(

@@ -13,6 +13,7 @@ The table goes to the terminal, JSON lines to build/reports/bench.jsonl. Parts a
            fine-tuning: plain torch, tierd with an arena of SIZE, with --peers DeepSpeed (CPU; NVMe by default, tuned by
            hand, pipelined), step by step in turn; each ARM alone if some are named
 
+With --malloc jemalloc all that trains uses jemalloc, which is installed.
 --peers also installs DeepSpeed into .cache/peers and builds its operators there, once (about five minutes).
 TEXT
 }
@@ -27,6 +28,8 @@ dev_bench() {
   for argument in "$@"; do
     if [[ $argument == --peers ]]; then
       setup_peers
+    elif [[ $argument == jemalloc || $argument == --malloc=jemalloc ]]; then
+      install_debian_packages "${JEMALLOC_PACKAGES[@]}"
     fi
   done
   mkdir -p build/reports

@@ -31,5 +31,7 @@ FIO_LIBRARIES=(libaio1 libgfapi0 libibverbs1 libnbd0 libpmemblk1 librbd1 librdma
 # What the peer of `bench --peers` is built with. All it asks for would bring another torch: it comes without, and what
 # it imports comes with its own requirements.
 PEER_PACKAGES=(libaio-dev python3-dev)
+# Of `bench --malloc jemalloc`.
+JEMALLOC_PACKAGES=(libjemalloc2)
 PEER_PYTHON=(deepspeed==0.19.8)
 PEER_IMPORTS=(hjson ninja msgpack py-cpuinfo psutil tqdm einops pydantic packaging)
