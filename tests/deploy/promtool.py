@@ -11,7 +11,7 @@ import yaml  # type: ignore[import-untyped]
 from surroundings import ROOT, find_tool
 
 RULES = ROOT / "deploy/prometheus/rules.yml"
-INTERVAL = 15  # Seconds between two scrapes, and two evaluations: as deploy/prometheus/prometheus.yml has it.
+INTERVAL = 15  # Seconds between two scrapes, as deploy/prometheus/prometheus.yml has it, and between two evaluations.
 NODE = 'instance="n"'
 JOB = 'instance="n", tierd_job="train", uid="1000"'
 

@@ -172,6 +172,14 @@ def test_an_alert_sees_what_was_just_recorded_for_it() -> None:
         recorded |= {rule["record"]} if "record" in rule else set()
 
 
+def test_the_scrape_job_has_an_interval_that_suits_every_rate() -> None:
+    """In the job itself, which is merged into files that have a `global` of their own."""
+    (job,) = yaml.safe_load((RULES.parent / "prometheus.yml").read_text())["scrape_configs"]
+    assert job["scrape_interval"] == f"{INTERVAL}s"
+    shortest = min(minutes(text) for text in re.findall(r"\[(\d+[smh])\]", RULES.read_text()))
+    assert shortest * 60 >= 4 * INTERVAL
+
+
 def cause_and_end(name: str) -> Case:
     cause, rule = CAUSES[name], alerts()[name]
     waits = minutes(rule.get("for", "0s"))
