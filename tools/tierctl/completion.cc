@@ -1,9 +1,13 @@
 #include "tools/tierctl/completion.h"
 
+#include <algorithm>
+#include <iterator>
 #include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include "tools/tierctl/printable.h"
 
 namespace tier::tierctl {
 namespace {
@@ -200,6 +204,11 @@ std::string Fish(const std::vector<CommandWords>& commands) {
 }
 
 }  // namespace
+
+std::string ShellMistake(const std::string& shell) {
+  const bool is_known = std::ranges::find(kShells, shell) != std::end(kShells);
+  return is_known ? "" : fmt::format("no script for \"{}\"; one of bash, zsh, fish", Printable(shell));
+}
 
 std::string CompletionScript(const std::string& shell, const std::vector<CommandWords>& commands) {
   if (shell == "bash") return Bash(commands);

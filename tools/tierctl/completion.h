@@ -28,6 +28,10 @@ struct CommandWords {
   std::vector<ArgumentWords> arguments;  // In their order.
 };
 
+inline constexpr const char* kShells[] = {"bash", "zsh", "fish"};
+// What is wrong with such a word for the name of a shell; empty: there is a script for it.
+std::string ShellMistake(const std::string& shell);
+
 // `shell` is bash, zsh or fish; empty for any other. The script serves by being read (bash, zsh) and as a file in the
 // shell's folder of completions.
 std::string CompletionScript(const std::string& shell, const std::vector<CommandWords>& commands);

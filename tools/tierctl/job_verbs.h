@@ -1,4 +1,4 @@
-// The verbs of jobs and of their tensors. Each asks a daemon, prints its answer and returns an exit code.
+// The verbs of jobs. Each asks a daemon, prints its answer and returns an exit code.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,6 @@ int SetJob(const DaemonOptions& options, const JobChange& change);
 // `user`: for whom it is, by uid or by the name of an owner or user; none: the caller.
 int OpenJob(const DaemonOptions& options, const JobChange& job, bool named, const std::optional<std::string>& user);
 int RemoveJob(const DaemonOptions& options, const std::string& name, bool purge);
-int ListTensors(const DaemonOptions& options, const std::string& job, uint32_t max);
-int ShowTensor(const DaemonOptions& options, const std::string& job, const std::string& id_or_key);
 // Names of jobs, one a line, as other verbs take them: UID/NAME where several owners have one of that name.
 int ListJobNames(const DaemonOptions& options);
 

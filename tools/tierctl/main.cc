@@ -1,6 +1,5 @@
 // tierctl: the operator's command. Parses the command line (CLI11) and calls one verb.
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <exception>
@@ -31,13 +30,13 @@
 #include "tools/tierctl/report.h"
 #include "tools/tierctl/socket_verbs.h"
 #include "tools/tierctl/stall_verbs.h"
+#include "tools/tierctl/tensor_verbs.h"
 #include "tools/tierctl/top.h"
 #include "tools/tierctl/words.h"
 
 namespace tier::tierctl {
 namespace {
 
-constexpr const char* kShells[] = {"bash", "zsh", "fish"};
 constexpr const char* kQuotaLevels[] = {"default", "user", "group"};
 constexpr const char* kJobHelp = "Name of the job; UID/NAME or OWNER/NAME, where several users have one of that name";
 
@@ -209,10 +208,7 @@ class CommandLine {
                   }),
              {"help job set"});
     CLI::App* completion = Verb(&app_, "completion", "Shell completion script", [this] { return PrintCompletion(); });
-    completion->add_option("shell", args_.shell, "bash, zsh or fish")->required()->check([](const std::string& text) {
-      const bool is_known = std::ranges::find(kShells, text) != std::end(kShells);
-      return is_known ? "" : fmt::format("no script for \"{}\"; one of bash, zsh, fish", Printable(text));
-    });
+    completion->add_option("shell", args_.shell, "bash, zsh or fish")->required()->check(ShellMistake);
     Examples(completion, {"completion bash > ~/.local/share/bash-completion/completions/tierctl",
                           "completion fish > ~/.config/fish/completions/tierctl.fish"});
   }
