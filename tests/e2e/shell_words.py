@@ -14,7 +14,7 @@ from launcher import BUILD, ROOT
 OURS = {"tierctl": BUILD / "tools/tierctl/tierctl", "tierd": BUILD / "daemon/tierd"}
 # Programs of the host that pages may name. Where one is installed, its long options are looked up too.
 HOST = set(
-    "apt cat cc cd cmake curl df dmesg docker findmnt grep install journalctl ls lsblk make nvme pip "
+    "apt cat cc cd cmake curl df dmesg docker findmnt grep install journalctl jq ls lsblk make nvme pip "
     "pkg-config python3 sed sort sysctl systemctl systemd-cgtop tail uniq".split()
 )
 _SEPARATORS = {"|", "||", "&&", ";", "&", "(", ")"}

@@ -71,6 +71,7 @@ struct Arguments {
   bool purge = false;
   bool lost = false;
   bool longest = false;
+  bool torn = false;
 };
 
 // Its own description is left out of the help, where the option's words say it.
@@ -289,8 +290,9 @@ class CommandLine {
 
   void AddTensorVerbs() {
     CLI::App* noun = Noun("tensor", "Tensors of a job");
-    CLI::App* list = Verb(noun, "list", "Tensors and where they lie",
-                          [this] { return ListTensors(args_.daemon, args_.job, args_.max); });
+    CLI::App* list = Verb(noun, "list", "Tensors and where they lie", [this] {
+      return ListTensors(args_.daemon, args_.job, {.max = args_.max, .torn = args_.torn});
+    });
     CLI::App* show = Verb(noun, "show", "One tensor, by key or id",
                           [this] { return ShowTensor(args_.daemon, args_.job, args_.tensor); });
     list->add_option("job", args_.job, kJobHelp)->required();
@@ -298,9 +300,10 @@ class CommandLine {
         ->type_name("COUNT")
         ->check(Within(1, 100'000))
         ->capture_default_str();
+    list->add_flag("--torn", args_.torn, "Only those that a process which died left half changed, of all of the job");
     show->add_option("job", args_.job, kJobHelp)->required();
     show->add_option("tensor", args_.tensor, "Key, number or 0x…")->required();
-    Examples(list, {"tensor list train --max 20"});
+    Examples(list, {"tensor list train --max 20", "tensor list train --torn"});
     Examples(show, {"tensor show train layers.0.weight", "tensor show train 0x1f"});
   }
 

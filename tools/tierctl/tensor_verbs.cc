@@ -1,5 +1,6 @@
 #include "tools/tierctl/tensor_verbs.h"
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
 #include <vector>
@@ -14,7 +15,7 @@ namespace {
 
 using Stub = v1::ControlService::Stub;
 
-void PrintTensors(const v1::ListTensorsResponse& answer, const OutputOptions& output) {
+void PrintTensors(const v1::ListTensorsResponse& answer, bool truncated, const OutputOptions& output) {
   const auto& tensors = answer.tensors();
   const auto state = [](const v1::Tensor& t) { return t.torn() ? "torn" : t.sealed() ? "sealed" : "creating"; };
   fmt::print(
@@ -34,28 +35,42 @@ void PrintTensors(const v1::ListTensorsResponse& answer, const OutputOptions& ou
               MakeColumn("STATE", tensors, false, state),
           },
           output));
-  if (!answer.next_page_token().empty()) fmt::print("{} more; ask for them with --max\n", output.unicode ? "…" : "...");
+  if (truncated) fmt::print("{} more; ask for them with --max\n", output.unicode ? "…" : "...");
 }
 
 }  // namespace
 
-int ListTensors(const DaemonOptions& options, const std::string& job, uint32_t max) {
+bool KeepTorn(v1::ListTensorsResponse* answer, uint32_t max) {
+  auto* const tensors = answer->mutable_tensors();
+  const auto whole = [](const v1::Tensor& tensor) { return !tensor.torn(); };
+  tensors->erase(std::remove_if(tensors->begin(), tensors->end(), whole), tensors->end());
+  const bool more = std::cmp_greater(tensors->size(), max);
+  if (more) tensors->erase(tensors->begin() + static_cast<int>(max), tensors->end());
+  return more;
+}
+
+int ListTensors(const DaemonOptions& options, const std::string& job, const TensorsAsked& asked) {
+  const auto max = static_cast<int32_t>(asked.max);
   v1::ListTensorsRequest request;
   request.set_job(job);
-  request.set_page_size(static_cast<int32_t>(max));
-  const auto more = [max](const v1::ListTensorsResponse& listed, v1::ListTensorsRequest* next) {
-    next->set_page_size(static_cast<int32_t>(max) - listed.tensors_size());
+  if (!asked.torn) request.set_page_size(max);
+  const auto more = [&](const v1::ListTensorsResponse& listed, v1::ListTensorsRequest* next) {
+    if (asked.torn) return true;  // The torn ones may be the last of all.
+    next->set_page_size(max - listed.tensors_size());
     return next->page_size() > 0;
   };
-  const auto show = [&](const v1::ListTensorsResponse& answer) {
-    if (!options.output.json) {
-      PrintTensors(answer, options.output);
-      return kExitOk;
+  const auto show = [&](v1::ListTensorsResponse answer) {
+    const bool truncated = asked.torn ? KeepTorn(&answer, asked.max) : !answer.next_page_token().empty();
+    if (options.output.json) {
+      Json document = ToJson(answer);
+      document.erase("next_page_token");
+      document["truncated"] = truncated;
+      PrintJson(document);
+    } else if (asked.torn && answer.tensors().empty()) {
+      fmt::print("no tensor is torn\n");
+    } else {
+      PrintTensors(answer, truncated, options.output);
     }
-    Json document = ToJson(answer);
-    document.erase("next_page_token");
-    document["truncated"] = !answer.next_page_token().empty();
-    PrintJson(document);
     return kExitOk;
   };
   return AskPages<v1::ListTensorsResponse>(options, &Stub::ListTensors, request, more, show);

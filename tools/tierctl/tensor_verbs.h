@@ -9,7 +9,14 @@
 
 namespace tier::tierctl {
 
-int ListTensors(const DaemonOptions& options, const std::string& job, uint32_t max);
+struct TensorsAsked {
+  uint32_t max = 1000;
+  bool torn = false;  // Only those that a process left half changed.
+};
+int ListTensors(const DaemonOptions& options, const std::string& job, const TensorsAsked& asked);
 int ShowTensor(const DaemonOptions& options, const std::string& job, const std::string& id_or_key);
+
+// Leaves the torn ones of a whole list, at most `max` of them. True: there are more.
+bool KeepTorn(v1::ListTensorsResponse* answer, uint32_t max);
 
 }  // namespace tier::tierctl
