@@ -112,26 +112,7 @@ void PrintUnopened(const google::protobuf::RepeatedPtrField<v1::UnopenedReservat
 }
 
 void PrintJobs(const v1::ListJobsResponse& answer, const OutputOptions& output) {
-  const auto& jobs = answer.jobs();
-  fmt::print("{}", RenderTable(
-                       {
-                           MakeColumn("JOB", jobs, false, [](const v1::Job& j) { return j.name(); }),
-                           MakeColumn("UID", jobs, true, [](const v1::Job& j) { return UserText(j.uid(), j.owner()); }),
-                           DroppedAs(5, MakeColumn("SESSIONS", jobs, true, SessionsText)),
-                           DroppedAs(1, MakeColumn("TENSORS", jobs, true,
-                                                   [](const v1::Job& j) { return std::to_string(j.tensor_count()); })),
-                           MakeColumn("RAM", jobs, true, [](const v1::Job& j) { return HumanBytes(j.ram_bytes()); }),
-                           DroppedAs(2, MakeColumn("SHARE", jobs, true,
-                                                   [](const v1::Job& j) { return HumanBytes(j.share_bytes()); })),
-                           DroppedAs(3, MakeColumn("DIRTY", jobs, true,
-                                                   [](const v1::Job& j) { return HumanBytes(j.dirty_bytes()); })),
-                           MakeColumn("SSD", jobs, true, [](const v1::Job& j) { return HumanBytes(j.ssd_bytes()); }),
-                           DroppedAs(4, MakeColumn("STALLED", jobs, true,
-                                                   [](const v1::Job& j) {
-                                                     return fmt::format("{:.2f} s", j.stall_seconds_total());
-                                                   })),
-                       },
-                       output));
+  fmt::print("{}", RenderJobs(answer, output));
   if (answer.unopened_reservations_size() != 0) PrintUnopened(answer.unopened_reservations(), output);
   if (answer.stored_manifests_size() != 0) PrintStored(answer.stored_manifests(), output);
 }
@@ -283,6 +264,30 @@ Result<JobChange> ChangeOf(const JobWords& words) {
     *bytes = *size;
   }
   return change;
+}
+
+std::string RenderJobs(const v1::ListJobsResponse& answer, const OutputOptions& output) {
+  const auto& jobs = answer.jobs();
+  const auto bytes = [&jobs](const char* title, uint64_t (v1::Job::*figure)() const) {
+    return MakeColumn(title, jobs, true, [figure](const v1::Job& job) { return HumanBytes((job.*figure)()); });
+  };
+  return RenderTable(
+      {
+          MakeColumn("JOB", jobs, false, [](const v1::Job& job) { return job.name(); }),
+          MakeColumn("UID", jobs, true, [](const v1::Job& job) { return UserText(job.uid(), job.owner()); }),
+          DroppedAs(6, MakeColumn("SESSIONS", jobs, true, SessionsText)),
+          DroppedAs(1, MakeColumn("TENSORS", jobs, true,
+                                  [](const v1::Job& job) { return std::to_string(job.tensor_count()); })),
+          bytes("RAM", &v1::Job::ram_bytes),
+          DroppedAs(2, bytes("LEASED", &v1::Job::leased_bytes)),
+          DroppedAs(3, bytes("SHARE", &v1::Job::share_bytes)),
+          DroppedAs(4, bytes("DIRTY", &v1::Job::dirty_bytes)),
+          bytes("SSD", &v1::Job::ssd_bytes),
+          DroppedAs(5,
+                    MakeColumn("STALLED", jobs, true,
+                               [](const v1::Job& job) { return fmt::format("{:.2f} s", job.stall_seconds_total()); })),
+      },
+      output);
 }
 
 int ListJobs(const DaemonOptions& options, bool lost) {

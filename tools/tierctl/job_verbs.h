@@ -27,6 +27,8 @@ struct JobChange {
   std::optional<uint64_t> ssd_limit_bytes;
 };
 
+// The open jobs, one in a row.
+std::string RenderJobs(const v1::ListJobsResponse& answer, const OutputOptions& output);
 // `lost`: only what jobs persisted on devices that are missing.
 int ListJobs(const DaemonOptions& options, bool lost);
 // `show_token`: who reads it may join the job, so it stays out of what is pasted and kept.

@@ -7,7 +7,9 @@
 namespace tier::tierctl {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 v1::ListJobsResponse Jobs(const std::vector<std::pair<uint32_t, const char*>>& jobs) {
   v1::ListJobsResponse answer;
@@ -17,6 +19,15 @@ v1::ListJobsResponse Jobs(const std::vector<std::pair<uint32_t, const char*>>& j
     job->set_name(name);
   }
   return answer;
+}
+
+TEST(RenderJobs, SaysHowMuchEachJobLeases) {
+  auto jobs = Jobs({{1000, "train"}});
+  jobs.mutable_jobs(0)->set_ram_bytes(uint64_t{8} << 30);
+  jobs.mutable_jobs(0)->set_leased_bytes(uint64_t{3} << 30);
+  EXPECT_THAT(RenderJobs(jobs, {}), AllOf(HasSubstr("  RAM    LEASED  "), HasSubstr("  8.00 GiB  3.00 GiB  ")));
+  EXPECT_THAT(RenderJobs(jobs, {.width = 56}), AllOf(HasSubstr("  RAM "), HasSubstr("SHARE"), Not(HasSubstr("LEASED"))))
+      << "a narrow terminal has what it had";
 }
 
 TEST(ChangeOf, HasTheSizesThatWereTyped) {
