@@ -79,8 +79,8 @@ def verbs() -> dict[str, Shape]:
     of = messages()
     rate = "by second, between the two readings; null without a first one"
     top_job = {
-        "id": Field("string"), "name": Field("string"), "uid": Field("number"), "ram_bytes": Field("number"),
-        "held_bytes": Field("number", "of its windows"), "ssd_bytes": Field("number"),
+        "id": Field("string"), "name": Field("string"), "uid": Field("number"), "owner": of["Job"]["owner"],
+        "ram_bytes": Field("number"), "held_bytes": Field("number", "of its windows"), "ssd_bytes": Field("number"),
         "hit_ratio": Field("number or null", "of the ranges that were asked for: so many were in RAM"),
         "stall_share": Field("number or null", "seconds that its requests waited, " + rate),
         "swap_in_bytes_per_second": Field("number or null", rate),
@@ -109,7 +109,7 @@ def verbs() -> dict[str, Shape]:
         "truncated": Field("true or false", "the job has more: ask for them with --max"),
     }
     drained = {"drained": Field("string", 'the job; "": the daemon'), **of["DrainResponse"]}
-    degraded = {"degraded": Field("true or false", "whether degraded_by names a cause")}
+    degraded = {"degraded": Field("true or false", "whether degraded_by of status names a cause")}
     return {
         "status": of["NodeStatus"] | degraded,
         "doctor": {"findings": Field("array of Finding")},
@@ -132,8 +132,8 @@ def verbs() -> dict[str, Shape]:
         "top --once": {
             "interval_seconds": Field("number"), "epoch": Field("string"), "arena_bytes": Field("number"),
             "arena_free_bytes": Field("number"), "host_available_bytes": Field("number"),
-            "waiting_count": Field("number"), "jobs": Field("array of TopJob"),
-            "devices": Field("array of TopDevice"),
+            "waiting_count": Field("number"), "draining": of["NodeStatus"]["draining"], **degraded,
+            "jobs": Field("array of TopJob"), "devices": Field("array of TopDevice"),
         },
         "events": {"events": Field("array of Event")},
         "events --follow": of["Event"],

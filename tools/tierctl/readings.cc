@@ -9,6 +9,7 @@
 #include "tools/tierctl/message_json.h"
 #include "tools/tierctl/node_text.h"
 #include "tools/tierctl/printable.h"
+#include "tools/tierctl/socket_verbs.h"
 
 namespace tier::tierctl {
 namespace {
@@ -28,6 +29,7 @@ TopJob CompareJob(const v1::Job* before, const v1::Job& now, double seconds) {
   TopJob job{.id = now.id(),
              .name = now.name(),
              .uid = now.uid(),
+             .owner = now.owner(),
              .ram_bytes = now.ram_bytes(),
              .held_bytes = now.held_bytes(),
              .ssd_bytes = now.ssd_bytes()};
@@ -89,7 +91,7 @@ std::string Head(const TopView& view, size_t screen_lines, const OutputOptions& 
 }
 
 std::string JobTable(const std::vector<TopJob>& jobs, const OutputOptions& output) {
-  const auto name = [](const TopJob& job) { return fmt::format("{}/{}", job.uid, job.name); };
+  const auto name = [](const TopJob& job) { return fmt::format("{}/{}", UserText(job.uid, job.owner), job.name); };
   return RenderTable(
       {MakeColumn("JOB", jobs, false, name),
        MakeColumn("RAM", jobs, true, [](const TopJob& job) { return HumanBytes(job.ram_bytes); }),
@@ -216,6 +218,7 @@ Json TopJson(const TopView& view) {
     jobs.push_back({{"id", std::to_string(job.id)},
                     {"name", job.name},
                     {"uid", job.uid},
+                    {"owner", job.owner},
                     {"ram_bytes", job.ram_bytes},
                     {"held_bytes", job.held_bytes},
                     {"ssd_bytes", job.ssd_bytes},
@@ -241,6 +244,8 @@ Json TopJson(const TopView& view) {
           {"arena_free_bytes", view.status.arena_free_bytes()},
           {"host_available_bytes", view.status.host_available_bytes()},
           {"waiting_count", view.status.waiting_count()},
+          {"draining", view.status.draining()},
+          {"degraded", !view.status.degraded_by().empty()},
           {"jobs", jobs},
           {"devices", devices}};
 }

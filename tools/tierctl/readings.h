@@ -25,6 +25,7 @@ struct TopJob {
   uint64_t id = 0;
   std::string name;  // As its owner named it.
   uint32_t uid = 0;
+  std::string owner;  // Of a socket, whose uid this is; empty: a user of the system.
   uint64_t ram_bytes = 0;
   uint64_t held_bytes = 0;
   uint64_t ssd_bytes = 0;

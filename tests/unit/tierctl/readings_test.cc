@@ -140,6 +140,27 @@ TEST(RenderTop, ShowsRatesAndWhereThereIsNone) {
   EXPECT_THAT(RenderTop(CompareReadings(nullptr, before), TopOrder::kRam, 0, {}), HasSubstr("     -      -"));
 }
 
+TEST(RenderTop, NamesTheOwnerOfASocketAsOtherVerbsDo) {
+  Reading reading = MakeReading(1, 4, 100, 10);
+  reading.jobs.mutable_jobs(0)->set_owner("pod-a");
+  const TopView view = CompareReadings(nullptr, reading);
+  EXPECT_THAT(RenderTop(view, TopOrder::kRam, 0, {}), AllOf(HasSubstr("pod-a/train"), Not(HasSubstr("1000/"))));
+  EXPECT_EQ(TopJson(view)["jobs"][0]["owner"], "pod-a");
+  EXPECT_EQ(TopJson(view)["jobs"][0]["uid"], 1000);
+}
+
+TEST(TopJson, SaysThatTheNodeIsDrainedOrDegraded) {
+  Reading reading = MakeReading(1, 4, 100, 10);
+  const Json well = TopJson(CompareReadings(nullptr, reading));
+  EXPECT_EQ(well["draining"], false);
+  EXPECT_EQ(well["degraded"], false);
+  reading.status.set_draining(true);
+  reading.status.add_degraded_by("torn tensors: 1");
+  const Json drained = TopJson(CompareReadings(nullptr, reading));
+  EXPECT_EQ(drained["draining"], true);
+  EXPECT_EQ(drained["degraded"], true);
+}
+
 TEST(TopJson, WhereThereIsNoRateItIsNull) {
   const Reading before = MakeReading(1, 4, 100, 10);
   const Json first = TopJson(CompareReadings(nullptr, before));
