@@ -35,6 +35,8 @@ class Panel:
     kind: str = "timeseries"  # Or stat, table.
     width: int = 12
     thresholds: tuple[tuple[float | None, str], ...] = ()
+    columns: tuple[str, ...] = ()  # Of a table: its labels, in their order.
+    colours: tuple[tuple[str, str], ...] = ()  # Of a table: by what stands in a cell.
 
 
 def stat(title: str, sentence: str, query: str, legend: str = "", **more: Any) -> Panel:
@@ -96,6 +98,37 @@ JOBS = variable(
 )
 
 
+def table_json(panel: Panel, number: int, place: dict[str, int], targets: list[dict[str, Any]]) -> dict[str, Any]:
+    """What its query has now, a series in a row and a label in a column."""
+    marks = {text: {"color": colour, "index": index} for index, (text, colour) in enumerate(panel.colours)}
+    coloured = [
+        {
+            "matcher": {"id": "byName", "options": column},
+            "properties": [
+                {"id": "mappings", "value": [{"type": "value", "options": marks}]},
+                {"id": "custom.cellOptions", "value": {"type": "color-text"}},
+            ],
+        }
+        for column in panel.columns[1:2]
+    ]
+    order = {"indexByName": {name: index for index, name in enumerate(panel.columns)}}
+    return {
+        "id": number,
+        "type": "table",
+        "title": panel.title,
+        "description": panel.sentence,
+        "datasource": SOURCE,
+        "gridPos": place,
+        "fieldConfig": {"defaults": {}, "overrides": coloured},
+        "options": {"showHeader": True, "cellHeight": "sm"},
+        "transformations": [
+            {"id": "filterFieldsByName", "options": {"include": {"names": list(panel.columns)}}},
+            {"id": "organize", "options": order},
+        ],
+        "targets": [{**target, "range": False, "instant": True, "format": "table"} for target in targets],
+    }
+
+
 def panel_json(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
     defaults: dict[str, Any] = {"unit": panel.unit}
     if panel.kind == "timeseries":
@@ -122,6 +155,8 @@ def panel_json(panel: Panel, number: int, place: dict[str, int]) -> dict[str, An
         {"refId": chr(ord("A") + index), "datasource": SOURCE, "expr": query, "legendFormat": legend, "range": True}
         for index, (legend, query) in enumerate(panel.queries.items())
     ]
+    if panel.kind == "table":
+        return table_json(panel, number, place, targets)
     return {
         "id": number,
         "type": panel.kind,

@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from dashboard import DATA_SOURCE, NEVER, OF_JOB, PART_FULL, Board, Panel, stat
 
+# One row at least, so that a table that says nothing is told from one that has no data.
+NOT_WELL = " or ".join(
+    [
+        'max by (instance, state) (label_replace(up{job="tierd"} == 0, "state", "down", "", ""))',
+        'max by (instance, state, cause) (label_replace(tierd_degraded == 1, "state", "degraded", "", ""))',
+        'max by (instance, state) (label_replace(tierd_draining == 1, "state", "draining", "", ""))',
+        'on () label_replace(vector(1), "state", "all are well", "", "")',
+    ]
+)
+
 BOARD = Board(
     "tierd-fleet",
     "tierd: fleet",
@@ -12,6 +22,12 @@ BOARD = Board(
     {
         "Are they well": [
             stat("Nodes", "Nodes whose tierd answers.", "count(tierd_build_info)"),
+            stat(
+                "Down",
+                "Nodes whose tierd does not answer.",
+                'count(up{job="tierd"} == 0) or vector(0)',
+                thresholds=NEVER,
+            ),
             stat(
                 "Draining",
                 "Nodes that take no new job.",
@@ -32,6 +48,15 @@ BOARD = Board(
                 thresholds=NEVER,
             ),
             stat("Jobs", "With series of their own.", 'count(tierd_job_ram_bytes{tierd_job!="(other)"}) or vector(0)'),
+            Panel(
+                "Which are not",
+                "A row for each node that is down, drained or degraded, and of these one for each cause.",
+                {"nodes": NOT_WELL},
+                kind="table",
+                width=20,
+                columns=("instance", "state", "cause"),
+                colours=(("down", "red"), ("degraded", "red"), ("draining", "yellow"), ("all are well", "green")),
+            ),
         ],
         "How full are they": [
             Panel(

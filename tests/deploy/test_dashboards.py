@@ -19,6 +19,7 @@ import pytest
 import tierd
 import yaml  # type: ignore[import-untyped]
 from prometheus_server import Prometheus
+from promtool import INTERVAL, promtool_test
 from surroundings import ROOT, find_tool
 
 DASHBOARDS = sorted((ROOT / "deploy/grafana").glob("*.json"))
@@ -197,11 +198,54 @@ def test_links_lead_to_dashboards_that_are_there() -> None:
         assert {link["url"].removeprefix("/d/") for link in board["links"]} == uids - {board["uid"]}
 
 
+def query_of(board: str, title: str) -> str:
+    panels = json.loads((ROOT / f"deploy/grafana/{board}.json").read_text())["panels"]
+    (query,) = [target["expr"] for panel in panels if panel["title"] == title for target in panel["targets"]]
+    return str(query)
+
+
+def told(query: str, samples: list[tuple[str, int]], after: str) -> dict[str, Any]:
+    """What promtool is to find of a query after so long: each series with its value."""
+    found = [{"labels": f"{{{labels}}}", "value": value} for labels, value in samples]
+    return {"expr": query, "eval_time": after, "exp_samples": found}
+
+
+def test_the_fleet_names_each_node_that_is_not_well(tmp_path: pathlib.Path) -> None:
+    """For ten minutes all are well, except what is not tierd."""
+    levels = {
+        'up{job="tierd", instance="well"}': "1",
+        'up{job="tierd", instance="drained"}': "1",
+        'up{job="tierd", instance="dead"}': "1+0x39 0",
+        'up{job="node", instance="other"}': "0",
+        'tierd_draining{instance="well"}': "0",
+        'tierd_draining{instance="drained"}': "0+0x39 1",
+        'tierd_degraded{instance="well", cause="memory"}': "0",
+        'tierd_degraded{instance="drained", cause="memory"}': "0+0x39 1",
+        'tierd_degraded{instance="drained", cause="index"}': "0+0x39 1",
+    }
+    series = [{"series": name, "values": f"{level}+0x80"} for name, level in levels.items()]
+    causes = [f'instance="drained", state="degraded", cause="{cause}"' for cause in ("memory", "index")]
+    others = [('instance="drained", state="draining"', 1), ('instance="dead", state="down"', 0)]
+    table, down = query_of("fleet", "Which are not"), query_of("fleet", "Down")
+    checks = [
+        told(table, [('state="all are well"', 1)], "5m"),
+        told(table, [*((each, 1) for each in causes), *others], "15m"),
+        told(down, [("", 0)], "5m"),
+        told(down, [("", 1)], "15m"),
+    ]
+    promtool_test(tmp_path, [{"interval": f"{INTERVAL}s", "input_series": series, "promql_expr_test": checks}])
+
+
 def test_what_is_wrong_has_a_colour() -> None:
     for path in DASHBOARDS:
         for panel in json.loads(path.read_text())["panels"]:
             for target in panel.get("targets", ()):
-                if re.search(r"torn|degraded|errors|corrupt|state!=", target["expr"]):
+                if not re.search(r"torn|degraded|errors|corrupt|state!=", target["expr"]):
+                    continue
+                if panel["type"] == "table":
+                    (coloured,) = panel["fieldConfig"]["overrides"]
+                    assert coloured["properties"][0]["value"][0]["options"]["degraded"]["color"] == "red"
+                else:
                     steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
                     assert steps[-1]["color"] == "red", panel["title"]
 
