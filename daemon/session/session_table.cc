@@ -150,7 +150,7 @@ void SessionTable::Reclaim(Entry* entry, Code code, const std::string& reason) {
     // A ring that breaks the protocol has nothing more to say.
     (void)entry->port.ReceiveLast(job_service_->engine(), scratch_);
   }
-  job_service_->Leave({.job = job, .session = session, .revoked = code == Code::kRevoked}, reason);
+  job_service_->Leave({.job = job, .session = session, .code = code}, reason);
   watch_.Remove(entry);
   quota_.Give(entry->uid);
   std::erase(answered_, entry);

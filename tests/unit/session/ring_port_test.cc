@@ -373,7 +373,7 @@ TEST_F(RingPortTest, SteadyStateAllocatesNothing) {
     void CloseJob(tiering::JobId, const std::string&, bool) override {}
     Status OpenSession(tiering::SessionId, tiering::JobId) override { return {}; }
     void SetNode(tiering::SessionId, int) override {}
-    void EndSession(tiering::SessionId, const std::string&, std::optional<tiering::JobId>) override {}
+    void EndSession(tiering::SessionId, Code, const std::string&, std::optional<tiering::JobId>) override {}
     void WindowReturned(tiering::SessionId, WindowIndex) override {}
     void TakenWindowReturned(tiering::SessionId) override {}
     void Submit(tiering::SessionId, const tiering::Request& request) override { last = request.sequence; }
