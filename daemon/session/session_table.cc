@@ -166,7 +166,7 @@ void SessionTable::WindowReturned(tiering::SessionId session, WindowIndex window
   const auto taken = std::ranges::find(entry->taken, window);
   if (taken == entry->taken.end()) return job_service_->engine().WindowReturned(session, window);
   entry->taken.erase(taken);
-  job_service_->engine().TakenWindowReturned(session);
+  job_service_->engine().TakenWindowReturned(session, window);
   if (!std::exchange(entry->answered, true)) answered_.push_back(entry);  // Answers may have waited for this.
 }
 

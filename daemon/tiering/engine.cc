@@ -366,10 +366,10 @@ void Engine::WindowReturned(SessionId id, WindowIndex window) {
   OnWindowReturned(state_->tables, *session, window);
 }
 
-void Engine::TakenWindowReturned(SessionId id) {
+void Engine::TakenWindowReturned(SessionId id, WindowIndex window) {
   SessionState* session = state_->tables.sessions.Find(id);
   if (session == nullptr) return;
-  session->windows.AnswerTaken();
+  OnTakenReturned(state_->tables, *session, window);
 }
 
 void Engine::Submit(SessionId id, const Request& request) {

@@ -40,7 +40,7 @@ class Engine final : public EnginePort {
   void SetNode(SessionId session, int node) override;
   void EndSession(SessionId session, Code code, const std::string& reason, std::optional<JobId> ends_job) override;
   void WindowReturned(SessionId session, WindowIndex window) override;
-  void TakenWindowReturned(SessionId session) override;
+  void TakenWindowReturned(SessionId session, WindowIndex window) override;
   void Submit(SessionId session, const Request& request) override;
   bool TakesRequests() const override;
   bool IsReleasing(SessionId session) const override;

@@ -76,7 +76,9 @@ class DaemonSide final : public EnginePort, public ReplySink, private session::S
     engine_->EndSession(session, code, reason, ends_job);
   }
   void WindowReturned(SessionId session, WindowIndex window) override { engine_->WindowReturned(session, window); }
-  void TakenWindowReturned(SessionId session) override { engine_->TakenWindowReturned(session); }
+  void TakenWindowReturned(SessionId session, WindowIndex window) override {
+    engine_->TakenWindowReturned(session, window);
+  }
   void Submit(SessionId session, const Request& request) override;
   bool TakesRequests() const override { return engine_->TakesRequests(); }
   bool IsReleasing(tiering::SessionId session) const override { return engine_->IsReleasing(session); }

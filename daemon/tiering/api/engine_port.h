@@ -49,7 +49,8 @@ class EnginePort {
   // the session itself.
   virtual void EndSession(SessionId session, Code code, const std::string& reason, std::optional<JobId> ends_job) = 0;
   virtual void WindowReturned(SessionId session, WindowIndex window) = 0;  // Unmapped and unregistered by the client.
-  virtual void TakenWindowReturned(SessionId session) = 0;  // The same, of one that had been taken (OnWindowTaken).
+  // The same, of one that had been taken (OnWindowTaken): of several of that index the oldest.
+  virtual void TakenWindowReturned(SessionId session, WindowIndex window) = 0;
 
   // One request; answered in this or a later turn, exactly once, unless the session ends first.
   virtual void Submit(SessionId session, const Request& request) = 0;

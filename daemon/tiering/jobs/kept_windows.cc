@@ -60,16 +60,16 @@ void Tell(Tables& tables) {
   }
 }
 
-// Who has it, of those that did not return it. A session that has not answered since has it for certain; one that has
-// answered for all that was taken from it has none that is known. Of a process whose session has ended nothing more
-// will be heard: it is not blamed for what another has for certain.
+// Who has it, of those that did not return it and have not done so since (StrikeUnreturned). One whose session lives
+// has it for certain. Of a process whose session has ended nothing more will be heard: it is not blamed for what
+// another has for certain.
 std::vector<SessionId> KeepersOf(const Tables& tables, const KeptWindow& window) {
   std::vector<SessionId> certain;
   std::vector<SessionId> ended;
   for (const uint64_t id : window.sessions) {
     const SessionState* const session = tables.sessions.Find(SessionId{id});
     if (session == nullptr) ended.push_back(SessionId{id});
-    if (session != nullptr && session->windows.taken() != 0) certain.push_back(SessionId{id});
+    if (session != nullptr && session->windows.any_taken()) certain.push_back(SessionId{id});
   }
   return certain.empty() ? ended : certain;
 }

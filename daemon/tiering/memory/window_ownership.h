@@ -41,6 +41,8 @@ void TakeUnreturned(Tables& tables);
 // Windows that are mapped by sessions with overdue windows: asking for these would bring nothing.
 WindowSet WindowsOfOverdueSessions(const JobState& job);
 void OnWindowReturned(Tables& tables, SessionState& session, WindowIndex window);
+// The same, of one that was taken without the session's answer.
+void OnTakenReturned(Tables& tables, SessionState& session, WindowIndex window);
 // The session is gone, and with it its mappings.
 void DropMappings(Tables& tables, SessionState& session);
 // The owner is gone. REQUIRES: nothing of it is in RAM, no transfers.

@@ -142,7 +142,7 @@ class FakeEngine final : public tiering::EnginePort {
   void WindowReturned(tiering::SessionId session, WindowIndex window) override {
     windows_returned.emplace_back(static_cast<uint64_t>(session), Value(window));
   }
-  void TakenWindowReturned(tiering::SessionId session) override {
+  void TakenWindowReturned(tiering::SessionId session, WindowIndex) override {
     taken_returned.push_back(static_cast<uint64_t>(session));
   }
   void Submit(tiering::SessionId session, const tiering::Request& request) override {

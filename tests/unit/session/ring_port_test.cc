@@ -375,7 +375,7 @@ TEST_F(RingPortTest, SteadyStateAllocatesNothing) {
     void SetNode(tiering::SessionId, int) override {}
     void EndSession(tiering::SessionId, Code, const std::string&, std::optional<tiering::JobId>) override {}
     void WindowReturned(tiering::SessionId, WindowIndex) override {}
-    void TakenWindowReturned(tiering::SessionId) override {}
+    void TakenWindowReturned(tiering::SessionId, WindowIndex) override {}
     void Submit(tiering::SessionId, const tiering::Request& request) override { last = request.sequence; }
     void SetUnread(tiering::SessionId, uint64_t) override {}
     Status FlushJob(tiering::JobId, uint64_t, uint32_t) override { return {}; }

@@ -159,5 +159,23 @@ TEST_F(KeptWindows, ASessionThatIsRevokedLeavesItsNameOnWhatItMaps) {
   for (const auto& [window, session] : world_.windows.unreturned()) EXPECT_EQ(SessionId{session}, session_);
 }
 
+TEST_F(KeptWindows, SoDoesOneThatTheSessionLayerRevokes) {
+  EXPECT_EQ(world_.Create(session_, 1, 3 * kWindow).code, Code::kOk);
+  world_.EndSession(session_, "its ring is broken", Code::kRevoked);
+  EXPECT_TRUE(world_.sink.ended.empty()) << "the session layer knows of it";
+  world_.Turns(5);
+  ASSERT_EQ(world_.windows.retired().size(), 3U);
+  for (const KeptWindow& window : world_.windows.retired()) {
+    EXPECT_THAT(window.sessions, ElementsAre(static_cast<uint64_t>(session_)));
+  }
+}
+
+TEST_F(KeptWindows, OneThatSaysGoodbyeLeavesNoName) {
+  EXPECT_EQ(world_.Create(session_, 1, 3 * kWindow).code, Code::kOk);
+  world_.EndSession(session_);
+  world_.Turns(3);
+  EXPECT_TRUE(world_.windows.unreturned().empty());
+}
+
 }  // namespace
 }  // namespace tier::tiering::testing
