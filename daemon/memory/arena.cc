@@ -293,6 +293,8 @@ void Arena::OnClosed(MadeWindow closed) {
     retired_.Add({.window = {.owner = entry.owner,
                              .sessions = std::move(entry.unreturned),
                              .asked = std::move(entry.asked),
+                             .number = entry.number,
+                             .owed = entry.owed,
                              .since = clock_.Now(),
                              .bytes = entry.size},
                   .file = std::move(closed.retired)});

@@ -110,6 +110,16 @@ class Arena final : public WindowSource {
   void NoteUnreturned(WindowIndex window, uint64_t session) override { Ready(window).unreturned.push_back(session); }
   void NoteAsked(WindowIndex window, uint64_t session) override { Ready(window).asked.push_back(session); }
   void ClearUnreturned(WindowIndex window) override { Ready(window).unreturned.clear(); }
+  uint64_t NumberOf(WindowIndex window) override {
+    Entry& entry = Ready(window);
+    if (entry.number == 0) entry.number = ++last_number_;
+    return entry.number;
+  }
+  void StrikeUnreturned(WindowIndex window, uint64_t number, uint64_t session) override {
+    if (At(window).number == number) std::erase(At(window).unreturned, session);
+    retired_.Strike(number, session);
+  }
+  void NoteOwed(WindowIndex window) override { Ready(window).owed = true; }
   bool TakeKept(std::vector<KeptWindow>* kept) override { return retired_.Poll(kept); }
   void Retire(WindowIndex window) override;
   void Poll(std::vector<WindowEvent>* events) override;
@@ -168,6 +178,8 @@ class Arena final : public WindowSource {
     uint64_t given_back = 0;           // Of it: for want of memory of the host.
     std::vector<uint64_t> unreturned;  // Sessions: NoteUnreturned …
     std::vector<uint64_t> asked;       // … and NoteAsked.
+    uint64_t number = 0;               // NumberOf. 0: that was not asked yet.
+    bool owed = false;                 // NoteOwed.
     Window window;
   };
   enum class Growth : uint8_t { kSmall, kHuge, kHugeElseSmall };
@@ -235,6 +247,7 @@ class Arena final : public WindowSource {
   uint64_t closing_bytes_ = 0;
   uint64_t max_now_bytes_ = 0;
   uint64_t metadata_bytes_ = 0;
+  uint64_t last_number_ = 0;  // Entry::number.
   HostReading host_;
   HostPressure pressure_;
   uint64_t closed_bytes_ = 0;  // Since start, in small pages.

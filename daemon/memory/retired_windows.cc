@@ -79,6 +79,17 @@ void RetiredWindows::Add(RetiredFile file) {
   count_ = std::min(count_ + 1, kFilesMax);
 }
 
+void RetiredWindows::Strike(std::vector<RetiredFile>* files, const Answer& answer) {
+  for (RetiredFile& file : *files) {
+    if (file.window.number == answer.number) std::erase(file.window.sessions, answer.session);
+  }
+}
+
+void RetiredWindows::Strike(uint64_t number, uint64_t session) {
+  Strike(&files_, {.number = number, .session = session});
+  if (under_way_) answers_.push_back({.number = number, .session = session});
+}
+
 void RetiredWindows::Start() {
   if (under_way_ || files_.empty()) return;
   {
@@ -101,6 +112,7 @@ bool RetiredWindows::Poll(std::vector<KeptWindow>* kept) {
     looked = std::exchange(shared_->files, {});
   }
   under_way_ = false;
+  for (const Answer& answer : std::exchange(answers_, {})) Strike(&looked, answer);
   kept->clear();
   for (const RetiredFile& retired : looked) kept->push_back(retired.window);
   looked.insert(looked.end(), std::make_move_iterator(files_.begin()), std::make_move_iterator(files_.end()));

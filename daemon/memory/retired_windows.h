@@ -42,6 +42,8 @@ class RetiredWindows {
   ~RetiredWindows();
 
   void Add(RetiredFile file);
+  // The session has returned the window of this number (KeptWindow::number): it is not named any more.
+  void Strike(uint64_t number, uint64_t session);
   // Looks at all files, on a worker. Without effect while that is under way, or the workers' queue is full.
   void Start();
   // Takes over what a look has found: all that other processes have. False: no look has ended.
@@ -51,9 +53,15 @@ class RetiredWindows {
 
  private:
   struct Shared;
+  struct Answer {
+    uint64_t number = 0;
+    uint64_t session = 0;
+  };
+  static void Strike(std::vector<RetiredFile>* files, const Answer& answer);
   base::Workers* workers_;
   std::shared_ptr<Shared> shared_;
   std::vector<RetiredFile> files_;  // Not those that are being looked at.
+  std::vector<Answer> answers_;     // For those, since the look began.
   bool under_way_ = false;
   size_t count_ = 0;
 };

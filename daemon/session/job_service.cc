@@ -205,10 +205,10 @@ void JobService::Leave(const LeavingSession& leaving, const std::string& reason)
   const std::optional<Job> job = found == nullptr ? std::nullopt : std::optional<Job>(*found);
   const bool ends_job = registry_.Leave(leaving.job, leaving.session).has_value();
   if (ends_job) registry_.Remove(leaving.job);
-  engine_.EndSession(leaving.session, reason, ends_job ? std::optional(leaving.job) : std::nullopt);
+  engine_.EndSession(leaving.session, leaving.code, reason, ends_job ? std::optional(leaving.job) : std::nullopt);
   if (!job) return;  // It was closed under its sessions.
   if (leaving.announced) {
-    events_.Emit(leaving.revoked ? "session_revoked" : "session_ended", &*job,
+    events_.Emit(leaving.code == Code::kRevoked ? "session_revoked" : "session_ended", &*job,
                  fmt::format("session {} of job '{}'{} ended: {}", static_cast<uint64_t>(leaving.session), job->name,
                              ProcessText(*job, leaving.session), reason));
   }

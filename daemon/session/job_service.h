@@ -24,7 +24,8 @@ struct LeavingSession {
   tiering::JobId job{};
   tiering::SessionId session{};
   bool announced = true;  // Events have told of it.
-  bool revoked = false;   // It was ended by force: its process did not ask for it, and goes on.
+  // REVOKED: it was ended by force: its process did not ask for it, and goes on.
+  Code code = Code::kDisconnected;
 };
 
 // A reservation that an administrator asked for, and that could not be stored.

@@ -150,7 +150,7 @@ void SessionTable::Reclaim(Entry* entry, Code code, const std::string& reason) {
     // A ring that breaks the protocol has nothing more to say.
     (void)entry->port.ReceiveLast(job_service_->engine(), scratch_);
   }
-  job_service_->Leave({.job = job, .session = session, .revoked = code == Code::kRevoked}, reason);
+  job_service_->Leave({.job = job, .session = session, .code = code}, reason);
   watch_.Remove(entry);
   quota_.Give(entry->uid);
   std::erase(answered_, entry);
@@ -166,7 +166,7 @@ void SessionTable::WindowReturned(tiering::SessionId session, WindowIndex window
   const auto taken = std::ranges::find(entry->taken, window);
   if (taken == entry->taken.end()) return job_service_->engine().WindowReturned(session, window);
   entry->taken.erase(taken);
-  job_service_->engine().TakenWindowReturned(session);
+  job_service_->engine().TakenWindowReturned(session, window);
   if (!std::exchange(entry->answered, true)) answered_.push_back(entry);  // Answers may have waited for this.
 }
 

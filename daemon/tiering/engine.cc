@@ -354,9 +354,9 @@ void Engine::SetNode(SessionId id, int node) {
   if (session != nullptr) session->numa_node = node;
 }
 
-void Engine::EndSession(SessionId id, const std::string& reason, std::optional<JobId> ends_job) {
+void Engine::EndSession(SessionId id, Code code, const std::string& reason, std::optional<JobId> ends_job) {
   SessionState* session = state_->tables.sessions.Find(id);
-  if (session != nullptr) tiering::EndSession(state_->tables, *session, {Code::kOk, reason});
+  if (session != nullptr) tiering::EndSession(state_->tables, *session, {code, reason, EndedBy::kSessionLayer});
   if (ends_job) CloseJob(*ends_job, reason, false);
 }
 
@@ -366,10 +366,10 @@ void Engine::WindowReturned(SessionId id, WindowIndex window) {
   OnWindowReturned(state_->tables, *session, window);
 }
 
-void Engine::TakenWindowReturned(SessionId id) {
+void Engine::TakenWindowReturned(SessionId id, WindowIndex window) {
   SessionState* session = state_->tables.sessions.Find(id);
   if (session == nullptr) return;
-  session->windows.AnswerTaken();
+  OnTakenReturned(state_->tables, *session, window);
 }
 
 void Engine::Submit(SessionId id, const Request& request) {

@@ -38,9 +38,9 @@ class Engine final : public EnginePort {
   void CloseJob(JobId job, const std::string& reason, bool purge) override;
   Status OpenSession(SessionId session, JobId job) override;
   void SetNode(SessionId session, int node) override;
-  void EndSession(SessionId session, const std::string& reason, std::optional<JobId> ends_job) override;
+  void EndSession(SessionId session, Code code, const std::string& reason, std::optional<JobId> ends_job) override;
   void WindowReturned(SessionId session, WindowIndex window) override;
-  void TakenWindowReturned(SessionId session) override;
+  void TakenWindowReturned(SessionId session, WindowIndex window) override;
   void Submit(SessionId session, const Request& request) override;
   bool TakesRequests() const override;
   bool IsReleasing(SessionId session) const override;

@@ -72,11 +72,13 @@ class DaemonSide final : public EnginePort, public ReplySink, private session::S
   void CloseJob(JobId job, const std::string& reason, bool purge) override { engine_->CloseJob(job, reason, purge); }
   Status OpenSession(SessionId session, JobId job) override { return engine_->OpenSession(session, job); }
   void SetNode(SessionId session, int node) override { engine_->SetNode(session, node); }
-  void EndSession(SessionId session, const std::string& reason, std::optional<JobId> ends_job) override {
-    engine_->EndSession(session, reason, ends_job);
+  void EndSession(SessionId session, Code code, const std::string& reason, std::optional<JobId> ends_job) override {
+    engine_->EndSession(session, code, reason, ends_job);
   }
   void WindowReturned(SessionId session, WindowIndex window) override { engine_->WindowReturned(session, window); }
-  void TakenWindowReturned(SessionId session) override { engine_->TakenWindowReturned(session); }
+  void TakenWindowReturned(SessionId session, WindowIndex window) override {
+    engine_->TakenWindowReturned(session, window);
+  }
   void Submit(SessionId session, const Request& request) override;
   bool TakesRequests() const override { return engine_->TakesRequests(); }
   bool IsReleasing(tiering::SessionId session) const override { return engine_->IsReleasing(session); }

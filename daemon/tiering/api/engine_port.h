@@ -38,17 +38,19 @@ class EnginePort {
   // call and by EndSession alone.
   virtual void CloseJob(JobId job, const std::string& reason, bool purge) = 0;
 
-  // Sessions. REQUIRES for OpenSession: the job is not being resumed. EndSession is for the death and for the orderly
-  // end of a client: everything that the session held is reclaimed, write leases revert or tear. A session that has
-  // ended, or was never opened, holds nothing.
+  // Sessions. REQUIRES for OpenSession: the job is not being resumed. EndSession is for the death of a client, for its
+  // orderly end, and for one that broke the protocol: everything that the session held is reclaimed, write leases
+  // revert or tear. A session that has ended, or was never opened, holds nothing.
   virtual Status OpenSession(SessionId session, JobId job) = 0;
   // The NUMA node that memory for its client should come from, where that has any: from now on.
   virtual void SetNode(SessionId session, int node) = 0;
+  // `code`: REVOKED where it is ended by force. Its process goes on, and what it maps is watched when it is taken.
   // `ends_job`: the session was the last one of this ephemeral job, which goes with it, also where the engine has ended
   // the session itself.
-  virtual void EndSession(SessionId session, const std::string& reason, std::optional<JobId> ends_job) = 0;
+  virtual void EndSession(SessionId session, Code code, const std::string& reason, std::optional<JobId> ends_job) = 0;
   virtual void WindowReturned(SessionId session, WindowIndex window) = 0;  // Unmapped and unregistered by the client.
-  virtual void TakenWindowReturned(SessionId session) = 0;  // The same, of one that had been taken (OnWindowTaken).
+  // The same, of one that had been taken (OnWindowTaken): of several of that index the oldest.
+  virtual void TakenWindowReturned(SessionId session, WindowIndex window) = 0;
 
   // One request; answered in this or a later turn, exactly once, unless the session ends first.
   virtual void Submit(SessionId session, const Request& request) = 0;

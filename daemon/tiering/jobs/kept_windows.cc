@@ -60,16 +60,16 @@ void Tell(Tables& tables) {
   }
 }
 
-// Who has it, of those that did not return it. A session that has not answered since has it for certain; one that has
-// answered for all that was taken from it has none that is known. Of a process whose session has ended nothing more
-// will be heard: it is not blamed for what another has for certain.
+// Who has it, of those that did not return it and have not done so since (StrikeUnreturned). One whose session lives
+// has it for certain. Of a process whose session has ended nothing more will be heard: it is not blamed for what
+// another has for certain.
 std::vector<SessionId> KeepersOf(const Tables& tables, const KeptWindow& window) {
   std::vector<SessionId> certain;
   std::vector<SessionId> ended;
   for (const uint64_t id : window.sessions) {
     const SessionState* const session = tables.sessions.Find(SessionId{id});
     if (session == nullptr) ended.push_back(SessionId{id});
-    if (session != nullptr && session->windows.taken() != 0) certain.push_back(SessionId{id});
+    if (session != nullptr && session->windows.any_taken()) certain.push_back(SessionId{id});
   }
   return certain.empty() ? ended : certain;
 }
@@ -91,6 +91,20 @@ void EndRefilling(Tables& tables, const KeptWindow& window) {
   for (const SessionId id : keepers) EndRefilling(tables, id, window);
   if (!keepers.empty()) return;
   for (const uint64_t id : window.asked) EndRefilling(tables, SessionId{id}, window);
+}
+
+// A job has been owed memory within its promise for a deadline, as of the last turn.
+bool IsOwedForLong(const Tables& tables) {
+  return std::ranges::any_of(tables.forced_returns.jobs(), [&](const OwedJob& owed) {
+    return owed.seen - owed.since >= tables.options.reclaim_deadline;
+  });
+}
+
+// A process is killed for what another job is owed, and for nothing less. What a job that is gone has left was asked of
+// no session and counts for no job: for that it is killed once some job has waited as long as for a forced return.
+bool MayKillFor(const Tables& tables, const KeptWindow& window) {
+  if (!tables.options.kills_keepers || !IsLongKept(tables, window)) return false;
+  return window.owed || (tables.jobs.FindByOwner(window.owner) == nullptr && IsOwedForLong(tables));
 }
 
 void Kill(Tables& tables, const KeptWindow& window) {
@@ -115,7 +129,7 @@ void CheckKeptWindows(Tables& tables) {
   Tell(tables);
   for (const KeptWindow& window : windows) {
     if (window.refilled_bytes != 0 && window.refills >= kRefillsMax) EndRefilling(tables, window);
-    if (tables.options.kills_keepers && IsLongKept(tables, window)) Kill(tables, window);
+    if (MayKillFor(tables, window)) Kill(tables, window);
   }
 }
 

@@ -110,7 +110,7 @@ void EndSession(Tables& tables, SessionState& session, const Ending& ending) {
   job.metadata->Recharge(&session.unread, 0);
   job.sessions.Detach(id);
   tables.replies.Drop(id);
-  if (ending.code != Code::kOk) tables.replies.SessionEnded(id, ending.code, ending.reason);
+  if (ending.by == EndedBy::kEngine) tables.replies.SessionEnded(id, ending.code, ending.reason);
   tables.sessions.Detach(session);
   if (done) {
     tables.sessions.Free(session);

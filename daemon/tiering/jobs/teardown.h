@@ -10,9 +10,11 @@
 
 namespace tier::tiering {
 
+enum class EndedBy : uint8_t { kEngine, kSessionLayer };  // The engine tells the session layer of its own.
 struct Ending {
-  Code code = Code::kOk;  // kOk: the session layer knows of the end; else it is told.
+  Code code = Code::kOk;  // REVOKED: its process goes on.
   std::string reason;
+  EndedBy by = EndedBy::kEngine;
 };
 // Gives back everything that the session holds, large amounts over several turns (deferred_free.h). Its job stays.
 void EndSession(Tables& tables, SessionState& session, const Ending& ending);

@@ -90,6 +90,14 @@ void NoteSilent(Tables& tables, const SessionState& session, base::TimePoint ask
                   std::chrono::duration<double>(tables.options.reclaim_deadline).count()));
 }
 
+// The session has it still, and answers later or never.
+void NoteTakenFrom(Tables& tables, SessionState& session, WindowIndex window) {
+  memory::WindowSource& source = tables.ports.windows;
+  source.NoteUnreturned(window, static_cast<uint64_t>(session.id));
+  tables.replies.WindowTaken(session.id, window);
+  session.windows.NoteTaken(window, source.NumberOf(window));
+}
+
 // Whether its first waiting request could go on with what is free now, or no other window comes that would tell it. A
 // request of many pieces looks at all of them each time that it is tried.
 bool MayGoOn(const Tables& tables, const JobState& job) {
@@ -170,7 +178,7 @@ bool TakeWindows(Tables& tables) {
   return removed || freed || !tables.scratch.events.empty();
 }
 
-void ReturnWindow(Tables& tables, WindowIndex window) {
+void ReturnWindow(Tables& tables, WindowIndex window, AskedFor why) {
   WindowEntry& entry = tables.windows.Edit(window);
   TIER_CHECK(entry.condition == WindowCondition::kReady, "window {}", tier::Value(window));
   JobState& job = tables.jobs.At(entry.job);
@@ -181,15 +189,14 @@ void ReturnWindow(Tables& tables, WindowIndex window) {
   bool forced = false;
   job.windows.StartReturn(window);
   tables.ledger.AskBack(job.entitlement, entry.shape.size, tables.turn.now());
+  if (why == AskedFor::kOwed) tables.ports.windows.NoteOwed(window);
   tables.work.Charge(static_cast<uint32_t>(job.sessions.size()));
   for (SessionState* session : job.sessions) {
     if (!session->windows.maps(window)) continue;
     tables.replies.WindowReturn(session->id, window);
     tables.ports.windows.NoteAsked(window, static_cast<uint64_t>(session->id));
     if (session->windows.silent()) {
-      tables.ports.windows.NoteUnreturned(window, static_cast<uint64_t>(session->id));
-      tables.replies.WindowTaken(session->id, window);
-      session->windows.NoteTaken();
+      NoteTakenFrom(tables, *session, window);
       session->windows.Return(window, false);
       forced = true;
     } else {
@@ -234,9 +241,7 @@ void TakeUnreturned(Tables& tables) {
     for (SessionState* session : job.sessions) {
       if (!session->windows.maps(asked.window)) continue;
       if (!session->windows.silent()) NoteSilent(tables, *session, asked.at);
-      tables.ports.windows.NoteUnreturned(asked.window, static_cast<uint64_t>(session->id));
-      tables.replies.WindowTaken(session->id, asked.window);
-      session->windows.NoteTaken();
+      NoteTakenFrom(tables, *session, asked.window);
       OnWindowReturned(tables, *session, asked.window);
       session->windows.SetSilent(true);
     }
@@ -261,6 +266,11 @@ void OnWindowReturned(Tables& tables, SessionState& session, WindowIndex window)
   TIER_CHECK(entry.unreturned != 0, "window {}", tier::Value(window));
   if (--entry.unreturned != 0) return;
   Settle(tables, *session.job, window);
+}
+
+void OnTakenReturned(Tables& tables, SessionState& session, WindowIndex window) {
+  const std::optional<uint64_t> number = session.windows.AnswerTaken(window);
+  if (number) tables.ports.windows.StrikeUnreturned(window, *number, static_cast<uint64_t>(session.id));
 }
 
 void DropMappings(Tables& tables, SessionState& session) {

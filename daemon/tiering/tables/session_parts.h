@@ -3,8 +3,10 @@
 // thread only.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -55,13 +57,18 @@ class SessionWindows {
   // Windows were taken without its answer, and it has not answered since: it is not waited for.
   bool silent() const { return silent_; }
   void SetSilent(bool silent) { silent_ = silent; }
-  // Windows that were taken without its answer, which has not come since.
-  uint32_t taken() const { return taken_; }
-  void NoteTaken() { ++taken_; }
-  void AnswerTaken() {
-    if (taken_ == 0) return;  // A client may answer what it was not asked.
-    --taken_;
+  // Windows were taken without its answer, and for some of them it has not come since.
+  bool any_taken() const { return !taken_.empty(); }
+  // `number`: of the window (WindowSource::NumberOf), as others may come to have its index.
+  void NoteTaken(WindowIndex window, uint64_t number) { taken_.push_back({window, number}); }
+  // Its answer for the oldest of that index: the number. None: a client may answer what it was not asked.
+  std::optional<uint64_t> AnswerTaken(WindowIndex window) {
+    const auto taken = std::ranges::find(taken_, window, &Taken::window);
+    if (taken == taken_.end()) return std::nullopt;
+    const uint64_t number = taken->number;
+    taken_.erase(taken);
     silent_ = false;
+    return number;
   }
 
   void Announce(WindowIndex window) {
@@ -84,9 +91,13 @@ class SessionWindows {
   }
 
  private:
+  struct Taken {
+    WindowIndex window{};
+    uint64_t number = 0;
+  };
   WindowSet mapped_;
+  std::vector<Taken> taken_;  // The oldest first.
   uint32_t overdue_ = 0;
-  uint32_t taken_ = 0;
   bool silent_ = false;
 };
 

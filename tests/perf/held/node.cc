@@ -121,7 +121,7 @@ void Node::FreeTensor(uint32_t job, uint32_t session, uint64_t tensor) {
   TIER_CHECK(Ask(IdOf(job, session), proto::Op::kFree, {&item, 1}) == Code::kOk, "tensor {}", tensor);
 }
 
-void Node::EndJob(uint32_t job) { engine_->EndSession(IdOf(job, 0), "it has ended", JobId{job}); }
+void Node::EndJob(uint32_t job) { engine_->EndSession(IdOf(job, 0), Code::kDisconnected, "it has ended", JobId{job}); }
 
 void Node::TurnsFor(uint64_t bytes) {
   for (uint64_t turn = 0; turn < bytes / kBytesForTurn && Turn(); ++turn) now_ = now_ + kTurn;

@@ -121,7 +121,7 @@ class Crowd {
   double Die() {
     longest_ = 0;
     for (uint64_t session = 1; session <= kSessions; ++session) {
-      Timed([&] { engine_->EndSession(SessionId{session}, "killed", std::nullopt); });
+      Timed([&] { engine_->EndSession(SessionId{session}, Code::kDisconnected, "killed", std::nullopt); });
     }
     Idle();
     failed_ |= engine_->Snapshot().session_count != 1;

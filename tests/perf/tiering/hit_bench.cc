@@ -83,7 +83,7 @@ class Node final : public ReplySink {
     swapping_ = false;
     while (outstanding_ != 0) Turn();
     for (const SessionId session : {kReader, kSwapper}) {
-      engine_->EndSession(session, "done", JobId{static_cast<uint64_t>(session)});
+      engine_->EndSession(session, Code::kDisconnected, "done", JobId{static_cast<uint64_t>(session)});
     }
     while (engine_->Turn(Now()) || ssd_->transfers().inflight() != 0) {
     }

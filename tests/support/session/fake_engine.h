@@ -63,7 +63,8 @@ class FakeEngine final : public tiering::EnginePort {
   std::map<uint64_t, uint64_t> sessions;  // To their jobs.
   std::map<uint64_t, int> nodes;          // Of sessions.
   std::vector<SubmittedRequest> submitted;
-  std::vector<std::string> log;  // "end 3: reason" and so on.
+  std::vector<std::string> log;        // "end 3: reason" and so on.
+  std::map<uint64_t, Code> end_codes;  // Of EndSession, by session.
   std::vector<std::pair<uint64_t, uint32_t>> windows_returned;
   std::vector<uint64_t> taken_returned;  // Sessions, in the order of TakenWindowReturned.
   std::map<uint64_t, uint64_t> unread;   // Bytes, by session.
@@ -129,8 +130,9 @@ class FakeEngine final : public tiering::EnginePort {
     TIER_CHECK(added, "session {} twice", static_cast<uint64_t>(session));
     return {};
   }
-  void EndSession(tiering::SessionId session, const std::string& reason,
+  void EndSession(tiering::SessionId session, Code code, const std::string& reason,
                   std::optional<tiering::JobId> ends_job) override {
+    end_codes[static_cast<uint64_t>(session)] = code;
     if (sessions.erase(static_cast<uint64_t>(session)) != 0) {
       log.push_back("end " + std::to_string(static_cast<uint64_t>(session)) + ": " + reason);
       std::erase_if(waiting_, [session](const SubmittedRequest& request) { return request.session == session; });
@@ -140,7 +142,7 @@ class FakeEngine final : public tiering::EnginePort {
   void WindowReturned(tiering::SessionId session, WindowIndex window) override {
     windows_returned.emplace_back(static_cast<uint64_t>(session), Value(window));
   }
-  void TakenWindowReturned(tiering::SessionId session) override {
+  void TakenWindowReturned(tiering::SessionId session, WindowIndex) override {
     taken_returned.push_back(static_cast<uint64_t>(session));
   }
   void Submit(tiering::SessionId session, const tiering::Request& request) override {

@@ -94,7 +94,8 @@ Result<StartedWindow> FakeWindowSource::StartCreate(OwnerId owner, WindowKind ki
                      .memory = nullptr,
                      .file = {},
                      .mapping = {},
-                     .due_turn = turn_ + options_.delay_turns};
+                     .due_turn = turn_ + options_.delay_turns,
+                     .kept = {.owner = owner, .sessions = {}, .asked = {}, .number = ++last_number_, .bytes = size}};
   return StartedWindow{.index = WindowIndex{index}, .size = size};
 }
 
@@ -108,10 +109,19 @@ void FakeWindowSource::Retire(WindowIndex window) {
   const auto found = windows_.find(Value(window));
   TIER_CHECK(found != windows_.end() && found->second.ready, "window {} retired", Value(window));
   places_.Free(found->second.shape.place);
+  if (!found->second.kept.sessions.empty()) retired_.push_back(found->second.kept);
   // Nothing may touch it any more: the memory goes back to the allocator, where sanitizers see it.
   windows_.erase(found);
   --ready_;
   lowest_unused_ = std::min(lowest_unused_, Value(window));
+}
+
+void FakeWindowSource::StrikeUnreturned(WindowIndex window, uint64_t number, uint64_t session) {
+  const auto strike = [&](KeptWindow& kept) {
+    if (kept.number == number) std::erase(kept.sessions, session);
+  };
+  if (const auto found = windows_.find(Value(window)); found != windows_.end()) strike(found->second.kept);
+  std::ranges::for_each(retired_, strike);
 }
 
 // A memory file is zero where nobody has written.

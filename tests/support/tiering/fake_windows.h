@@ -57,7 +57,16 @@ class FakeWindowSource final : public WindowSource {
   bool block_windows_come() const override { return huge_pages_closing_; }
   Result<StartedWindow> StartCreate(OwnerId owner, WindowKind kind, uint64_t size_bytes, int node) override;
   void Retire(WindowIndex window) override;
-  void NoteUnreturned(WindowIndex window, uint64_t session) override { unreturned_.emplace(Value(window), session); }
+  void NoteUnreturned(WindowIndex window, uint64_t session) override {
+    unreturned_.emplace(Value(window), session);
+    windows_.at(Value(window)).kept.sessions.push_back(session);
+  }
+  uint64_t NumberOf(WindowIndex window) override { return windows_.at(Value(window)).kept.number; }
+  void StrikeUnreturned(WindowIndex window, uint64_t number, uint64_t session) override;
+  void NoteOwed(WindowIndex window) override {
+    windows_.at(Value(window)).kept.owed = true;
+    ++owed_count_;
+  }
   bool TakeKept(std::vector<KeptWindow>* kept) override {
     *kept = kept_;
     return std::exchange(looked_, false);
@@ -82,7 +91,11 @@ class FakeWindowSource final : public WindowSource {
     kept_ = std::move(kept);
     looked_ = true;
   }
-  // Windows and sessions of NoteUnreturned.
+  uint64_t owed_count() const { return owed_count_; }  // Calls of NoteOwed.
+  // Windows that were retired with names of NoteUnreturned on them, as a look finds them while their processes keep
+  // them: with the names that were not struck since.
+  const std::vector<KeptWindow>& retired() const { return retired_; }
+  // Windows and sessions of NoteUnreturned, struck or not.
   const std::multimap<uint32_t, uint64_t>& unreturned() const { return unreturned_; }
   // So many indices are those of windows that are still being closed.
   void SetIndicesClosing(uint32_t count) { indices_closing_ = count; }
@@ -114,6 +127,7 @@ class FakeWindowSource final : public WindowSource {
     std::byte* address = nullptr;
     uint64_t due_turn = 0;
     bool ready = false;
+    KeptWindow kept;  // What a look says of it if it is retired so, except `since`.
   };
   bool HasIndex() const { return free_indices() != 0; }
   void GiveMemory(Window* window);
@@ -146,6 +160,7 @@ class FakeWindowSource final : public WindowSource {
   uint32_t lowest_unused_ = 0;  // No index below it is unused.
   std::multimap<uint32_t, uint64_t> unreturned_;
   std::vector<KeptWindow> kept_;
+  std::vector<KeptWindow> retired_;
   bool looked_ = false;
   bool refuses_slot_windows_ = false;
   uint64_t smallest_wished_ = 0;
@@ -155,6 +170,8 @@ class FakeWindowSource final : public WindowSource {
   uint32_t failures_ = 0;
   uint64_t turn_ = 0;
   uint64_t made_ = 0;
+  uint64_t last_number_ = 0;
+  uint64_t owed_count_ = 0;
 };
 
 }  // namespace tier::memory::testing

@@ -130,14 +130,14 @@ SessionId World::OpenSession(JobId job) {
   return session;
 }
 
-void World::EndSession(SessionId session, const std::string& reason) {
+void World::EndSession(SessionId session, const std::string& reason, Code code) {
   const auto job = job_of_session_.find(static_cast<uint64_t>(session));
   TIER_CHECK(job != job_of_session_.end(), "session {}", static_cast<uint64_t>(session));
   const uint64_t id = job->second;
   job_of_session_.erase(job);
   const bool last = std::ranges::none_of(job_of_session_, [id](const auto& entry) { return entry.second == id; });
   const bool ends_job = last && !named_jobs_.contains(id);
-  engine->EndSession(session, reason, ends_job ? std::optional(JobId{id}) : std::nullopt);
+  engine->EndSession(session, code, reason, ends_job ? std::optional(JobId{id}) : std::nullopt);
 }
 
 uint64_t World::Send(SessionId session, proto::Op op, std::vector<proto::RequestItem> items, uint32_t flags) {

@@ -89,7 +89,7 @@ class World {
   Status WaitUntilOpened(JobId job);
   SessionId OpenSession(JobId job);
   // As the session layer does it: an ephemeral job ends with its last session.
-  void EndSession(SessionId session, const std::string& reason = "gone");
+  void EndSession(SessionId session, const std::string& reason = "gone", Code code = Code::kDisconnected);
   SessionId Open(JobOptions job_options = {}) { return OpenSession(OpenJob(std::move(job_options))); }
 
   // Submits and returns the sequence number.

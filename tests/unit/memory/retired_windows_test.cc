@@ -7,6 +7,7 @@
 #include <cstring>
 #include <semaphore>
 #include <string>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,6 +19,7 @@ namespace tier::memory {
 namespace {
 
 constexpr uint64_t kSize = 4 * kMiB;
+constexpr uint64_t kNumber = 8;
 
 // A window as a client has it: its descriptor, mapped.
 class RetiredWindowsTest : public testing::Test {
@@ -37,12 +39,16 @@ class RetiredWindowsTest : public testing::Test {
   void Retire() {
     proto::FileDescriptor file = window_.Close();
     ASSERT_TRUE(file);
-    retired_.Add({.window = {.owner = OwnerId{5}, .sessions = {3}, .bytes = kSize}, .file = std::move(file)});
+    retired_.Add(
+        {.window = {.owner = OwnerId{5}, .sessions = {3}, .number = kNumber, .bytes = kSize}, .file = std::move(file)});
   }
   // One look, from its start to its end.
   std::vector<KeptWindow> Look() {
-    std::vector<KeptWindow> kept;
     retired_.Start();
+    return AwaitLook();
+  }
+  std::vector<KeptWindow> AwaitLook() {
+    std::vector<KeptWindow> kept;
     // The only other thread does what was posted in order: behind the look.
     std::binary_semaphore done{0};
     EXPECT_TRUE(workers_->TryPost([&] { done.release(); }));
@@ -111,6 +117,30 @@ TEST_F(RetiredWindowsTest, WhatIsFilledAgainIsPunchedAndCounted) {
   EXPECT_EQ(mapping_.data()[0], std::byte{0}) << "it was punched";
 }
 
+TEST_F(RetiredWindowsTest, ASessionThatReturnsAWindowIsNotNamedAnyMore) {
+  MapAsClient();
+  Retire();
+  retired_.Strike(kNumber + 1, 3);  // Another window.
+  retired_.Strike(kNumber, 4);
+  auto kept = Look();
+  ASSERT_EQ(kept.size(), 1U);
+  EXPECT_THAT(kept[0].sessions, testing::ElementsAre(3));
+  retired_.Strike(kNumber, 3);
+  kept = Look();
+  ASSERT_EQ(kept.size(), 1U);
+  EXPECT_TRUE(kept[0].sessions.empty());
+}
+
+TEST_F(RetiredWindowsTest, NorIsOneThatReturnsItDuringALook) {
+  MapAsClient();
+  Retire();
+  retired_.Start();
+  retired_.Strike(kNumber, 3);
+  const auto kept = AwaitLook();
+  ASSERT_EQ(kept.size(), 1U);
+  EXPECT_TRUE(kept[0].sessions.empty());
+}
+
 TEST_F(RetiredWindowsTest, ThereIsAMaximumOfFiles) {
   const auto file = window_.descriptor();
   const std::string path = "/proc/self/fd/" + std::to_string(file->get());
@@ -149,6 +179,31 @@ TEST_F(ArenaTest, AWindowThatAClientKeepsIsWatchedUntilTheClientLetsGo) {
   EXPECT_EQ(arena_->snapshot().retired_windows, 1U);
   const WindowEvent next = Create();
   EXPECT_EQ(next.window.index, event.window.index) << "its place and index are free";
+}
+
+TEST_F(ArenaTest, AKeptWindowSaysForWhomItWasTakenAndWhoHasNotReturnedIt) {
+  Start(Options(1));
+  const WindowIndex index = Create().window.index;
+  const proto::FileDescriptor client(::dup(arena_->Descriptor(index)->get()));
+  for (uint64_t session = 3; session <= 5; ++session) arena_->NoteUnreturned(index, session);
+  const uint64_t number = arena_->NumberOf(index);
+  EXPECT_EQ(arena_->NumberOf(index), number);
+  arena_->NoteOwed(index);
+  arena_->StrikeUnreturned(index, number, 3);
+  arena_->Retire(index);
+  arena_->StrikeUnreturned(index, number, 4);
+  AwaitQuiet();
+  const WindowIndex next = Create().window.index;
+  ASSERT_EQ(next, index);
+  EXPECT_NE(arena_->NumberOf(next), number);
+  arena_->NoteUnreturned(next, 5);
+  std::vector<KeptWindow> kept;
+  arena_->StartRefresh();
+  while (!arena_->TakeKept(&kept)) std::this_thread::yield();
+  ASSERT_EQ(kept.size(), 1U);
+  EXPECT_TRUE(kept[0].owed);
+  EXPECT_EQ(kept[0].number, number);
+  EXPECT_THAT(kept[0].sessions, testing::ElementsAre(5));
 }
 
 }  // namespace

@@ -143,6 +143,16 @@ TEST_F(EngineLoopTest, ClosingAJobEndsItsSessionsBeforeTheirNextRequest) {
   EXPECT_EQ(table_.size(), 0u);
 }
 
+// The process of one that is ended by force goes on, and may keep what it maps: the engine watches that.
+TEST_F(EngineLoopTest, TheEngineHearsWhichSessionsAreEndedByForce) {
+  const auto broken = Attach(1, "train");
+  const auto leaving = Attach(2, "other");
+  table_.End(tiering::SessionId{1}, Code::kRevoked, "its ring is broken");
+  table_.Detach(tiering::SessionId{2}, "it said goodbye");
+  EXPECT_EQ(engine_.end_codes.at(1), Code::kRevoked);
+  EXPECT_EQ(engine_.end_codes.at(2), Code::kDisconnected);
+}
+
 TEST_F(EngineLoopTest, BacklogIsTriedAgainWithoutABell) {
   engine_.answer = [](const testing::SubmittedRequest&) {
     return testing::ScriptedReply{.spans = std::vector<proto::SpanRecord>(8000)};

@@ -373,9 +373,9 @@ TEST_F(RingPortTest, SteadyStateAllocatesNothing) {
     void CloseJob(tiering::JobId, const std::string&, bool) override {}
     Status OpenSession(tiering::SessionId, tiering::JobId) override { return {}; }
     void SetNode(tiering::SessionId, int) override {}
-    void EndSession(tiering::SessionId, const std::string&, std::optional<tiering::JobId>) override {}
+    void EndSession(tiering::SessionId, Code, const std::string&, std::optional<tiering::JobId>) override {}
     void WindowReturned(tiering::SessionId, WindowIndex) override {}
-    void TakenWindowReturned(tiering::SessionId) override {}
+    void TakenWindowReturned(tiering::SessionId, WindowIndex) override {}
     void Submit(tiering::SessionId, const tiering::Request& request) override { last = request.sequence; }
     void SetUnread(tiering::SessionId, uint64_t) override {}
     Status FlushJob(tiering::JobId, uint64_t, uint32_t) override { return {}; }

@@ -385,9 +385,14 @@ class StoppedClient : public ForcedReturn {
         world_.engine->WindowReturned(stopped_, window);
       } else {
         world_.sink.taken.erase(taken);
-        world_.engine->TakenWindowReturned(stopped_);
+        world_.engine->TakenWindowReturned(stopped_, window);
       }
     }
+  }
+  void SetKills() {
+    EngineOptions options = world_.options.engine;
+    options.kills_keepers = true;
+    world_.engine->SetOptions(options);
   }
   uint64_t ForcedWindows() const {
     return world_.engine->Snapshot().forced_returns[static_cast<size_t>(ForcedReturnKind::kWindow)];
@@ -444,8 +449,50 @@ TEST_F(StoppedClient, AnswersThatItWasNotAskedForAreNone) {
   RunStopped(milliseconds(300), late, again);
   EXPECT_TRUE(world_.Answered(late, again).has_value()) << "it is known to be stopped";
   const SessionId other = world_.Open({.key = "3/other", .uid = 3});
-  world_.engine->TakenWindowReturned(other);  // Nothing was taken from it.
+  world_.engine->TakenWindowReturned(other, WindowIndex{1});  // Nothing was taken from it.
   EXPECT_FALSE(Ended(other));
+}
+
+// A process is killed for windows that it did not return: not for those that it has returned since.
+TEST_F(StoppedClient, ItsAnswersStrikeItsNameFromWhatWasTakenFromIt) {
+  const SessionId late = world_.Open({.key = "2/late", .uid = 2, .guarantee_bytes = 14 * kMiB});
+  RunStopped(kReclaimDeadline + milliseconds(300), late, Ask(late, 8 * kMiB));
+  const auto named = [&] {
+    return std::ranges::count_if(world_.windows.retired(), [](const auto& window) { return !window.sessions.empty(); });
+  };
+  ASSERT_EQ(named(), 3);
+  world_.engine->TakenWindowReturned(stopped_, WindowIndex{40});  // That was not taken from it.
+  EXPECT_EQ(named(), 3);
+  Continue();
+  EXPECT_EQ(named(), 0);
+  // It says goodbye and lives on. Another session, which has ended too, has not returned them.
+  world_.EndSession(stopped_);
+  SetKills();
+  std::vector<memory::KeptWindow> kept = world_.windows.retired();
+  for (memory::KeptWindow& window : kept) window.sessions.push_back(99);
+  world_.windows.FindKept(std::move(kept));
+  world_.Turns(2);
+  EXPECT_THAT(world_.sink.killed, ::testing::ElementsAre(99));
+}
+
+TEST_F(StoppedClient, IsKilledForWhatAnotherJobWasOwed) {
+  const SessionId late = world_.Open({.key = "2/late", .uid = 2, .guarantee_bytes = 14 * kMiB});
+  RunStopped(kReclaimDeadline + milliseconds(300), late, Ask(late, 8 * kMiB));
+  SetKills();
+  ASSERT_EQ(world_.windows.retired().size(), 3u);
+  world_.windows.FindKept(world_.windows.retired());
+  world_.Turns(2);
+  EXPECT_THAT(world_.sink.killed, ::testing::ElementsAre(static_cast<uint64_t>(stopped_)));
+}
+
+TEST_F(StoppedClient, IsNotKilledForWhatTheHostTook) {
+  world_.windows.SetArenaMax(24 * kMiB);
+  RunStopped(kReclaimDeadline + milliseconds(300), stopped_, 0);
+  SetKills();
+  ASSERT_GE(world_.windows.retired().size(), 3u);
+  world_.windows.FindKept(world_.windows.retired());
+  world_.Turns(2);
+  EXPECT_TRUE(world_.sink.killed.empty());
 }
 
 // What it says of a window that has another owner by now counts for nothing.

@@ -380,7 +380,7 @@ TEST_F(Persist, AnEphemeralJobOfTheNextDaemonDoesNotTakeTheManifestWithIt) {
   NextDaemon next(world);
   ASSERT_TRUE(next.engine->OpenJob(JobId{1}, {.key = kNamed.key}).has_value());
   ASSERT_TRUE(next.engine->OpenSession(SessionId{2}, JobId{1}).has_value());
-  next.engine->EndSession(SessionId{2}, "done", JobId{1});
+  next.engine->EndSession(SessionId{2}, Code::kDisconnected, "done", JobId{1});
   base::TimePoint now;
   for (int turn = 0; turn < 5; ++turn) next.engine->Turn(now = now + std::chrono::milliseconds(1));
   next.engine->CheckInvariants();
