@@ -356,8 +356,8 @@ PageRun BlockPool::TryAllocateInFreeBlock(uint32_t pages) {
   return {};
 }
 
-void BlockPool::ListSparseBlocks(size_t most, std::vector<SparseBlock>* blocks) const {
-  state_->slots.ListSparse(most, blocks);
+void BlockPool::ListSparseBlocks(bool bound, size_t most, std::vector<SparseBlock>* blocks) const {
+  state_->slots.ListSparse(bound, most, blocks);
 }
 
 void BlockPool::ListSlots(uint32_t block, std::vector<PageRun>* slots) const { state_->slots.ListSlots(block, slots); }

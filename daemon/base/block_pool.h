@@ -86,8 +86,8 @@ class BlockPool {
   void Bind(PageRun run);
   void Unbind(PageRun run);
 
-  // Blocks with slots and free pages, and the slots of one (SlotBlocks).
-  void ListSparseBlocks(size_t most, std::vector<SparseBlock>* blocks) const;
+  // Blocks with slots and free pages, either with a bound slot or without, and the slots of one (SlotBlocks).
+  void ListSparseBlocks(bool bound, size_t most, std::vector<SparseBlock>* blocks) const;
   void ListSlots(uint32_t block, std::vector<PageRun>* slots) const;
   // Appends what is handed out of a block: the block, or its slots. REQUIRES: in a region.
   void ListUsed(uint32_t block, std::vector<PageRun>* runs) const;

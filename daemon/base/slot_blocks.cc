@@ -57,7 +57,7 @@ void SlotBlocks::SetLongest(uint32_t index, unsigned pages) {
 
 void SlotBlocks::LinkSparse(uint32_t index) {
   Entry& entry = entries_[index];
-  uint32_t& head = sparse_[SparseList(entry.free_pages)];
+  uint32_t& head = sparse_[SparseListOf(entry)];
   entry.previous_sparse = kNone;
   entry.next_sparse = head;
   if (head != kNone) entries_[head].previous_sparse = index;
@@ -67,14 +67,14 @@ void SlotBlocks::LinkSparse(uint32_t index) {
 void SlotBlocks::UnlinkSparse(uint32_t index) {
   const Entry& entry = entries_[index];
   if (entry.next_sparse != kNone) entries_[entry.next_sparse].previous_sparse = entry.previous_sparse;
-  uint32_t& link = entry.previous_sparse == kNone ? sparse_[SparseList(entry.free_pages)]
-                                                  : entries_[entry.previous_sparse].next_sparse;
+  uint32_t& link =
+      entry.previous_sparse == kNone ? sparse_[SparseListOf(entry)] : entries_[entry.previous_sparse].next_sparse;
   link = entry.next_sparse;
 }
 
 void SlotBlocks::SetFree(uint32_t index, unsigned pages) {
   Entry& entry = entries_[index];
-  const bool stays = entry.closed || SparseList(pages) == SparseList(entry.free_pages);
+  const bool stays = entry.closed || SparseList(pages, entry.bound != 0) == SparseListOf(entry);
   if (!stays) UnlinkSparse(index);
   entry.free_pages = static_cast<uint16_t>(pages);
   if (!stays) LinkSparse(index);
@@ -214,25 +214,35 @@ bool SlotBlocks::Free(PageRun run) {
   return entry.free_pages == kPagesPerBlock;
 }
 
+void SlotBlocks::SetBound(uint32_t index, bool bound) {
+  Entry& entry = entries_[index];
+  const bool moves = !entry.closed && entry.free_pages != 0;  // Full ones have one list.
+  if (moves) UnlinkSparse(index);
+  entry.bound = bound ? 1 : 0;
+  if (moves) LinkSparse(index);
+  bound_free_pages_ = bound ? bound_free_pages_ + entry.free_pages : bound_free_pages_ - entry.free_pages;
+}
+
 void SlotBlocks::Bind(uint32_t block) {
   const uint32_t index = Find(block);
   TIER_CHECK(index != kNone && entries_[index].bound < kPagesPerBlock, "block {} entry {}", block, index);
-  if (entries_[index].bound++ == 0) bound_free_pages_ += entries_[index].free_pages;
+  if (entries_[index].bound == 0) return SetBound(index, true);
+  ++entries_[index].bound;
 }
 
 void SlotBlocks::Unbind(uint32_t block) {
   const uint32_t index = Find(block);
   TIER_CHECK(index != kNone && entries_[index].bound != 0, "block {} entry {}", block, index);
-  if (--entries_[index].bound == 0) bound_free_pages_ -= entries_[index].free_pages;
+  if (entries_[index].bound == 1) return SetBound(index, false);
+  --entries_[index].bound;
 }
 
-void SlotBlocks::ListSparse(size_t most, std::vector<SparseBlock>* blocks) const {
-  const size_t end = blocks->size() + most;
-  for (size_t list = sparse_.size() - 1; list != 0; --list) {  // Full blocks are in list 0.
-    for (uint32_t index = sparse_[list]; index != kNone; index = entries_[index].next_sparse) {
-      if (blocks->size() == end) return;
-      const Entry& entry = entries_[index];
-      blocks->push_back({entry.block, entry.free_pages, entry.bound != 0});
+void SlotBlocks::ListSparse(bool bound, size_t most, std::vector<SparseBlock>* blocks) const {
+  size_t left = most;
+  for (unsigned pages = kPagesPerBlock; pages != 0; pages -= kSparseStep) {
+    for (uint32_t index = sparse_[SparseList(pages, bound)]; index != kNone; index = entries_[index].next_sparse) {
+      if (left-- == 0) return;
+      blocks->push_back({entries_[index].block, entries_[index].free_pages});
     }
   }
 }
@@ -296,7 +306,7 @@ void SlotBlocks::CheckLists() const {
   uint64_t sparse = 0;
   for (unsigned list = 0; list < sparse_.size(); ++list) {
     for (uint32_t i = sparse_[list]; i != kNone; i = entries_[i].next_sparse, ++sparse) {
-      TIER_CHECK(SparseList(entries_[i].free_pages) == list, "entry {} is in sparse list {}", i, list);
+      TIER_CHECK(SparseListOf(entries_[i]) == list, "entry {} is in sparse list {}", i, list);
     }
   }
   TIER_CHECK(listed + closed_count_ == count_ && sparse == listed, "listed {} and {} of {}, {} closed", listed, sparse,

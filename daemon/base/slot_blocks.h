@@ -2,13 +2,14 @@
 //
 // The idea: every slot block stands in the list of its longest hole; a request takes the first block of the shortest
 // list that can hold it, so the block with least room to spare fills up first and the others get a chance to empty.
-// Those that compaction could empty are found by a second list, of the free pages in steps of 64. 72 bytes a slot
-// block, 8 of them for the index that finds it (BlockIndex; 32 if it is alone); 128 more for one with many slots
+// Those that compaction could empty are found by a second list, of the free pages in steps of 64. Blocks with a bound
+// slot stand in such lists of their own: however many they are, who looks for others does not meet them. 72 bytes a
+// slot block, 8 of them for the index that finds it (BlockIndex; 32 if it is alone); 128 more for one with many slots
 // (SlotPages). Records of the most that there were at a time are kept for the next: no allocation in steady state. A
 // closed block is in neither list: nothing new is placed there.
 //
 // Invariants: an open block of list n has a longest hole of exactly n pages; one of sparse list n has 64n - 63 to 64n
-// free pages. Pure bookkeeping; not thread-safe.
+// free pages; full ones are in sparse list 0, bound or not. Pure bookkeeping; not thread-safe.
 #pragma once
 
 #include <array>
@@ -27,7 +28,6 @@ namespace tier::base {
 struct SparseBlock {
   uint32_t block = 0;
   uint32_t free_pages = 0;
-  bool bound = false;  // One of its slots cannot be moved (Bind).
 };
 
 class SlotBlocks {
@@ -61,8 +61,9 @@ class SlotBlocks {
   void Unbind(uint32_t block);
   uint64_t bound_free_pages() const { return bound_free_pages_; }  // Free pages of blocks with a bound slot.
 
-  // Appends `most` blocks with free pages at most: those with the most first, in steps of 64 pages.
-  void ListSparse(size_t most, std::vector<SparseBlock>* blocks) const;
+  // Appends `most` open blocks with free pages at most, of those with a bound slot or of those without: those with the
+  // most free pages first, in steps of 64.
+  void ListSparse(bool bound, size_t most, std::vector<SparseBlock>* blocks) const;
   // Appends the slots of a block, in the order of their pages. REQUIRES: contained.
   void ListSlots(uint32_t block, std::vector<PageRun>* slots) const;
 
@@ -71,6 +72,7 @@ class SlotBlocks {
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
   static constexpr unsigned kSparseStep = 64;  // Pages.
+  static constexpr unsigned kSparseSteps = kPagesPerBlock / kSparseStep;
 
   struct alignas(64) Entry {  // One cache line.
     uint32_t block = kNone;
@@ -92,10 +94,15 @@ class SlotBlocks {
   void Unlink(uint32_t index);
   void Occupy(uint32_t index, SlotPages::Hole hole, unsigned page, unsigned pages);
   void SetLongest(uint32_t index, unsigned pages);
-  static unsigned SparseList(unsigned free_pages) { return (free_pages + kSparseStep - 1) / kSparseStep; }
+  static unsigned SparseList(unsigned free_pages, bool bound) {
+    const unsigned step = (free_pages + kSparseStep - 1) / kSparseStep;
+    return step != 0 && bound ? kSparseSteps + step : step;
+  }
+  static unsigned SparseListOf(const Entry& entry) { return SparseList(entry.free_pages, entry.bound != 0); }
   void LinkSparse(uint32_t index);
   void UnlinkSparse(uint32_t index);
   void SetFree(uint32_t index, unsigned pages);
+  void SetBound(uint32_t index, bool bound);  // Its first slot is bound, or its last one is no longer.
   uint64_t& FreeOf(const Entry& entry) { return entry.closed ? closed_free_pages_ : free_pages_; }
   void CheckEntries() const;
   void CheckLists() const;
@@ -106,7 +113,8 @@ class SlotBlocks {
   uint32_t unused_ = kNone;
   std::array<uint32_t, kPagesPerBlock + 1> lists_ = Filled<kPagesPerBlock + 1>();  // By longest hole.
   std::array<uint64_t, kPagesPerBlock / 64 + 1> nonempty_{};                       // Bit n: list n has a block.
-  std::array<uint32_t, kPagesPerBlock / kSparseStep + 1> sparse_ = Filled<kPagesPerBlock / kSparseStep + 1>();
+  // The full ones, those without a bound slot by step, those with one by step.
+  std::array<uint32_t, 2 * kSparseSteps + 1> sparse_ = Filled<2 * kSparseSteps + 1>();
   uint64_t count_ = 0;
   uint64_t closed_count_ = 0;
   uint64_t free_pages_ = 0;

@@ -13,8 +13,8 @@
 namespace tier::tiering {
 namespace {
 
-constexpr size_t kListedMax = 64;           // Sparse blocks that are considered, those with most free pages first …
-constexpr uint32_t kTriedMax = 8;           // … and those of them whose slots are looked up.
+constexpr size_t kListedMax = 64;           // Sparse blocks of each kind that are looked at, …
+constexpr uint32_t kTriedMax = 8;           // … and those of them for which a plan is made.
 constexpr uint32_t kFailuresInARowMax = 4;  // Then the request is served in another way, once.
 
 CompactionCause CauseOf(uint32_t pages) {
@@ -78,29 +78,46 @@ void Start(Tables& tables, JobState& job, uint32_t pages, const MovePlan& plan) 
   StartMoves(tables, job, {.cause = CauseOf(pages), .pages = pages}, plan);
 }
 
+// Those with most free pages first. All that have a leased slot come behind: no whole block can be cleared there, but
+// room for other slots beside it.
 std::vector<base::SparseBlock> ListSparse(const JobState& job, uint32_t pages) {
   std::vector<base::SparseBlock> blocks;
-  job.pool.ListSparseBlocks(kListedMax, &blocks);
-  // A whole block is to be cleared: no leased slot may lie in it.
-  if (pages == kPagesPerBlock) std::erase_if(blocks, &base::SparseBlock::bound);
-  std::ranges::stable_sort(blocks, std::ranges::greater{}, &base::SparseBlock::free_pages);
+  job.pool.ListSparseBlocks(false, kListedMax, &blocks);
+  const auto others = static_cast<ptrdiff_t>(blocks.size());
+  if (pages != kPagesPerBlock) job.pool.ListSparseBlocks(true, kListedMax, &blocks);
+  const auto sort = [](auto begin, auto end) {
+    std::ranges::stable_sort(begin, end, std::ranges::greater{}, &base::SparseBlock::free_pages);
+  };
+  sort(blocks.begin(), blocks.begin() + others);
+  sort(blocks.begin() + others, blocks.end());
   return blocks;
 }
 
-// The blocks of which all slots can be packed into one block so that it has a hole of `hole` pages.
-std::vector<BlockContent> ChoosePacked(Tables& tables, const JobState& job, uint32_t hole) {
-  std::vector<BlockContent> chosen;
+void RefundMoves(Tables& tables, size_t slots) { tables.work.Refund(static_cast<uint32_t>(slots) * kMoveCost); }
+
+// Blocks of which all slots can be packed into one.
+struct PackedBlocks {
+  std::vector<BlockContent> blocks;
+  bool exhausted = false;  // The turn had no work left to look at more of them.
+};
+
+// So that the block that they are packed into has a hole of `hole` pages.
+PackedBlocks ChoosePacked(Tables& tables, const JobState& job, uint32_t hole) {
+  PackedBlocks chosen;
   uint64_t pages = 0;
-  uint32_t tried = 0;
   for (const base::SparseBlock& sparse : ListSparse(job, kPagesPerBlock)) {
     const uint64_t used = kPagesPerBlock - sparse.free_pages;
     if (pages + used + hole > kPagesPerBlock) continue;
-    if (++tried > kTriedMax) break;
+    if (chosen.blocks.size() == kTriedMax) break;
     std::optional<BlockContent> block = ContentOf(tables, job, sparse.block);
+    chosen.exhausted = !block;
     if (!block) break;
-    if (!block->all_movable()) continue;
+    if (!block->all_movable()) {
+      RefundMoves(tables, block->parts.size());
+      continue;
+    }
     pages += used;
-    chosen.push_back(*std::move(block));
+    chosen.blocks.push_back(*std::move(block));
   }
   return chosen;
 }
@@ -112,34 +129,34 @@ bool MayCompact(const Tables& tables, const JobState& job, uint64_t pages) {
          job.moves.failures_in_a_row() < kFailuresInARowMax;
 }
 
-Compacted Compact(Tables& tables, JobState& job, uint32_t pages) {
+Compacted Compact(Tables& tables, JobState& job, uint32_t pages, SparseSearch* search) {
   if (MustAwaitCopies(tables, job)) return Compacted::kLater;
-  uint32_t tried = 0;
-  for (const base::SparseBlock& sparse : ListSparse(job, pages)) {
-    if (tried == kTriedMax) break;
-    const std::optional<BlockContent> block = ContentOf(tables, job, sparse.block);
-    // In the next turn it begins with the same blocks: so it gives up where some were no good.
-    if (!block) return tried == 0 ? Compacted::kNextTurn : Compacted::kNo;
-    ++tried;
+  const std::vector<base::SparseBlock> blocks = ListSparse(job, pages);
+  for (; search->passed < blocks.size() && search->tried < kTriedMax; ++search->passed) {
+    const std::optional<BlockContent> block = ContentOf(tables, job, blocks[search->passed].block);
+    if (!block) return Compacted::kNextTurn;
     const base::PageRun region = ChooseRegion(*block, pages);
     MovePlan plan;
     const bool planned = region && PlanRegion(tables, job, *block, region, &plan);
-    const auto steps = static_cast<uint32_t>(std::min(plan.steps.size(), block->parts.size()));
-    tables.work.Refund((static_cast<uint32_t>(block->parts.size()) - steps) * kMoveCost);
-    if (!planned) continue;
-    Start(tables, job, pages, plan);
-    return Compacted::kStarted;
+    RefundMoves(tables, block->parts.size() - std::min(plan.steps.size(), block->parts.size()));
+    if (planned) {
+      Start(tables, job, pages, plan);
+      *search = {};
+      return Compacted::kStarted;
+    }
+    if (region) ++search->tried;
   }
   return Compacted::kNo;
 }
 
 Compacted CompactIntoFreeBlock(Tables& tables, JobState& job, uint32_t pages) {
   if (MustAwaitCopies(tables, job)) return Compacted::kLater;
+  if (job.pool.free_slot_block_count() == 0) return Compacted::kNo;
   const bool whole = pages == kPagesPerBlock;
-  const std::vector<BlockContent> blocks = ChoosePacked(tables, job, whole ? 1 : pages);
-  if (blocks.size() < (whole ? 2U : 1U)) return Compacted::kNo;
+  const auto [blocks, exhausted] = ChoosePacked(tables, job, whole ? 1 : pages);
+  if (blocks.size() < (whole ? 2U : 1U)) return exhausted ? Compacted::kNextTurn : Compacted::kNo;
   const base::PageRun first = job.pool.TryAllocateInFreeBlock(1);
-  if (!first) return Compacted::kNo;
+  TIER_CHECK(first, "none of {} free blocks takes slots", job.pool.free_slot_block_count());
   job.pool.Free(first);
   MovePlan plan;
   uint32_t at = 0;

@@ -2,6 +2,7 @@
 #include "daemon/tiering/requests/scattered_room.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "daemon/tiering/memory/compaction.h"
@@ -30,7 +31,7 @@ struct Made {
 };
 
 // What is free counts first for the pieces that come first: that is how they will be given it.
-Made MakeRuns(Tables& tables, JobState& job, const Ask& ask) {
+Made MakeRuns(Tables& tables, JobState& job, const Ask& ask, SparseSearch* search) {
   Made made;
   std::vector<base::PageRun> held;
   ForEachMissing(tables, ask, [&](uint32_t pages) {
@@ -40,7 +41,7 @@ Made MakeRuns(Tables& tables, JobState& job, const Ask& ask) {
       held.push_back(block);
       return true;
     }
-    made.last = Compact(tables, job, pages);
+    made.last = Compact(tables, job, pages, search);
     made.started = made.started || made.last == Compacted::kStarted;
     made.pages = pages;
     return made.last == Compacted::kStarted;
@@ -80,14 +81,25 @@ bool MakeRunsFor(Tables& tables, JobState& job, Waiter& waiter) {
     GiveUp(tables, waiter);
     return true;
   }
-  if (std::get<LeaseWait>(waiter.kind).awaits_runs) return GatherFor(tables, job, waiter, ask);
+  LeaseWait& wait = std::get<LeaseWait>(waiter.kind);
+  if (wait.awaits_runs) return GatherFor(tables, job, waiter, ask);
+  SparseSearch search = std::exchange(wait.search, {});
   if (job.moves.any()) return true;  // It is woken when they end.
-  Made made = MakeRuns(tables, job, ask);
+  const uint32_t passed = search.passed;
+  Made made = MakeRuns(tables, job, ask, &search);
   if (made.started) return true;
-  if (made.last == Compacted::kNo) made.last = CompactIntoFreeBlock(tables, job, made.pages);
+  if (made.last == Compacted::kNo) {
+    made.last = CompactIntoFreeBlock(tables, job, made.pages);
+    // The next turn has more work for this only where blocks were looked at in this one before.
+    if (made.last == Compacted::kNextTurn && search.passed == passed) made.last = Compacted::kNo;
+  }
+  if (made.last == Compacted::kNextTurn) {
+    wait.search = search;
+    return false;
+  }
   const bool there_is_room = made.pages == 0;  // Something came free since.
-  if (made.last != Compacted::kNo && !there_is_room) return made.last != Compacted::kNextTurn;
-  std::get<LeaseWait>(waiter.kind).not_scattered = true;
+  if (made.last != Compacted::kNo && !there_is_room) return true;
+  wait.not_scattered = true;
   GiveUp(tables, waiter);
   return true;
 }

@@ -62,6 +62,12 @@ struct Conflict {
   PieceCursor at;
 };
 
+// How far it has been looked for blocks of which the slots can be moved (memory/compaction.h).
+struct SparseSearch {
+  uint16_t passed = 0;  // Blocks, in the order in which they are listed.
+  uint16_t tried = 0;   // Of them, those with slots that all could move, and found no room elsewhere.
+};
+
 // A create or an acquire.
 struct LeaseWait {
   Conflict conflict;
@@ -74,6 +80,7 @@ struct LeaseWait {
   bool awaits_runs = false;     // It can be granted, and waits for moves that bring its blocks side by side.
   bool as_it_is = false;        // No moves do.
   uint32_t gathers = 0;         // Moves that were started to do that (memory/gathering.h).
+  SparseSearch search;          // Of the attempt to make room that is under way.
   uint64_t needed_pages = 0;    // Pages without room at the last attempt.
   uint64_t write_failures = 0;  // Of the job when it came.
 };

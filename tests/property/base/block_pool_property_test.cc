@@ -168,7 +168,7 @@ class Program {
   // Every slot block with free pages is listed, those with the most first in steps of 64; its slots are the live runs.
   void CheckSparse() const {
     std::vector<SparseBlock> sparse;
-    pool_.ListSparseBlocks(SIZE_MAX, &sparse);
+    pool_.ListSparseBlocks(false, SIZE_MAX, &sparse);
     size_t expected = 0;
     for (const auto& [number, block] : model_.blocks) {
       expected += block.IsSlotBlock() && !block.closed && block.used() < kWhole;
@@ -188,7 +188,7 @@ class Program {
       RC_ASSERT(std::ranges::equal(slots, live));
     }
     std::vector<SparseBlock> first;
-    pool_.ListSparseBlocks(2, &first);
+    pool_.ListSparseBlocks(false, 2, &first);
     RC_ASSERT(first.size() == std::min<size_t>(2, sparse.size()));
   }
   // What is handed out of a block, open or closed, are the live runs that lie there.

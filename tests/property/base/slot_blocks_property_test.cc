@@ -101,24 +101,27 @@ class Program {
     RC_ASSERT(slots_.closed_free_pages() == closed_free);
     RC_ASSERT(slots_.bound_free_pages() == bound_free);
     RC_ASSERT(slots_.longest_hole() == longest);
-    CheckSparse();
+    CheckSparse(false);
+    CheckSparse(true);
   }
 
  private:
   static uint32_t NumberOf(const Step& step) { return step.first % kBlocks / 3 * kBlockStep + step.first % 3; }
 
-  // Every open block with free pages is listed once, those with the most first in steps of 64.
-  void CheckSparse() const {
+  // Every open block of the kind with free pages is listed once, those with the most first in steps of 64.
+  void CheckSparse(bool bound) const {
     std::vector<SparseBlock> sparse;
-    slots_.ListSparse(SIZE_MAX, &sparse);
+    slots_.ListSparse(bound, SIZE_MAX, &sparse);
     size_t expected = 0;
-    for (const auto& [number, block] : blocks_) expected += !block.closed && block.free_pages() != 0 ? 1 : 0;
+    for (const auto& [number, block] : blocks_) {
+      expected += !block.closed && block.free_pages() != 0 && block.bound() == bound ? 1 : 0;
+    }
     RC_ASSERT(sparse.size() == expected);
     for (size_t i = 0; i < sparse.size(); ++i) {
       const Block& block = blocks_.at(sparse[i].block);
       RC_ASSERT(!block.closed);
       RC_ASSERT(sparse[i].free_pages == block.free_pages());
-      RC_ASSERT(sparse[i].bound == block.bound());
+      RC_ASSERT(block.bound() == bound);
       const auto step = [&](size_t at) { return (sparse[at].free_pages + 63) / 64; };
       RC_ASSERT((i == 0 || step(i) <= step(i - 1)));
     }

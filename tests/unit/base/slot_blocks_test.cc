@@ -68,24 +68,71 @@ TEST(SlotBlocks, ListsTheEmptiestBlocksAndTheirSlots) {
   blocks.Take({5, 107, 1});
   blocks.Take({5, 300, 2});
   blocks.Take({6, 0, 512 - 100});
-  blocks.Bind(6);
   std::vector<SparseBlock> sparse;
-  blocks.ListSparse(2, &sparse);
+  blocks.ListSparse(false, 2, &sparse);
   ASSERT_EQ(sparse.size(), 2U);
   EXPECT_EQ(sparse[0].block, 5U);
   EXPECT_EQ(sparse[0].free_pages, 502U);
-  EXPECT_FALSE(sparse[0].bound);
   EXPECT_EQ(sparse[1].block, 6U);
-  EXPECT_TRUE(sparse[1].bound);
   std::vector<PageRun> slots;
   blocks.ListSlots(5, &slots);
   EXPECT_EQ(slots, (std::vector<PageRun>{{5, 100, 7}, {5, 107, 1}, {5, 300, 2}})) << "neighbours are told apart";
   blocks.Take({4, 500, 12});
   sparse.clear();
-  blocks.ListSparse(8, &sparse);
+  blocks.ListSparse(false, 8, &sparse);
   EXPECT_EQ(sparse.size(), 2U) << "a full block is not sparse";
-  blocks.Unbind(6);
   blocks.CheckInvariants();
+}
+
+std::vector<uint32_t> Sparse(const SlotBlocks& blocks, bool bound, size_t most = 100) {
+  blocks.CheckInvariants();
+  std::vector<SparseBlock> sparse;
+  blocks.ListSparse(bound, most, &sparse);
+  std::vector<uint32_t> numbers;
+  for (const SparseBlock& block : sparse) numbers.push_back(block.block);
+  return numbers;
+}
+using Numbers = std::vector<uint32_t>;
+
+TEST(SlotBlocks, BlocksWithABoundSlotHideNoOthers) {
+  SlotBlocks blocks;
+  for (uint32_t block = 0; block < 64; ++block) {
+    blocks.Add(block);
+    blocks.Take({block, 0, 1});
+    blocks.Bind(block);
+  }
+  blocks.Add(100);
+  blocks.Take({100, 0, 500});
+  EXPECT_EQ(Sparse(blocks, false, 64), Numbers{100});
+  EXPECT_EQ(Sparse(blocks, true, 64).size(), 64U);
+  blocks.Unbind(7);
+  EXPECT_EQ(Sparse(blocks, false, 64), (Numbers{7, 100}));
+  EXPECT_EQ(Sparse(blocks, true, 64).size(), 63U);
+}
+
+TEST(SlotBlocks, ABlockIsListedAsBoundWhateverChangesInIt) {
+  SlotBlocks blocks;
+  blocks.Add(1);
+  blocks.Take({1, 0, 10});
+  blocks.Bind(1);
+  blocks.Bind(1);
+  EXPECT_EQ(Sparse(blocks, true), Numbers{1});
+  blocks.Take({1, 10, 502});
+  EXPECT_EQ(Sparse(blocks, true), Numbers{}) << "it is full";
+  blocks.Unbind(1);
+  EXPECT_FALSE(blocks.Free({1, 10, 502}));
+  EXPECT_EQ(Sparse(blocks, true), Numbers{1}) << "one of two is bound still";
+  blocks.SetClosed(1, true);
+  EXPECT_EQ(Sparse(blocks, true), Numbers{});
+  blocks.Unbind(1);
+  EXPECT_EQ(Sparse(blocks, false), Numbers{});
+  blocks.SetClosed(1, false);
+  EXPECT_EQ(Sparse(blocks, false), Numbers{1});
+  blocks.Take({1, 10, 502});
+  blocks.Bind(1);
+  blocks.Unbind(1);
+  EXPECT_FALSE(blocks.Free({1, 10, 502}));
+  EXPECT_EQ(Sparse(blocks, false), Numbers{1}) << "it was bound while it was full";
 }
 
 TEST(SlotBlocks, EntriesOfRemovedBlocksAreUsedAgain) {
