@@ -21,7 +21,8 @@ void Observe(Tables& tables) {
   const base::TimePoint now = tables.turn.now();
   std::vector<OwedJob>& owed = tables.forced_returns.jobs();
   for (const EntitlementIndex job : tables.ledger.claims()) {
-    if (!tables.ledger.LacksWindow(job)) continue;
+    // Where no request waits any more, what came would come to none.
+    if (tables.ledger.ClaimLeft(job) || !tables.ledger.LacksWindow(job)) continue;
     const JobId id = tables.ledger.IdOf(job);
     auto entry = std::ranges::find(owed, id, &OwedJob::id);
     if (entry == owed.end()) entry = owed.insert(owed.end(), {.id = id, .since = now});

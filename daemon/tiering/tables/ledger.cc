@@ -227,6 +227,7 @@ void Ledger::SetHost(uint64_t owned_bytes, uint64_t reachable_bytes) {
 
 void Ledger::Claim(EntitlementIndex job, uint64_t bytes, base::TimePoint now) {
   Entitlement& entry = At(job);
+  entry.claim_left = false;
   const uint64_t owed = entry.ended ? 0 : InSlotWindows(std::min(bytes, Deficit(job)));
   if (owed == 0) return DropClaim(job);
   if (entry.claimed == 0) claims_.push_back(job);
@@ -238,6 +239,7 @@ void Ledger::Claim(EntitlementIndex job, uint64_t bytes, base::TimePoint now) {
 
 void Ledger::RenewClaim(EntitlementIndex job, base::TimePoint now) {
   Entitlement& entry = At(job);
+  entry.claim_left = false;
   if (entry.claimed != 0) entry.claim_expires = now + kClaimLifetime;
 }
 

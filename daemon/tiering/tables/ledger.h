@@ -66,20 +66,6 @@ inline constexpr base::Duration kClaimLifetime = std::chrono::milliseconds(100);
 inline constexpr uint64_t kPartForNobodyDivisor = 16;  // Of the arena.
 inline constexpr uint64_t kUnpackedDivisor = 64;       // Of a promise: with all others, a quarter of that part.
 
-struct SmallestWindows {  // Bytes.
-  uint64_t block = 0;
-  uint64_t slot = 0;  // A divisor of `block`.
-};
-
-enum class Growth : uint8_t {
-  kNone,      // Its limit, or the arena, allows none.
-  kOwn,       // From memory that no other job is promised.
-  kBorrowed,  // From memory promised to other jobs or to none: it must be able to go back.
-};
-
-// How far the debt of the host reaches into what a job holds.
-enum class DebtDepth : uint8_t { kSurplus, kPromise, kAll };
-
 class Ledger {
  public:
   Ledger(uint64_t arena_bytes, SmallestWindows windows);
@@ -132,6 +118,9 @@ class Ledger {
   // The job could not get so many bytes of windows. Below its promise they are owed to it; else nothing happens.
   void Claim(EntitlementIndex job, uint64_t bytes, base::TimePoint now);
   void RenewClaim(EntitlementIndex job, base::TimePoint now);
+  // No request waits for what it claims. The claim stands until it expires: the next one finds what came meanwhile.
+  void LeaveClaim(EntitlementIndex job) { At(job).claim_left = true; }
+  bool ClaimLeft(EntitlementIndex job) const { return At(job).claim_left; }
   void DropClaim(EntitlementIndex job);
   bool ExpireClaims(base::TimePoint now);  // True: some have expired.
   // One job at a time may be served beyond its promise, since its request could never be granted otherwise: it needs so
