@@ -10,6 +10,9 @@
 // again, not before kNextReturnAfter: that is the time in which windows come back that clients are asked for. A job
 // that binds no more than its promise loses no session.
 //
+// A job whose user's other jobs take up the quota of RAM is owed its promise too, by those of them that have more than
+// their parts, and by no other (memory/quota_parts.h).
+//
 // Hand-over has tried all that costs no session by then: for the whole time it has taken what is empty, and moved,
 // evicted or written what is not leased. So windows that are left beyond promises are bound.
 //

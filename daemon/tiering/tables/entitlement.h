@@ -71,6 +71,8 @@ struct EntitledUser {
   uint32_t live = 0;        // With sessions, and not ended.
   uint32_t open = 0;        // Not ended.
   uint64_t guaranteed = 0;  // Bytes, over its jobs.
+  uint64_t taken = 0;       // Windows of its jobs: held, kept and returning, also of those that have ended.
+  uint64_t most = 0;        // What its jobs may hold within their parts of its quota, in windows.
   UserQuota quota;
 };
 static_assert(std::is_trivially_copyable_v<EntitledUser>);
