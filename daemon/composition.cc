@@ -247,6 +247,8 @@ Status Daemon::OpenControl() {
   grpc_ = std::move(*grpc);
   const std::string no_admins = CheckAdminGroup(config_.daemon, engine_->system_users());
   if (!no_admins.empty()) spdlog::warn("{}", no_admins);
+  const std::string deadlines = CheckDeadlines(config_);
+  if (!deadlines.empty() && !config_.daemon.is_private) spdlog::warn("{}", deadlines);
   return metrics_->Start(*control_);
 }
 

@@ -9,12 +9,15 @@
 #include <filesystem>
 #include <iterator>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "daemon/base/format_bytes.h"
+#include "daemon/config/option_values.h"
+#include "daemon/config/options.h"
 #include "daemon/config_changes.h"
 #include "daemon/host_limits.h"
 #include "daemon/memory/host_memory.h"
@@ -148,6 +151,16 @@ std::string CheckAdminGroup(const config::DaemonConfig& config, session::UserDir
   if (group) return {};
   return fmt::format("daemon.admin_group is {}, and only root and the daemon's own user may administer: {}",
                      config.admin_group, group.error().message);
+}
+
+std::string CheckDeadlines(const config::Config& config) {
+  if (config.engine.deadline > config.jobs.reclaim_deadline) return {};
+  const auto text = [&](std::string_view key) { return config::ValueText(*config::FindOption(key), config); };
+  return fmt::format(
+      "engine.deadline is {} and jobs.reclaim_deadline {}: a request that names no deadline is refused "
+      "before what its job is promised is taken from leases of others; let engine.deadline be the "
+      "longer one by some seconds",
+      text("engine.deadline"), text("jobs.reclaim_deadline"));
 }
 
 }  // namespace tier

@@ -32,5 +32,8 @@ std::vector<std::string> CheckQuotaNames(const config::Config& config, const Dae
 // A sentence, as the start logs it too, where the system does not know the group of daemon.admin_group: no user has its
 // rights. Empty else, and of the group that is the default. Waits for the user database.
 std::string CheckAdminGroup(const config::DaemonConfig& config, session::UserDirectory& system);
+// A sentence, as the start logs it too, where requests that name no deadline are refused before forced return comes to
+// what their jobs are promised. Empty else.
+std::string CheckDeadlines(const config::Config& config);
 
 }  // namespace tier

@@ -142,11 +142,12 @@ constexpr auto kOptions = std::to_array<Option>({
      "no\n"
      "quota. Beyond it new tensors get NO_SPACE; what is there stays.",
      0, 1024 * kTiB},
-    {"jobs.reclaim_deadline", Kind::kDuration, Change::kAtRunTime, TIER_FIELD(jobs.reclaim_deadline), "\"60s\"",
+    {"jobs.reclaim_deadline", Kind::kDuration, Change::kAtRunTime, TIER_FIELD(jobs.reclaim_deadline), "\"30s\"",
      "How long a job waits for memory that it is promised while leases of others keep more than they are promised.\n"
      "Then the session whose leases keep most windows beyond its part is closed (REVOKED), and so on until the job\n"
      "has what it is promised; an unnamed job whose last session that was ends with its tensors. Empty windows that a\n"
-     "process is asked for and does not return for so long are taken without its answer: it loses nothing.",
+     "process is asked for and does not return for so long are taken without its answer: it loses nothing. No session\n"
+     "is closed while no request waits, so let engine.deadline be longer by some seconds; --check-config warns else.",
      kSecond, 24 * kHour},
     {"jobs.on_unreturned", Kind::kChoice, Change::kAtRunTime, TIER_FIELD(jobs.on_unreturned), "\"charge\"",
      "What becomes of a process that keeps windows which were taken from it. charge: they count as held by its\n"

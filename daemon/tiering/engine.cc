@@ -132,7 +132,8 @@ void TakeEvents(Tables& tables) {
 
 bool HandOverDue(const Tables& tables) {
   return tables.ledger.anybody_owed() || tables.ledger.serving() || tables.ledger.unbacked_bytes() != 0 ||
-         tables.ledger.host_debt() != 0 || tables.ledger.wishes() || tables.hand_over.emptying();
+         tables.ledger.host_debt() != 0 || tables.ledger.wishes() || tables.hand_over.emptying() ||
+         tables.hand_over.within_users();
 }
 
 // Each job with requests that can go on has its part. Then those whose requests cost more than that have the rest, each
@@ -199,7 +200,7 @@ void WorkOnJobs(Tables& tables) {
   }
   if (tables.jobs.any_needs_maintenance()) MaintainJobs(tables);
   if (tables.waits.any_for_room()) tables.waits.ListShortJobs();
-  for (JobState* job : tables.waits.short_jobs()) tables.ledger.RenewClaim(job->entitlement, tables.turn.now());
+  RenewClaims(tables);
   if (tables.ahead.any()) GiveBackAhead(tables);
   if (tables.windows.any_asked_back()) ExpireReturns(tables);
   if (tables.windows.any_overdue()) TakeUnreturned(tables);

@@ -60,7 +60,8 @@ ram = "unlimited"
 | key | what it bounds |
 | --- | --- |
 | `ram` | RAM of all the user's jobs. Each has its guarantee and an equal part of the rest; a job without a session \
-leaves its part to those that have one. Requests beyond the part get NO_MEMORY. |
+leaves its part to those that have one. A job that had more before others came gives it to those that ask. Requests \
+beyond the part get NO_MEMORY. |
 | `ssd` | Tensors of all its jobs, what these are guaranteed of SSD, and what they persisted. Beyond it new tensors \
 get NO_SPACE. |
 | `guarantee` | Guarantees of RAM of all its jobs; never more than `ram`. Beyond it a job is refused with NO_MEMORY. |

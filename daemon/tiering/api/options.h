@@ -55,8 +55,9 @@ struct WorkUnits {
 // Engine::SetOptions takes some of them over while the engine runs (jobs/options_change.h).
 struct EngineOptions {
   base::Duration deadline_default = std::chrono::seconds(60);
-  // How long a job is owed memory within its promise before it is taken from others (jobs/forced_return.h).
-  base::Duration reclaim_deadline = std::chrono::seconds(60);
+  // How long a job is owed memory within its promise before it is taken from others (jobs/forced_return.h). Less than
+  // deadline_default: the request that waits for it is to see it come.
+  base::Duration reclaim_deadline = std::chrono::seconds(30);
   // Whether a process is killed that keeps windows for so long after they were taken from it (jobs/kept_windows.h).
   bool kills_keepers = false;
   // A job without requests and leases for so long is idle: its memory may be lent (memory/lending.h). 0: never.

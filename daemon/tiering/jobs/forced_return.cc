@@ -2,6 +2,7 @@
 #include "daemon/tiering/jobs/forced_return.h"
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 #include "daemon/base/format_bytes.h"
 #include "daemon/tiering/jobs/teardown.h"
 #include "daemon/tiering/leases/bound_windows.h"
+#include "daemon/tiering/memory/quota_parts.h"
 
 namespace tier::tiering {
 namespace {
@@ -20,13 +22,20 @@ double Seconds(base::Duration duration) { return std::chrono::duration<double>(d
 void Observe(Tables& tables) {
   const base::TimePoint now = tables.turn.now();
   std::vector<OwedJob>& owed = tables.forced_returns.jobs();
-  for (const EntitlementIndex job : tables.ledger.claims()) {
-    if (!tables.ledger.LacksWindow(job)) continue;
+  const auto note = [&](EntitlementIndex job, bool within_user) {
+    if (!tables.ledger.LacksWindow(job)) return;
     const JobId id = tables.ledger.IdOf(job);
     auto entry = std::ranges::find(owed, id, &OwedJob::id);
     if (entry == owed.end()) entry = owed.insert(owed.end(), {.id = id, .since = now});
     entry->seen = now;
     entry->held = tables.ledger.HeldBy(job);
+    entry->within_user = within_user;
+  };
+  for (const EntitlementIndex job : tables.ledger.claims()) {
+    if (!tables.ledger.ClaimLeft(job)) note(job, false);  // Else what came would come to no request.
+  }
+  for (const JobState* job : tables.waits.short_jobs()) {
+    if (QuotaTaken(tables, *job)) note(job->entitlement, true);
   }
   std::erase_if(owed, [&](const OwedJob& entry) {
     if (entry.seen == now) return false;
@@ -52,11 +61,19 @@ bool BindsTooMany(Tables& tables, const JobState& job) {
   return BindsBeyondPromise(tables, job, BoundWindowsOf(tables, job));
 }
 
-std::vector<SessionId> FindBinders(Tables& tables) {
+// It keeps what the other one is owed. Within a user only a job does that has more than its part of the quota.
+bool KeepsFrom(Tables& tables, const OwedJob& owed, const JobState& job) {
+  if (!owed.within_user) return BindsTooMany(tables, job);
+  const JobState& creditor = *tables.jobs.Find(owed.id);
+  return job.record.uid == creditor.record.uid && tables.ledger.BeyondQuota(job.entitlement) != 0 &&
+         BindsTooMany(tables, job);
+}
+
+std::vector<SessionId> FindBinders(Tables& tables, const OwedJob& owed) {
   std::vector<SessionId> binders;
   for (const JobState* job : tables.jobs.open()) {
     tables.work.Charge(1);
-    if (!BindsTooMany(tables, *job)) continue;
+    if (!KeepsFrom(tables, owed, *job)) continue;
     for (const SessionState* session : job->sessions) binders.push_back(session->id);
   }
   return binders;
@@ -77,18 +94,27 @@ bool ContinueCount(Tables& tables, BoundCount* count) {
   return true;
 }
 
+// A job that waits within its user claims nothing of others.
+uint64_t OwedTo(const Ledger& ledger, const OwedJob& owed, const JobState& creditor) {
+  return owed.within_user ? ledger.Deficit(creditor.entitlement) : ledger.ClaimedBy(creditor.entitlement);
+}
+
 std::string Sentence(const Tables& tables, const OwedJob& owed, const SessionState& session, uint64_t bound_bytes) {
   const JobState& creditor = *tables.jobs.Find(owed.id);
   const JobState& job = *session.job;
   const Ledger& ledger = tables.ledger;
+  const EntitledUser& user = ledger.UserOf(creditor.entitlement);
+  const std::string quota = owed.within_user ? fmt::format(" (both are of user {}, who may have {} of RAM)", user.uid,
+                                                           FormatBytes(user.quota.ram.most))
+                                             : "";
   return fmt::format(
       "job {} has been owed {} for {:.1f} s (jobs.reclaim_deadline is {:.1f} s): it is promised {} and holds {}; job "
-      "{} leases {} and is promised {}; what this session leases, {}, lies in windows of {}, the most beyond its part, "
-      "and a window goes only whole; release leases sooner, or have this job guaranteed more",
-      creditor.key, FormatBytes(ledger.ClaimedBy(creditor.entitlement)), Seconds(tables.turn.now() - owed.since),
+      "{} leases {} and is promised {}{}; what this session leases, {}, lies in windows of {}, the most beyond its "
+      "part, and a window goes only whole; release leases sooner, or have this job guaranteed more",
+      creditor.key, FormatBytes(OwedTo(ledger, owed, creditor)), Seconds(tables.turn.now() - owed.since),
       Seconds(tables.options.reclaim_deadline), FormatBytes(ledger.PromisedTo(creditor.entitlement)),
       FormatBytes(ledger.HeldBy(creditor.entitlement)), job.key, FormatBytes(ledger.LeasedBy(job.entitlement)),
-      FormatBytes(ledger.PromisedTo(job.entitlement)), FormatBytes(session.record.leased_bytes),
+      FormatBytes(ledger.PromisedTo(job.entitlement)), quota, FormatBytes(session.record.leased_bytes),
       FormatBytes(bound_bytes));
 }
 
@@ -96,7 +122,7 @@ std::string Sentence(const Tables& tables, const OwedJob& owed, const SessionSta
 
 void ForceReturns(Tables& tables) {
   ForcedReturnState& state = tables.forced_returns;
-  if (!state.any() && !tables.ledger.anybody_owed()) return;
+  if (!state.any() && !tables.ledger.anybody_owed() && !tables.hand_over.within_users()) return;
   Observe(tables);
   const base::TimePoint now = tables.turn.now();
   BoundCount& count = state.bound_count();
@@ -108,8 +134,9 @@ void ForceReturns(Tables& tables) {
   if (now < state.next_at()) return;
   const OwedJob* owed = FindOverdue(tables);
   if (owed == nullptr) return count.Stop();
-  if (tables.ledger.BytesToAskBack() == 0) return;  // What is on its way already may be enough.
-  if (!count.under_way()) count.Begin(FindBinders(tables));
+  // What is on its way already may be enough.
+  if (!owed->within_user && tables.ledger.BytesToAskBack() == 0) return;
+  if (!count.under_way()) count.Begin(FindBinders(tables, *owed));
   state.SetNextAt(now + kCountInterval);
   if (!ContinueCount(tables, &count)) return;
   state.SetNextAt(now + kCheckInterval);
@@ -117,7 +144,7 @@ void ForceReturns(Tables& tables) {
   count.Stop();
   SessionState* session = most.beyond_bytes == 0 ? nullptr : tables.sessions.Find(most.session);
   // The others may have ended leases while it was counted, and its job, too.
-  if (session == nullptr || session->ending() || !BindsTooMany(tables, *session->job)) return;
+  if (session == nullptr || session->ending() || !KeepsFrom(tables, *owed, *session->job)) return;
   state.SetNextAt(now + kNextReturnAfter);
   state.Count(ForcedReturnKind::kSession);
   EndSession(tables, *session, {Code::kRevoked, Sentence(tables, *owed, *session, most.bound_bytes)});

@@ -6,8 +6,12 @@
 // across a gap of at most kOwedGapMax, in which it came to hold no more. Once that time is
 // EngineOptions::reclaim_deadline, of all sessions of jobs whose leases bind more windows than they are promised
 // (leases/bound_windows.h) the one with the most beyond its part ends with REVOKED. Its part is an equal share of its
-// job's promise. Then the case is checked again, not before kNextReturnAfter: that is the time in which windows come
-// back that clients are asked for. A job that binds no more than its promise loses no session.
+// job's promise. No session ends while no request waits: what it keeps would come to none. Then the case is checked
+// again, not before kNextReturnAfter: that is the time in which windows come back that clients are asked for. A job
+// that binds no more than its promise loses no session.
+//
+// A job whose user's other jobs take up the quota of RAM is owed its promise too, by those of them that have more than
+// their parts, and by no other (memory/quota_parts.h).
 //
 // Hand-over has tried all that costs no session by then: for the whole time it has taken what is empty, and moved,
 // evicted or written what is not leased. So windows that are left beyond promises are bound.

@@ -8,6 +8,7 @@
 
 #include "daemon/base/format_bytes.h"
 #include "daemon/tiering/jobs/teardown.h"
+#include "daemon/tiering/memory/quota_parts.h"
 
 namespace tier::tiering {
 namespace {
@@ -43,7 +44,9 @@ void Charge(Tables& tables, const std::vector<KeptWindow>& windows) {
     if (job == nullptr) continue;
     const bool less = keeper.bytes < tables.ledger.KeptBy(job->entitlement);
     tables.ledger.SetKept(job->entitlement, keeper.bytes);
-    if (less) tables.waits.OnRoom(*job);  // It may hold more again.
+    if (!less) continue;
+    tables.waits.OnRoom(*job);     // It may hold more again, …
+    OnQuotaDivided(tables, *job);  // … and so may other jobs of its user.
   }
   std::erase_if(keepers, [](const Keeper& keeper) { return keeper.bytes == 0; });
 }

@@ -286,7 +286,9 @@ Grown Grow(Tables& tables, JobState& job, const Need& need) {
 
 bool Borrow(Tables& tables, const JobState& job, uint64_t bytes) {
   const memory::WindowSource& source = tables.ports.windows;
-  if (tables.ledger.anybody_owed() || !MayHoldMore(tables, job, tables.windows.grain(), 0, 0)) return false;
+  const uint64_t grain = tables.windows.grain();
+  if (tables.ledger.anybody_owed() || tables.ledger.QuotaTaken(job.entitlement, grain)) return false;
+  if (!MayHoldMore(tables, job, grain, 0, 0)) return false;
   const uint64_t left = source.arena_max_bytes() - std::min(source.arena_bytes(), source.arena_max_bytes());
   return tables.ledger.Wish(job.entitlement, left + bytes, tables.turn.now());
 }

@@ -6,6 +6,7 @@
 #include "daemon/tiering/memory/emptying.h"
 #include "daemon/tiering/memory/lending.h"
 #include "daemon/tiering/memory/merging.h"
+#include "daemon/tiering/memory/quota_parts.h"
 #include "daemon/tiering/memory/window_ownership.h"
 
 namespace tier::tiering {
@@ -244,7 +245,7 @@ bool PayDebt(Tables& tables, bool may_choose) {
   return wanted != wanted_first || tables.hand_over.emptying();
 }
 
-// `owed`: to jobs, or lent to one. What is not backed by room on SSD goes too.
+// `owed`: to jobs, or lent to one. What is not backed by room on SSD goes too, and what is beyond a part of a quota.
 void TakeForJobs(Tables& tables, uint64_t owed) {
   if (owed == 0 && tables.ledger.unbacked_bytes() == 0) return;
   const uint64_t owed_first = owed;
@@ -269,6 +270,7 @@ void StopHandOver(Tables& tables) {
 base::TimePoint HandOver(Tables& tables) {
   Ledger& ledger = tables.ledger;
   if (!ledger.ExpireWish(tables.turn.now())) FindIdleJobs(tables);
+  AskWithinUsers(tables);
   ReturnMoved(tables);
   const base::TimePoint soon = tables.turn.now() + kHandOverInterval;
   const auto nothing_wanted = [&] {

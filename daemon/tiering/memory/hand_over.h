@@ -11,6 +11,9 @@
 // then those that can be emptied, of the jobs that have most beyond their promises. Windows in huge pages stay: they
 // would go to the kernel's pool. While no window can be had, another search follows after kHostRetryInterval.
 //
+// Where a job waits for its part of its user's quota, what the user's other jobs hold beyond theirs is taken in the
+// same way (quota_parts.h), however much memory the arena has left.
+//
 // What a job wishes for is taken from idle jobs in the same way, but nothing is written for it (lending.h).
 //
 // Work of one call: one pass over the jobs, and as many windows and pieces as the turn's work reaches. While the host
@@ -27,7 +30,8 @@ inline constexpr base::Duration kHostRetryInterval = std::chrono::milliseconds(5
 inline constexpr uint64_t kHostBatchBytes = 256 * kMiB;
 
 // Empties and returns windows of jobs that hold more than they are promised, for those that are owed memory,
-// windows that were borrowed and are not backed by room on SSD any more, and windows for the host. Returns when there
+// windows that were borrowed and are not backed by room on SSD any more, or are beyond their job's part of a quota that
+// another job waits for, and windows for the host. Returns when there
 // is to be another call at the earliest.
 base::TimePoint HandOver(Tables& tables);
 

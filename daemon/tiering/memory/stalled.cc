@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "daemon/tiering/memory/quota_parts.h"
 #include "daemon/tiering/memory/room.h"
 #include "daemon/tiering/memory/window_ownership.h"
 
@@ -59,6 +60,7 @@ JobState* Next(Tables& tables) {
   JobState* next = nullptr;
   for (JobState* job : tables.waits.short_jobs()) {
     if (ShortIn(tables, *job) == 0 || !ExceedsPromise(tables, *job)) continue;
+    if (QuotaTaken(tables, *job)) continue;  // It could not take what others gave.
     if (next == nullptr || turn(*job) < turn(*next)) next = job;
   }
   return next;

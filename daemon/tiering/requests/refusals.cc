@@ -9,6 +9,7 @@
 #include "daemon/base/counted.h"
 #include "daemon/base/format_bytes.h"
 #include "daemon/tiering/leases/updates.h"
+#include "daemon/tiering/memory/quota_parts.h"
 #include "daemon/tiering/memory/room.h"
 #include "daemon/tiering/requests/reserve.h"
 #include "daemon/tiering/requests/scans.h"
@@ -117,15 +118,19 @@ std::string ScatteredNote(const Tables& tables, const JobState& job, uint64_t re
 std::string QuotaNote(const Tables& tables, const JobState& job, uint64_t requested_bytes) {
   const Ledger& ledger = tables.ledger;
   const uint64_t allowed = ledger.AllowedTo(job.entitlement);
-  if (!ledger.BoundByQuota(job.entitlement)) return {};
-  if (ledger.HeldBy(job.entitlement) + requested_bytes <= allowed) return {};
   const EntitledUser& user = ledger.UserOf(job.entitlement);
+  std::string by_others;
+  if (QuotaTaken(tables, job)) {
+    by_others = fmt::format("; they have windows of {}, some of them more than their parts", FormatBytes(user.taken));
+  } else if (!ledger.BoundByQuota(job.entitlement) || ledger.HeldBy(job.entitlement) + requested_bytes <= allowed) {
+    return {};
+  }
   return fmt::format(
       "; user {} may have {} of RAM ({}): its jobs are guaranteed {} of that and share the rest, this job may have {}, "
-      "with {} of the user that {} sessions",
+      "with {} of the user that {} sessions{}",
       job.record.uid, FormatBytes(user.quota.ram.most), DescribeOrigin(user.quota.ram.origin, "jobs"),
       FormatBytes(user.guaranteed), FormatBytes(allowed), base::Counted(user.live, "job"),
-      user.live == 1 ? "has" : "have");
+      user.live == 1 ? "has" : "have", by_others);
 }
 
 proto::ErrorRecord Figures(const Tables& tables, const JobState& job, uint64_t requested_bytes) {
@@ -166,6 +171,9 @@ const char* Advice(const Tables& tables, const JobState& job, uint64_t requested
     return "close other jobs of this user, or have an administrator raise the quota (tierctl quota set)";
   }
   if (requested_bytes > tables.ledger.LeaseMax(job.entitlement)) return "raise the job's limit or the arena";
+  if (QuotaTaken(tables, job)) {
+    return "release leases of the user's other jobs, or have an administrator raise the quota (tierctl quota set)";
+  }
   if (tables.ledger.HeldBy(job.entitlement) + requested_bytes <= tables.ledger.AllowedTo(job.entitlement)) {
     return tables.ledger.LeasedBy(job.entitlement) == 0
                ? "wait until the other jobs release leases, guarantee more to this job, or raise the arena"
@@ -178,6 +186,7 @@ const char* Advice(const Tables& tables, const JobState& job, uint64_t requested
 // Why so many bytes cannot be had, in the order in which an operator would look.
 RefusalReason MemoryReason(const Tables& tables, const JobState& job, uint64_t requested_bytes) {
   if (requested_bytes > tables.ledger.LeaseMax(job.entitlement)) return RefusalReason::kLimit;
+  if (QuotaTaken(tables, job)) return RefusalReason::kLimit;
   if (tables.ledger.returning_bytes() != 0) return RefusalReason::kNotReturned;
   const uint64_t reachable = tables.ports.windows.arena_max_bytes();
   const bool short_of_host = reachable < tables.ledger.arena_bytes() && tables.ports.windows.arena_bytes() >= reachable;

@@ -31,6 +31,8 @@ void CountWait(Tables& tables, const Waiter& waiter) {
 
 void Remove(Tables& tables, Waiter& waiter) {
   JobState& job = *waiter.job;
+  // A request that must not wait claims for the next one, which asks again.
+  const bool claimed = std::holds_alternative<LeaseWait>(waiter.kind) && (waiter.flags & proto::kFlagNoWait) == 0;
   if (std::holds_alternative<LeaseWait>(waiter.kind)) {
     UnpinAll(tables, waiter);
     DropClaims(tables, waiter);
@@ -40,6 +42,7 @@ void Remove(Tables& tables, Waiter& waiter) {
   session.requests.EndWait(std::holds_alternative<ReleaseWait>(waiter.kind));
   EndEnumeration(tables, session, waiter);
   tables.waits.Remove(waiter.number);
+  if (claimed && tables.waits.shortage_pages(job) == 0) tables.ledger.LeaveClaim(job.entitlement);
   tables.waits.OnRoom(job);  // What it had pinned can be evicted.
   tables.turn.NoteProgress();
 }

@@ -19,6 +19,20 @@ struct Terms {
   uint64_t limit_bytes = 0;      // 0: none.
 };
 
+struct SmallestWindows {  // Bytes.
+  uint64_t block = 0;
+  uint64_t slot = 0;  // A divisor of `block`.
+};
+
+enum class Growth : uint8_t {
+  kNone,      // Its limit, or the arena, allows none.
+  kOwn,       // From memory that no other job is promised.
+  kBorrowed,  // From memory promised to other jobs or to none: it must be able to go back.
+};
+
+// How far the debt of the host reaches into what a job holds.
+enum class DebtDepth : uint8_t { kSurplus, kPromise, kAll };
+
 struct Entitlement {
   JobId id{};
   Terms terms;
@@ -37,6 +51,7 @@ struct Entitlement {
   bool ended = false;
   bool used = false;
   bool idle = false;                // As far as is known: Ledger::SetIdle.
+  bool claim_left = false;          // Whoever made the claim no longer waits for it: Ledger::LeaveClaim.
   uint64_t guarantee_in_pages = 0;  // guarantee() in whole pages.
 
   uint64_t counted() const { return held + kept; }
@@ -56,6 +71,8 @@ struct EntitledUser {
   uint32_t live = 0;        // With sessions, and not ended.
   uint32_t open = 0;        // Not ended.
   uint64_t guaranteed = 0;  // Bytes, over its jobs.
+  uint64_t taken = 0;       // Windows of its jobs: held, kept and returning, also of those that have ended.
+  uint64_t most = 0;        // What its jobs may hold within their parts of its quota, in windows.
   UserQuota quota;
 };
 static_assert(std::is_trivially_copyable_v<EntitledUser>);

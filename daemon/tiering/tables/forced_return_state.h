@@ -18,8 +18,9 @@ namespace tier::tiering {
 struct OwedJob {
   JobId id{};
   base::TimePoint since;
-  base::TimePoint seen;  // The last time that it was owed.
-  uint64_t held = 0;     // What it held then.
+  base::TimePoint seen;      // The last time that it was owed.
+  uint64_t held = 0;         // What it held then.
+  bool within_user = false;  // Then other jobs of its user took up their quota.
 };
 
 struct Keeper {

@@ -67,6 +67,10 @@ class HandOverState {
   bool any_moved() const { return !moved_.empty(); }
   std::vector<WindowIndex> TakeMoved() { return std::exchange(moved_, {}); }  // Windows whose moves have ended.
 
+  // A request waits for what another job of its user holds beyond its part of the quota (memory/quota_parts.h).
+  bool within_users() const { return within_users_; }
+  void SetWithinUsers(bool waits) { within_users_ = waits; }
+
   void CountReturned(LeftBy how) { ++figures_.windows[static_cast<size_t>(how)]; }
   void CountLent(uint64_t bytes) { figures_.lent_bytes += bytes; }
   void CountEvicted(uint64_t bytes) { figures_.evicted_bytes += bytes; }
@@ -80,6 +84,7 @@ class HandOverState {
   std::vector<PieceId> clean_;
   uint32_t moving_ = 0;
   std::vector<WindowIndex> moved_;
+  bool within_users_ = false;
   HandOverFigures figures_;
 };
 

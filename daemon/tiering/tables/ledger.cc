@@ -42,6 +42,32 @@ uint64_t Ledger::Limit(const Entitlement& job) const {
   return std::min(job.terms.limit_bytes == 0 ? kUnlimited : job.terms.limit_bytes, PartOfQuota(job));
 }
 
+// A limit is kept page by page where pages are taken; the last window of each kind may reach beyond it.
+uint64_t Ledger::MostInWindows(uint64_t bytes) const {
+  const uint64_t beyond = windows_.block == windows_.slot ? 0 : windows_.slot;
+  return bytes >= arena_ ? arena_ : std::min(AlignUp(bytes, windows_.block) + beyond, arena_);
+}
+
+uint64_t Ledger::QuotaRoom(const Entitlement& job) const {
+  const EntitledUser& user = users_[job.user];
+  if (!user.quota.ram.any()) return kUnlimited;
+  return AlignDown(user.most - std::min(user.most, user.taken), windows_.slot);
+}
+
+bool Ledger::QuotaTaken(EntitlementIndex job, uint64_t window_bytes) const {
+  const Entitlement& entry = At(job);
+  const uint64_t most = MostInWindows(Limit(entry));
+  const uint64_t own = AlignDown(most - std::min(most, entry.counted()), windows_.slot);
+  return QuotaRoom(entry) < std::min(own, window_bytes);
+}
+
+uint64_t Ledger::BeyondQuota(EntitlementIndex job) const {
+  const Entitlement& entry = At(job);
+  if (entry.ended || !users_[entry.user].quota.ram.any()) return 0;
+  const uint64_t most = MostInWindows(PartOfQuota(entry));
+  return std::min(entry.held, entry.counted() - std::min(entry.counted(), most));
+}
+
 uint64_t Ledger::Allowed(const Entitlement& job) const { return std::min(Limit(job), arena_); }
 
 uint64_t Ledger::EqualPart(const Entitlement& job, uint64_t unpromised) const {
@@ -90,9 +116,11 @@ void Ledger::Recompute() {
   TIER_CHECK(guaranteed_ <= divisible_, "guarantees of {} in {}", guaranteed_, divisible_);
   const uint64_t unpromised = divisible_ - guaranteed_;
   promised_ = 0;
+  for (EntitledUser& user : users_) user.most = 0;
   for (Entitlement& job : jobs_) {
     job.promised = job.equal_part() ? EqualPart(job, unpromised) : job.guarantee();
     promised_ += job.promised;
+    if (job.used && !job.ended) users_[job.user].most += MostInWindows(PartOfQuota(job));
   }
   LowerClaims();
 }
@@ -156,6 +184,7 @@ void Ledger::Remove(EntitlementIndex job) {
   TIER_CHECK(entry.ended && entry.leased == 0 && entry.returning == 0, "job {} leases {}, returns {}",
              static_cast<uint64_t>(entry.id), entry.leased, entry.returning);
   ended_held_ -= entry.held;  // Windows that are still being made for it.
+  TakenBy(entry) -= entry.counted();
   EntitledUser& user = users_[entry.user];
   if (--user.jobs == 0) {
     user_by_uid_.erase(user.uid);
@@ -170,6 +199,7 @@ void Ledger::AddHeld(EntitlementIndex job, uint64_t bytes) {
   Entitlement& entry = At(job);
   TIER_CHECK(!entry.ended, "job {} is closed", static_cast<uint64_t>(entry.id));
   entry.held += bytes;
+  TakenBy(entry) += bytes;
   if (wisher_ == job) wished_ -= std::min(wished_, bytes);
   if (entry.claimed == 0) return;
   const uint64_t claimed = std::min(entry.claimed, bytes);
@@ -183,6 +213,7 @@ void Ledger::SubtractHeld(EntitlementIndex job, uint64_t bytes) {
   Entitlement& entry = At(job);
   TIER_CHECK(entry.held >= bytes, "job {} holds {} of {}", static_cast<uint64_t>(entry.id), entry.held, bytes);
   entry.held -= bytes;
+  TakenBy(entry) -= bytes;
   if (entry.ended) ended_held_ -= bytes;
   if (entry.claimed != 0) CountClaims();
 }
@@ -190,6 +221,7 @@ void Ledger::SubtractHeld(EntitlementIndex job, uint64_t bytes) {
 void Ledger::SetKept(EntitlementIndex job, uint64_t bytes) {
   Entitlement& entry = At(job);
   if (entry.kept == bytes) return;
+  TakenBy(entry) = TakenBy(entry) - entry.kept + bytes;
   entry.kept = bytes;
   if (entry.claimed != 0) LowerClaims();
 }
@@ -199,6 +231,7 @@ void Ledger::AskBack(EntitlementIndex job, uint64_t bytes, base::TimePoint now) 
   Entitlement& entry = At(job);
   if (entry.returning == 0) entry.returning_since = now;
   entry.returning += bytes;
+  TakenBy(entry) += bytes;
   returning_ += bytes;
 }
 
@@ -214,6 +247,7 @@ void Ledger::TakeBack(EntitlementIndex job, uint64_t bytes, bool overdue) {
   TIER_CHECK(entry.returning >= bytes && (!overdue || entry.overdue >= bytes), "{} of {}, {} overdue", bytes,
              entry.returning, entry.overdue);
   entry.returning -= bytes;
+  TakenBy(entry) -= bytes;
   returning_ -= bytes;
   if (!overdue) return;
   entry.overdue -= bytes;
@@ -227,7 +261,8 @@ void Ledger::SetHost(uint64_t owned_bytes, uint64_t reachable_bytes) {
 
 void Ledger::Claim(EntitlementIndex job, uint64_t bytes, base::TimePoint now) {
   Entitlement& entry = At(job);
-  const uint64_t owed = entry.ended ? 0 : InSlotWindows(std::min(bytes, Deficit(job)));
+  entry.claim_left = false;
+  const uint64_t owed = entry.ended ? 0 : std::min(InSlotWindows(std::min(bytes, Deficit(job))), QuotaRoom(entry));
   if (owed == 0) return DropClaim(job);
   if (entry.claimed == 0) claims_.push_back(job);
   claimed_ = claimed_ - entry.claimed + owed;
@@ -238,6 +273,7 @@ void Ledger::Claim(EntitlementIndex job, uint64_t bytes, base::TimePoint now) {
 
 void Ledger::RenewClaim(EntitlementIndex job, base::TimePoint now) {
   Entitlement& entry = At(job);
+  entry.claim_left = false;
   if (entry.claimed != 0) entry.claim_expires = now + kClaimLifetime;
 }
 
@@ -379,11 +415,7 @@ bool Ledger::MayLease(EntitlementIndex job, uint64_t bytes, uint64_t ending_byte
 Growth Ledger::GrowthOf(EntitlementIndex job, uint64_t window_bytes) const {
   const Entitlement& entry = At(job);
   const uint64_t next = entry.counted() + window_bytes;
-  // A limit is kept page by page where pages are taken; the last window of each kind may reach beyond it.
-  const uint64_t beyond = windows_.block == windows_.slot ? 0 : windows_.slot;
-  const uint64_t limit = AlignUp(Allowed(entry), windows_.block) + beyond;
-  const uint64_t most = Limit(entry) == kUnlimited ? arena_ : std::min(limit, arena_);
-  if (entry.ended || next > most) return Growth::kNone;
+  if (entry.ended || next > MostInWindows(Limit(entry))) return Growth::kNone;
   return entry.counted() < entry.promised || next <= FirmBytes(job) ? Growth::kOwn : Growth::kBorrowed;
 }
 
@@ -395,7 +427,7 @@ bool Ledger::Overshoots(EntitlementIndex job, uint64_t window_bytes) const {
 
 bool Ledger::MayGrow(EntitlementIndex job, uint64_t window_bytes) const {
   const Entitlement& entry = At(job);
-  if (entry.ended || host_debt_ != 0) return false;
+  if (entry.ended || host_debt_ != 0 || window_bytes > QuotaRoom(entry)) return false;
   if (serving()) return served_ == job;
   if (claims_.empty()) return true;
   if (entry.counted() >= entry.promised) return false;
@@ -436,6 +468,7 @@ uint64_t Ledger::BytesToGive(EntitlementIndex job) const {
 
 bool Ledger::MayGiveBelow(EntitlementIndex job, uint64_t window_bytes) const {
   const uint64_t surplus = Surplus(job);
+  if (!serving() && At(job).unbacked != 0 && BeyondQuota(job) != 0) return true;
   if (serving() || claims_.empty() || surplus == 0 || surplus >= window_bytes) return false;
   return window_bytes - surplus < Deficit(top_claim_) || At(top_claim_).held == 0;
 }

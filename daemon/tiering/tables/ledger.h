@@ -25,10 +25,12 @@
 // guarantee only. What a job leases beyond its promise is a surplus; it does not raise the promise.
 //
 // A user's quota of RAM is divided among its jobs: each has its explicit guarantee, and the jobs with sessions have
-// equal parts of the rest; where none has sessions, all have. So the jobs of a user may hold no more than the quota
-// together, and what one of them may hold does not depend on what others hold just now: memory is never taken from
-// other users for a job that its own user's other jobs keep from growing. A guarantee that was given before the quota
-// was lowered stays.
+// equal parts of the rest; where none has sessions, all have. So what one of them may hold does not depend on what
+// others hold just now. But a job may have more than its part, from before the part became smaller: then the others
+// grow only as far as all windows of the user's jobs, with those that are on their way back, fit these parts together
+// (QuotaTaken). They claim no more than that: memory is never taken from other users for a job that its own user's
+// other jobs keep from growing. It comes from those of the user's jobs that hold more than their parts (BeyondQuota).
+// A guarantee that was given before the quota was lowered stays.
 //
 // The arena that is divided is the configured one: promises do not move with the free memory of the host. A shortage of
 // the host is a debt (SetHost). While there is one no job grows, and hand-over asks back the debt in addition to what
@@ -39,9 +41,10 @@
 // however large the windows of others are. SSD space is counted in storage_ledger.h.
 //
 // Invariants: Σ promised + PartForNobody() <= arena. promised <= allowed, where a guarantee is at most the limit.
-// Σ allowed of a user <= its quota, or its guarantees. leased_beyond() is the sum over all jobs. claimed != 0 only
-// while held < promised. overdue <= returning. Promises change only in Open, Set, SetQuota, SetLive and End. Every
-// query is O(1), except AdmitGuarantee and the lists, which are O(jobs).
+// Σ allowed of a user <= its quota, or its guarantees. No job grows that takes its user beyond Σ allowed, each part in
+// whole windows. leased_beyond() is the sum over all jobs. claimed != 0 only while held < promised. overdue <=
+// returning. Promises change only in Open, Set, SetQuota, SetLive and End. Every query is O(1), except AdmitGuarantee
+// and the lists, which are O(jobs).
 #pragma once
 
 #include <algorithm>
@@ -65,20 +68,6 @@ namespace tier::tiering {
 inline constexpr base::Duration kClaimLifetime = std::chrono::milliseconds(100);
 inline constexpr uint64_t kPartForNobodyDivisor = 16;  // Of the arena.
 inline constexpr uint64_t kUnpackedDivisor = 64;       // Of a promise: with all others, a quarter of that part.
-
-struct SmallestWindows {  // Bytes.
-  uint64_t block = 0;
-  uint64_t slot = 0;  // A divisor of `block`.
-};
-
-enum class Growth : uint8_t {
-  kNone,      // Its limit, or the arena, allows none.
-  kOwn,       // From memory that no other job is promised.
-  kBorrowed,  // From memory promised to other jobs or to none: it must be able to go back.
-};
-
-// How far the debt of the host reaches into what a job holds.
-enum class DebtDepth : uint8_t { kSurplus, kPromise, kAll };
 
 class Ledger {
  public:
@@ -132,6 +121,9 @@ class Ledger {
   // The job could not get so many bytes of windows. Below its promise they are owed to it; else nothing happens.
   void Claim(EntitlementIndex job, uint64_t bytes, base::TimePoint now);
   void RenewClaim(EntitlementIndex job, base::TimePoint now);
+  // No request waits for what it claims. The claim stands until it expires: the next one finds what came meanwhile.
+  void LeaveClaim(EntitlementIndex job) { At(job).claim_left = true; }
+  bool ClaimLeft(EntitlementIndex job) const { return At(job).claim_left; }
   void DropClaim(EntitlementIndex job);
   bool ExpireClaims(base::TimePoint now);  // True: some have expired.
   // One job at a time may be served beyond its promise, since its request could never be granted otherwise: it needs so
@@ -150,7 +142,8 @@ class Ledger {
   // Idle jobs are asked for their memory now: a job wishes for some, and nothing comes before that.
   bool lends() const { return wishes() && claims_.empty() && !serving() && host_debt_ == 0; }
   void SetIdle(EntitlementIndex job, bool idle) { At(job).idle = idle; }
-  // The SSD devices have no room for so many bytes of the job beyond its firm ones. Holds until the next call.
+  // So many bytes of the job are to go: the SSD devices have no room for them beyond its firm ones, or its user's other
+  // jobs wait for them (BeyondQuota). Holds until the next call.
   void SetUnbacked(EntitlementIndex job, uint64_t bytes);
   void SetAllBacked();
 
@@ -162,6 +155,10 @@ class Ledger {
   // The user's quota of RAM keeps the job from more, and not its own limit.
   bool BoundByQuota(EntitlementIndex job) const;
   const EntitledUser& UserOf(EntitlementIndex job) const { return users_[At(job).user]; }
+  // Its own part leaves room for such a window, its user's quota of RAM does not: others have more than their parts.
+  bool QuotaTaken(EntitlementIndex job, uint64_t window_bytes) const;
+  // What it holds beyond its part of its user's quota of RAM.
+  uint64_t BeyondQuota(EntitlementIndex job) const;
   uint64_t FirmBytes(EntitlementIndex job) const;
   // The same with what may be unpacked.
   uint64_t OwnBytes(EntitlementIndex job) const;
@@ -211,7 +208,8 @@ class Ledger {
   // another job is served: what lies beyond its explicit guarantee, and the rest of that slot window.
   uint64_t BytesToGive(EntitlementIndex job) const;
   // Its surplus is less than a window of so many bytes: may the window be taken, which leaves the job below its
-  // promise? Yes if its deficit is then the smaller one, or if the job that is owed memory has no window at all.
+  // promise? Yes if its deficit is then the smaller one, or if the job that is owed memory has no window at all. Also
+  // where another job of its user waits for what it has beyond its part of the quota: it may grow to its part again.
   bool MayGiveBelow(EntitlementIndex job, uint64_t window_bytes) const;
   // Jobs with a surplus, the largest first. While the host has a debt, those that hold something beyond its depth.
   void ListHolders(std::vector<JobId>* holders) const;
@@ -243,12 +241,15 @@ class Ledger {
   Entitlement& At(EntitlementIndex job) { return const_cast<Entitlement&>(std::as_const(*this).At(job)); }
   uint64_t Limit(const Entitlement& job) const;
   uint64_t PartOfQuota(const Entitlement& job) const;
+  uint64_t QuotaRoom(const Entitlement& job) const;  // For more windows of its user.
+  uint64_t MostInWindows(uint64_t bytes) const;
   uint64_t Allowed(const Entitlement& job) const;
   Status AdmitWithinQuota(uint32_t uid, const Entitlement* changed, uint64_t bytes, const UserQuota& quota) const;
   uint64_t EqualPart(const Entitlement& job, uint64_t unpromised) const;
   uint64_t BeyondDepth(const Entitlement& job) const;
   uint64_t Lendable(EntitlementIndex job) const;
   uint64_t InSlotWindows(uint64_t bytes) const { return AlignUp(bytes, windows_.slot); }
+  uint64_t& TakenBy(const Entitlement& job) { return users_[job.user].taken; }
   uint32_t MakeUser(uint32_t uid);
   // Makes a change that may alter the promises.
   template <typename Apply>

@@ -96,8 +96,11 @@ void Ledger::CheckQuotas() const {
   std::vector<EntitledUser> users(users_.size());
   std::vector<uint64_t> allowed(users_.size());
   for (const Entitlement& job : jobs_) {
-    if (!job.used || job.ended) continue;
+    if (!job.used) continue;
     EntitledUser& user = users[job.user];
+    user.taken += job.counted() + job.returning;
+    if (job.ended) continue;
+    user.most += MostInWindows(PartOfQuota(job));
     ++user.open;
     user.live += job.live ? 1 : 0;
     user.guaranteed += job.guarantee();
@@ -108,6 +111,9 @@ void Ledger::CheckQuotas() const {
     TIER_CHECK(user.open == users[i].open && user.live == users[i].live && user.guaranteed == users[i].guaranteed,
                "user {}: {} of {} jobs live, not {} of {}; {} guaranteed, not {}", user.uid, user.live, user.open,
                users[i].live, users[i].open, user.guaranteed, users[i].guaranteed);
+    TIER_CHECK(user.taken == users[i].taken && user.most == users[i].most,
+               "user {}: windows of {}, not {}; {} at most, not {}", user.uid, user.taken, users[i].taken, user.most,
+               users[i].most);
     TIER_CHECK(allowed[i] <= std::max(user.quota.ram.most, user.guaranteed), "user {} is allowed {} of {}", user.uid,
                allowed[i], user.quota.ram.most);
   }

@@ -93,7 +93,8 @@ class Model {
       const uint64_t left = job.held() - gives;
       const uint64_t guarantee = job.terms.guarantee_bytes;
       const bool is_served = job.index == served.index;
-      RC_ASSERT(ledger_.MayGrow(job.index, kSlotWindow) == (is_served && host_debt() == 0));
+      const bool has_room = kSlotWindow <= QuotaRoom(job);
+      RC_ASSERT(ledger_.MayGrow(job.index, kSlotWindow) == (is_served && host_debt() == 0 && has_room));
       RC_ASSERT(!is_served || gives == 0);
       RC_ASSERT(is_served || left == 0 || left <= std::max(guarantee, kSlotWindow));
       RC_ASSERT(left + kSlotWindow > std::min(guarantee, job.held()));
@@ -123,6 +124,7 @@ class Model {
     RC_ASSERT(ledger_.LacksWindow(job.index) ==
               (deficit != 0 && (job.counted() == 0 || job.counted() + kSlotWindow <= mine)));
     CheckLeases(job);
+    CheckQuota(job);
     const uint64_t lent = lends() && job.idle && id != wisher_ ? held : 0;
     RC_ASSERT(ledger_.BytesToGive(job.index) == (Claimed() == 0 && host_debt() == 0 ? lent : surplus));
     CheckGrowth(job, block_window_);
@@ -131,6 +133,37 @@ class Model {
     if (deficit == 0) return;
     RC_ASSERT(ledger_.GrowthOf(job.index, kSlotWindow) == Growth::kOwn);
     RC_ASSERT(!ledger_.Overshoots(job.index, kSlotWindow));
+  }
+
+  // Windows of all jobs of a user fit their parts together, or none of them grows.
+  void CheckQuota(const ModelJob& job) {
+    const uint64_t part = PartOfQuota(job);
+    const uint64_t beyond = part == kUnlimited ? 0 : job.counted() - std::min(job.counted(), InWindows(part));
+    RC_ASSERT(ledger_.BeyondQuota(job.index) == std::min(job.held(), beyond));
+    const uint64_t room = QuotaRoom(job);
+    const uint64_t most = InWindows(LimitOf(job));
+    const uint64_t own = (most - std::min(most, job.counted())) / kSlotWindow * kSlotWindow;
+    for (const uint64_t size : {kSlotWindow, block_window_}) {
+      RC_ASSERT(size <= room || !ledger_.MayGrow(job.index, size));
+      RC_ASSERT(ledger_.QuotaTaken(job.index, size) == (room < std::min(own, size)));
+    }
+  }
+  uint64_t InWindows(uint64_t bytes) const {
+    if (bytes >= arena_) return arena_;
+    const uint64_t beyond = block_window_ == kSlotWindow ? 0 : kSlotWindow;
+    return std::min(AlignUp(bytes, block_window_) + beyond, arena_);
+  }
+  // What the windows of all jobs of its user leave of the parts of all of them.
+  uint64_t QuotaRoom(const ModelJob& job) const {
+    if (PartOfQuota(job) == kUnlimited) return kUnlimited;
+    uint64_t most = 0;
+    uint64_t taken = 0;
+    for (const auto& [id, other] : jobs_) {
+      if (other.uid != job.uid) continue;
+      most += InWindows(PartOfQuota(other));
+      taken += other.counted() + Sum(other.returning, other.returning.size());
+    }
+    return (most - std::min(most, taken)) / kSlotWindow * kSlotWindow;
   }
 
   // Each guarantee is kept against all other jobs together: what they lease beyond theirs fits the rest of the arena.
@@ -155,6 +188,10 @@ class Model {
   void CheckGrowth(const ModelJob& job, uint64_t size) {
     const uint64_t mine = PromisedTo(job);
     const bool may = ledger_.MayGrow(job.index, size);
+    if (size > QuotaRoom(job)) {
+      RC_ASSERT(!may);
+      return;
+    }
     if (Claimed() == 0 || host_debt() != 0) {
       RC_ASSERT(may == (host_debt() == 0));
       return;
@@ -337,7 +374,7 @@ class Model {
   }
   void Claim(ModelJob& job, uint64_t bytes) {
     ledger_.Claim(job.index, bytes, now_);
-    job.claimed = AlignUp(std::min(bytes, Deficit(job)), kSlotWindow);
+    job.claimed = std::min(AlignUp(std::min(bytes, Deficit(job)), kSlotWindow), QuotaRoom(job));
   }
   // One wish at a time.
   void Wish(uint64_t id, uint64_t bytes) {

@@ -32,6 +32,7 @@ TEST(Config, EmptyFileIsTheDefaults) {
   const Config config = DefaultConfig();
   EXPECT_EQ(config.arena.maximum.share, 0.25);
   EXPECT_EQ(config.engine.deadline, std::chrono::seconds(60));
+  EXPECT_EQ(config.jobs.reclaim_deadline, std::chrono::seconds(30)) << "what a request waits for comes before it ends";
   EXPECT_EQ(config.metrics.listen, "auto");
   EXPECT_EQ(config.arena.numa_node, -1);
   EXPECT_FALSE(config.daemon.is_private);

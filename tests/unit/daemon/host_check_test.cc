@@ -1,6 +1,7 @@
 // Paths that --check-config tells to be wrong on this host.
 #include "daemon/host_check.h"
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -313,6 +314,16 @@ TEST_F(HostCheck, AGroupOfAdministratorsThatTheSystemDoesNotKnowIsTold) {
               AllOf(HasSubstr("daemon.admin_group is nosuchgroup"), HasSubstr("only root")));
   config_.daemon.is_private = true;
   EXPECT_EQ(CheckAdminGroup(config_.daemon, groups), "");
+}
+
+TEST_F(HostCheck, ADeadlineThatEndsRequestsBeforeForcedReturnIsTold) {
+  EXPECT_EQ(CheckDeadlines(config::DefaultConfig()), "");
+  config_.engine.deadline = std::chrono::seconds(31);
+  config_.jobs.reclaim_deadline = std::chrono::seconds(30);
+  EXPECT_EQ(CheckDeadlines(config_), "");
+  config_.engine.deadline = config_.jobs.reclaim_deadline;
+  EXPECT_THAT(CheckDeadlines(config_), AllOf(HasSubstr("engine.deadline is \"30s\" and jobs.reclaim_deadline \"30s\""),
+                                             HasSubstr("longer one")));
 }
 
 }  // namespace

@@ -77,8 +77,8 @@ TEST_F(QuotaLedger, OthersAreDividedAsWithoutIt) {
   EXPECT_EQ(ledger_.PromisedTo(bound), 20 * kMiB) << "no more than it may have";
 }
 
-// What a job of the user holds just now must not bound the others: they would be owed memory that they may not have,
-// and hand-over would take it from other users in vain.
+// What a job of the user holds just now must not bound the parts of the others: it gives what it has beyond its own.
+// They wait for that and claim nothing meanwhile: hand-over would take from other users what they may not have.
 TEST_F(QuotaLedger, WhatOneJobHoldsDoesNotBoundTheNext) {
   quota_.ram.most = 40 * kMiB;
   const EntitlementIndex first = Open();
@@ -87,9 +87,52 @@ TEST_F(QuotaLedger, WhatOneJobHoldsDoesNotBoundTheNext) {
   EXPECT_EQ(ledger_.AllowedTo(second), 20 * kMiB);
   EXPECT_EQ(ledger_.GrowthOf(second, kWindow), Growth::kOwn);
   EXPECT_EQ(ledger_.GrowthOf(first, kWindow), Growth::kNone);
+  EXPECT_FALSE(ledger_.MayGrow(second, kWindow));
+  EXPECT_TRUE(ledger_.QuotaTaken(second, kWindow));
+  EXPECT_FALSE(ledger_.QuotaTaken(first, kWindow)) << "it has its part";
   ledger_.Claim(second, 20 * kMiB, {});
-  ledger_.SetHost(kArena, kArena);
+  EXPECT_FALSE(ledger_.anybody_owed());
+  ledger_.SetUnbacked(first, ledger_.BeyondQuota(first));
   EXPECT_EQ(ledger_.BytesToGive(first), 20 * kMiB) << "the user's own job gives it";
+  EXPECT_EQ(ledger_.BeyondQuota(second), 0u);
+}
+
+TEST_F(QuotaLedger, WindowsOfAllJobsOfAUserStayWithinIt) {
+  quota_.ram.most = 40 * kMiB;
+  const EntitlementIndex first = Open();
+  ledger_.AddHeld(first, 36 * kMiB);
+  const EntitlementIndex second = Open();
+  EXPECT_TRUE(ledger_.MayGrow(second, 4 * kMiB)) << "so much is left";
+  EXPECT_FALSE(ledger_.MayGrow(second, 6 * kMiB));
+  ledger_.AskBack(first, 10 * kMiB, {});
+  EXPECT_FALSE(ledger_.MayGrow(second, 6 * kMiB)) << "its processes have them yet";
+  ledger_.TakeBack(first, 10 * kMiB, false);
+  EXPECT_TRUE(ledger_.MayGrow(second, 14 * kMiB));
+  ledger_.SetKept(first, 2 * kMiB);
+  EXPECT_FALSE(ledger_.MayGrow(second, 14 * kMiB)) << "they have some for good";
+  EXPECT_EQ(ledger_.BeyondQuota(first), 8 * kMiB);
+  ledger_.Claim(second, 20 * kMiB, {});
+  EXPECT_EQ(ledger_.ClaimedBy(second), 12 * kMiB) << "what the quota has left";
+  ledger_.End(first);
+  EXPECT_FALSE(ledger_.MayGrow(second, 14 * kMiB)) << "until its windows have come back";
+  ledger_.SubtractHeld(first, 26 * kMiB);
+  ledger_.Remove(first);
+  EXPECT_TRUE(ledger_.MayGrow(second, 40 * kMiB));
+}
+
+TEST_F(QuotaLedger, AWindowLargerThanWhatIsBeyondAPartGoesToo) {
+  quota_.ram.most = 40 * kMiB;
+  const EntitlementIndex first = Open();
+  ledger_.AddHeld(first, 16 * kMiB);
+  ledger_.AddHeld(first, 6 * kMiB);
+  Open();
+  EXPECT_FALSE(ledger_.MayGiveBelow(first, 16 * kMiB)) << "no request waits for it";
+  ledger_.SetUnbacked(first, ledger_.BeyondQuota(first));
+  EXPECT_EQ(ledger_.BytesToGive(first), 2 * kMiB);
+  EXPECT_TRUE(ledger_.MayGiveBelow(first, 16 * kMiB));
+  ledger_.SubtractHeld(first, 16 * kMiB);
+  EXPECT_FALSE(ledger_.MayGiveBelow(first, 6 * kMiB)) << "it has less than its part now";
+  EXPECT_TRUE(ledger_.MayGrow(first, 14 * kMiB));
 }
 
 TEST_F(QuotaLedger, AJobGrowsNoFurtherThanItsPart) {
