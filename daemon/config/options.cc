@@ -151,9 +151,10 @@ constexpr auto kOptions = std::to_array<Option>({
     {"jobs.on_unreturned", Kind::kChoice, Change::kAtRunTime, TIER_FIELD(jobs.on_unreturned), "\"charge\"",
      "What becomes of a process that keeps windows which were taken from it. charge: they count as held by its\n"
      "job until it unmaps them or ends. kill: the same, and after another jobs.reclaim_deadline it is killed,\n"
-     "because it may have pinned that memory, and nothing else brings it back. That needs CAP_KILL\n"
-     "(tierd.service.d/kill.conf), and is refused without it. Set while tierd runs, it leaves out processes whose\n"
-     "sessions had ended before.",
+     "because it may have pinned that memory, and nothing else brings it back; only for windows that were asked\n"
+     "back because a job was owed memory that it is promised, or, where its job is gone, while one has been owed\n"
+     "such memory for that long. That needs CAP_KILL (tierd.service.d/kill.conf), and is refused without it. Set\n"
+     "while tierd runs, it leaves out processes whose sessions had ended before.",
      0, UINT64_MAX, "charge|kill"},
     {"jobs.idle_after", Kind::kDuration, Change::kAtRunTime, TIER_FIELD(jobs.idle_after), "\"60s\"",
      "A job without a session, or without requests and leases for so long, is idle: what it holds in RAM and SSD\n"

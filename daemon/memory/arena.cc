@@ -292,6 +292,7 @@ void Arena::OnClosed(MadeWindow closed) {
                              .sessions = std::move(entry.unreturned),
                              .asked = std::move(entry.asked),
                              .number = entry.number,
+                             .owed = entry.owed,
                              .since = clock_.Now(),
                              .bytes = entry.size},
                   .file = std::move(closed.retired)});

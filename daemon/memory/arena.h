@@ -118,6 +118,7 @@ class Arena final : public WindowSource {
     if (At(window).number == number) std::erase(At(window).unreturned, session);
     retired_.Strike(number, session);
   }
+  void NoteOwed(WindowIndex window) override { Ready(window).owed = true; }
   bool TakeKept(std::vector<KeptWindow>* kept) override { return retired_.Poll(kept); }
   void Retire(WindowIndex window) override;
   void Poll(std::vector<WindowEvent>* events) override;
@@ -177,6 +178,7 @@ class Arena final : public WindowSource {
     std::vector<uint64_t> unreturned;  // Sessions: NoteUnreturned …
     std::vector<uint64_t> asked;       // … and NoteAsked.
     uint64_t number = 0;               // NumberOf. 0: that was not asked yet.
+    bool owed = false;                 // NoteOwed.
     Window window;
   };
   enum class Growth : uint8_t { kSmall, kHuge, kHugeElseSmall };

@@ -68,6 +68,7 @@ struct KeptWindow {
   std::vector<uint64_t> sessions;  // NoteUnreturned.
   std::vector<uint64_t> asked;     // NoteAsked.
   uint64_t number = 0;             // NumberOf.
+  bool owed = false;               // NoteOwed.
   base::TimePoint since;           // When it was retired.
   uint64_t bytes = 0;              // Of the window. Of these the process may have some pinned: nothing tells.
   uint64_t refilled_bytes = 0;     // Found in it again in the last look, and punched out.
@@ -109,6 +110,8 @@ class WindowSource {
   virtual uint64_t NumberOf(WindowIndex) { return 0; }
   // A session has returned the window of that index and number after all, retired or not.
   virtual void StrikeUnreturned(WindowIndex, uint64_t /*number*/, uint64_t /*session*/) {}
+  // It was asked back for a job that is owed memory within its promise. REQUIRES: ready.
+  virtual void NoteOwed(WindowIndex) {}
   // A session that maps it was asked for it. REQUIRES: ready.
   virtual void NoteAsked(WindowIndex, uint64_t) {}
   // Others map the window now: who does not return it is not known any more. REQUIRES: ready.

@@ -93,6 +93,20 @@ void EndRefilling(Tables& tables, const KeptWindow& window) {
   for (const uint64_t id : window.asked) EndRefilling(tables, SessionId{id}, window);
 }
 
+// A job has been owed memory within its promise for a deadline, as of the last turn.
+bool IsOwedForLong(const Tables& tables) {
+  return std::ranges::any_of(tables.forced_returns.jobs(), [&](const OwedJob& owed) {
+    return owed.seen - owed.since >= tables.options.reclaim_deadline;
+  });
+}
+
+// A process is killed for what another job is owed, and for nothing less. What a job that is gone has left was asked of
+// no session and counts for no job: for that it is killed once some job has waited as long as for a forced return.
+bool MayKillFor(const Tables& tables, const KeptWindow& window) {
+  if (!tables.options.kills_keepers || !IsLongKept(tables, window)) return false;
+  return window.owed || (tables.jobs.FindByOwner(window.owner) == nullptr && IsOwedForLong(tables));
+}
+
 void Kill(Tables& tables, const KeptWindow& window) {
   for (const SessionId id : KeepersOf(tables, window)) {
     if (!tables.forced_returns.NoteKilled(id)) continue;
@@ -115,7 +129,7 @@ void CheckKeptWindows(Tables& tables) {
   Tell(tables);
   for (const KeptWindow& window : windows) {
     if (window.refilled_bytes != 0 && window.refills >= kRefillsMax) EndRefilling(tables, window);
-    if (tables.options.kills_keepers && IsLongKept(tables, window)) Kill(tables, window);
+    if (MayKillFor(tables, window)) Kill(tables, window);
   }
 }
 

@@ -5,7 +5,9 @@
 // file when it is punched, cannot be counted, and stays with the process. So such a window counts as held by its job,
 // whole, until its process unmaps it or ends. A session that fills one again is ended. A process that keeps one for
 // another EngineOptions::reclaim_deadline is told of, once for each job, and killed where EngineOptions::kills_keepers
-// says so.
+// says so and the window was asked back for a job that was owed memory within its promise: not for a wish, the host or
+// what its own job did not need. What is left of a job that is gone counts for no job; for that it is killed while some
+// job has been owed memory for a whole deadline.
 //
 // Work: with each look at the files of such windows, one a second or so: each of them once.
 #pragma once

@@ -43,10 +43,17 @@ bool IsWanted(const Tables& tables, WindowIndex window, Pages pages) {
   return pages == Pages::kAny || tables.windows[window].shape.page_size == kPageSize;
 }
 
+// What is taken now is for a job that is owed memory within its promise. More than that is not, nor what goes to the
+// host, to a job that is served or that wishes, or what has no room on SSD.
+AskedFor AskedForNow(const Ledger& ledger) {
+  const bool owed = ledger.anybody_owed() && !ledger.serving() && ledger.host_debt() == 0;
+  return owed && ledger.BytesToAskBack() != 0 ? AskedFor::kOwed : AskedFor::kOther;
+}
+
 void Return(Tables& tables, WindowIndex window, LeftBy how) {
   tables.hand_over.CountReturned(how);
   if (tables.ledger.lends()) tables.hand_over.CountLent(tables.windows.SizeOf(window));
-  ReturnWindow(tables, window);
+  ReturnWindow(tables, window, AskedForNow(tables.ledger));
 }
 
 // Empty windows, the smallest first: one that reaches below the promise goes only where no other is there. False: the

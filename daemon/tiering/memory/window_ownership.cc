@@ -178,7 +178,7 @@ bool TakeWindows(Tables& tables) {
   return removed || freed || !tables.scratch.events.empty();
 }
 
-void ReturnWindow(Tables& tables, WindowIndex window) {
+void ReturnWindow(Tables& tables, WindowIndex window, AskedFor why) {
   WindowEntry& entry = tables.windows.Edit(window);
   TIER_CHECK(entry.condition == WindowCondition::kReady, "window {}", tier::Value(window));
   JobState& job = tables.jobs.At(entry.job);
@@ -189,6 +189,7 @@ void ReturnWindow(Tables& tables, WindowIndex window) {
   bool forced = false;
   job.windows.StartReturn(window);
   tables.ledger.AskBack(job.entitlement, entry.shape.size, tables.turn.now());
+  if (why == AskedFor::kOwed) tables.ports.windows.NoteOwed(window);
   tables.work.Charge(static_cast<uint32_t>(job.sessions.size()));
   for (SessionState* session : job.sessions) {
     if (!session->windows.maps(window)) continue;

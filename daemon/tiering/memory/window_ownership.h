@@ -30,8 +30,13 @@ std::optional<WindowIndex> StartWindow(Tables& tables, JobState& job, WindowKind
                                        WindowPurpose purpose = WindowPurpose::kGrowth);
 // Takes in what the source has made, and gives back what the devices have given up. Returns whether there was anything.
 bool TakeWindows(Tables& tables);
+// For whom a window is asked back.
+enum class AskedFor : uint8_t {
+  kOwed,   // A job that is owed memory within its promise. Who keeps it may be killed (jobs/kept_windows.h).
+  kOther,  // All else: a wish, the host, a merge, or its own job does not need it.
+};
 // Out of the pool, asked of every session that maps it. REQUIRES: ready, empty, no transfer on it.
-void ReturnWindow(Tables& tables, WindowIndex window);
+void ReturnWindow(Tables& tables, WindowIndex window, AskedFor why = AskedFor::kOther);
 // Counts the windows that were not returned in time as overdue.
 void ExpireReturns(Tables& tables);
 // Takes the windows that were not returned within EngineOptions::reclaim_deadline as if they had been. They are empty,

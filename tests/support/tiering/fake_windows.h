@@ -61,6 +61,10 @@ class FakeWindowSource final : public WindowSource {
   }
   uint64_t NumberOf(WindowIndex window) override { return windows_.at(Value(window)).kept.number; }
   void StrikeUnreturned(WindowIndex window, uint64_t number, uint64_t session) override;
+  void NoteOwed(WindowIndex window) override {
+    windows_.at(Value(window)).kept.owed = true;
+    ++owed_count_;
+  }
   bool TakeKept(std::vector<KeptWindow>* kept) override {
     *kept = kept_;
     return std::exchange(looked_, false);
@@ -79,6 +83,7 @@ class FakeWindowSource final : public WindowSource {
     kept_ = std::move(kept);
     looked_ = true;
   }
+  uint64_t owed_count() const { return owed_count_; }  // Calls of NoteOwed.
   // Windows that were retired with names of NoteUnreturned on them, as a look finds them while their processes keep
   // them: with the names that were not struck since.
   const std::vector<KeptWindow>& retired() const { return retired_; }
@@ -153,6 +158,7 @@ class FakeWindowSource final : public WindowSource {
   uint64_t turn_ = 0;
   uint64_t made_ = 0;
   uint64_t last_number_ = 0;
+  uint64_t owed_count_ = 0;
 };
 
 }  // namespace tier::memory::testing

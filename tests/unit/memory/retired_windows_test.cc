@@ -181,13 +181,14 @@ TEST_F(ArenaTest, AWindowThatAClientKeepsIsWatchedUntilTheClientLetsGo) {
   EXPECT_EQ(next.window.index, event.window.index) << "its place and index are free";
 }
 
-TEST_F(ArenaTest, AKeptWindowSaysWhoHasNotReturnedIt) {
+TEST_F(ArenaTest, AKeptWindowSaysForWhomItWasTakenAndWhoHasNotReturnedIt) {
   Start(Options(1));
   const WindowIndex index = Create().window.index;
   const proto::FileDescriptor client(::dup(arena_->Descriptor(index)->get()));
   for (uint64_t session = 3; session <= 5; ++session) arena_->NoteUnreturned(index, session);
   const uint64_t number = arena_->NumberOf(index);
   EXPECT_EQ(arena_->NumberOf(index), number);
+  arena_->NoteOwed(index);
   arena_->StrikeUnreturned(index, number, 3);
   arena_->Retire(index);
   arena_->StrikeUnreturned(index, number, 4);
@@ -200,6 +201,7 @@ TEST_F(ArenaTest, AKeptWindowSaysWhoHasNotReturnedIt) {
   arena_->StartRefresh();
   while (!arena_->TakeKept(&kept)) std::this_thread::yield();
   ASSERT_EQ(kept.size(), 1U);
+  EXPECT_TRUE(kept[0].owed);
   EXPECT_EQ(kept[0].number, number);
   EXPECT_THAT(kept[0].sessions, testing::ElementsAre(5));
 }

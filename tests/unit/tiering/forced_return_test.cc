@@ -475,6 +475,26 @@ TEST_F(StoppedClient, ItsAnswersStrikeItsNameFromWhatWasTakenFromIt) {
   EXPECT_THAT(world_.sink.killed, ::testing::ElementsAre(99));
 }
 
+TEST_F(StoppedClient, IsKilledForWhatAnotherJobWasOwed) {
+  const SessionId late = world_.Open({.key = "2/late", .uid = 2, .guarantee_bytes = 14 * kMiB});
+  RunStopped(kReclaimDeadline + milliseconds(300), late, Ask(late, 8 * kMiB));
+  SetKills();
+  ASSERT_EQ(world_.windows.retired().size(), 3u);
+  world_.windows.FindKept(world_.windows.retired());
+  world_.Turns(2);
+  EXPECT_THAT(world_.sink.killed, ::testing::ElementsAre(static_cast<uint64_t>(stopped_)));
+}
+
+TEST_F(StoppedClient, IsNotKilledForWhatTheHostTook) {
+  world_.windows.SetArenaMax(24 * kMiB);
+  RunStopped(kReclaimDeadline + milliseconds(300), stopped_, 0);
+  SetKills();
+  ASSERT_GE(world_.windows.retired().size(), 3u);
+  world_.windows.FindKept(world_.windows.retired());
+  world_.Turns(2);
+  EXPECT_TRUE(world_.sink.killed.empty());
+}
+
 // What it says of a window that has another owner by now counts for nothing.
 TEST_F(StoppedClient, ItsLateAnswersChangeNothing) {
   const JobId late_job = world_.OpenJob({.key = "2/late", .uid = 2, .guarantee_bytes = 14 * kMiB});

@@ -32,7 +32,7 @@ class KeptWindows : public ::testing::Test {
     (void)world_.OpenSession(world_.OpenJob({.key = "2/other", .uid = 2, .guarantee_bytes = 14 * kWindow}));
   }
   KeptWindow Kept(uint64_t session) const {
-    return {.owner = kOwner, .sessions = {session}, .since = taken_at_, .bytes = kWindow};
+    return {.owner = kOwner, .sessions = {session}, .owed = true, .since = taken_at_, .bytes = kWindow};
   }
   void Look(std::vector<KeptWindow> kept) {
     world_.windows.FindKept(std::move(kept));
@@ -133,6 +133,45 @@ TEST_F(KillingKeptWindows, AProcessThatHasAnsweredSinceLives) {
   EXPECT_TRUE(world_.sink.killed.empty());
   Look({of_both});
   EXPECT_THAT(world_.sink.killed, ElementsAre(42)) << "the one that ended has not returned it";
+}
+
+// A wish, the host, or what its own job did not need: nobody was kept from anything that he is promised.
+TEST_F(KillingKeptWindows, OneThatNoPromiseAskedForIsChargedAndKillsNobody) {
+  KeptWindow kept = Kept(42);  // Its session has ended.
+  kept.owed = false;
+  world_.Advance(2 * kDeadline);
+  Look({kept});
+  EXPECT_EQ(world_.Job(job_).kept_bytes, kWindow);
+  EXPECT_EQ(world_.sink.forced.size(), 1U) << "it is told of";
+  EXPECT_TRUE(world_.sink.killed.empty());
+}
+
+// It counts for nobody, and was asked of nobody.
+TEST_F(KillingKeptWindows, OneOfAJobThatIsGoneKillsOnlyWhileAJobHasBeenOwedForTheDeadline) {
+  KeptWindow kept = Kept(42);
+  kept.owner = memory::OwnerId{99};
+  kept.owed = false;
+  world_.Advance(2 * kDeadline);
+  Look({kept});
+  EXPECT_TRUE(world_.sink.killed.empty());
+  world_.windows.SetArenaMax(4 * kWindow);  // The host has no more.
+  waiting_ = world_.Send(session_, Op::kCreate, {{1, 0, 0, 8 * kWindow}});
+  const auto wait = [&](base::Duration time) {
+    for (const base::TimePoint end = world_.now + time; world_.now < end;) {
+      world_.Turn();
+      world_.Advance(std::chrono::milliseconds(50));
+    }
+  };
+  wait(kDeadline - seconds(1));
+  Look({kept});
+  EXPECT_TRUE(world_.sink.killed.empty());
+  wait(seconds(2));
+  EXPECT_FALSE(world_.Answered(session_, waiting_));
+  KeptWindow of_a_job = kept;
+  of_a_job.owner = kOwner;
+  of_a_job.sessions = {43};
+  Look({kept, of_a_job});
+  EXPECT_THAT(world_.sink.killed, ElementsAre(42)) << "and not for what counts as held by a job";
 }
 
 // All have returned it, and it is filled again and again.

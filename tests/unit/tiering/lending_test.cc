@@ -19,13 +19,14 @@ constexpr seconds kIdleAfter{60};
 // 32 windows of one block. The owner has put what it has, all of which is on SSD.
 class LendingTest : public ::testing::Test {
  protected:
-  static WorldOptions Options(seconds idle_after) {
+  static WorldOptions Options(seconds idle_after, bool returns_windows) {
     return {.windows = {.window_size = kBlock, .arena_max_bytes = 32 * kBlock},
             .engine = {.idle_after = idle_after, .write_behind_start = 1.0, .evict_start = 1.0},
             .device_blocks = 256,
-            .returns_windows = true};
+            .returns_windows = returns_windows};
   }
-  explicit LendingTest(seconds idle_after = kIdleAfter) : world(Options(idle_after)) {
+  explicit LendingTest(seconds idle_after = kIdleAfter, bool returns_windows = true)
+      : world(Options(idle_after, returns_windows)) {
     world.PutEach(owner, 1, kOwn, kBlock, proto::kFlagShared);
     for (uint64_t id = 1; id <= kOwn; ++id) EXPECT_EQ(world.Flush(owner, id, proto::kFlagShared).code, Code::kOk);
     world.PutEach(user, 100, 99 + kOthers, kBlock);
@@ -128,6 +129,31 @@ TEST_F(LendingTest, SparseWindowsAreEmptiedByMoves) {
   EXPECT_EQ(HeldBy(users_job), kOthers);
   for (uint64_t id = 1; id <= kOwn; ++id) EXPECT_EQ(world.Check(owner, id, id, proto::kFlagShared), Code::kOk) << id;
   EXPECT_EQ(world.engine->Snapshot().devices.at(0).traffic.read_bytes, read);
+}
+
+// Its owner's process is stopped, and its windows are taken without its answer.
+class LendingOfAStoppedProcess : public LendingTest {
+ protected:
+  LendingOfAStoppedProcess() : LendingTest(kIdleAfter, false) {}
+};
+
+TEST_F(LendingOfAStoppedProcess, NobodyIsKilledForAWish) {
+  world.Advance(kIdleAfter);
+  ReadInACircle(1);
+  ASSERT_FALSE(world.sink.returns.empty());
+  EngineOptions options = world.options.engine;
+  options.kills_keepers = true;
+  world.engine->SetOptions(options);
+  world.Advance(seconds(3));
+  world.Turns(2);
+  world.Advance(options.reclaim_deadline);
+  world.Turns(5);
+  ASSERT_FALSE(world.windows.retired().empty());
+  EXPECT_EQ(world.windows.owed_count(), 0U);
+  world.windows.FindKept(world.windows.retired());  // Since long ago.
+  world.Turns(2);
+  EXPECT_EQ(world.sink.forced.size(), 2U) << "they were taken, and are kept";
+  EXPECT_TRUE(world.sink.killed.empty());
 }
 
 class NeverLendingTest : public LendingTest {
