@@ -137,7 +137,7 @@ TEST_F(KillingKeptWindows, AProcessThatHasAnsweredSinceLives) {
 
 // A wish, the host, or what its own job did not need: nobody was kept from anything that he is promised.
 TEST_F(KillingKeptWindows, OneThatNoPromiseAskedForIsChargedAndKillsNobody) {
-  KeptWindow kept = Kept(static_cast<uint64_t>(session_));
+  KeptWindow kept = Kept(42);  // Its session has ended.
   kept.owed = false;
   world_.Advance(2 * kDeadline);
   Look({kept});
