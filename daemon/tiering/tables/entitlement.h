@@ -51,7 +51,7 @@ struct Entitlement {
   bool ended = false;
   bool used = false;
   bool idle = false;                // As far as is known: Ledger::SetIdle.
-  bool claim_left = false;          // Whoever made the claim no longer waits for it: Ledger::LeaveClaim.
+  bool claim_left = false;          // The request that made the claim no longer waits: Ledger::LeaveClaim.
   uint64_t guarantee_in_pages = 0;  // guarantee() in whole pages.
 
   uint64_t counted() const { return held + kept; }
