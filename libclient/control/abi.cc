@@ -181,6 +181,8 @@ int tier_control_list_jobs(tier_control* control, tier_control_job* jobs, size_t
 int tier_control_drain(tier_control* control, const char* name, uint32_t timeout_ms) {
   return Guarded([&] {
     if (control == nullptr || name == nullptr) return Refuse(Code::kInvalid, "control and name must not be NULL");
+    // The daemon would take it for the whole node.
+    if (*name == '\0') return Refuse(Code::kInvalid, "the name of the job is empty");
     tier::v1::DrainRequest request;
     request.set_job(name);
     request.mutable_timeout()->set_seconds(timeout_ms / 1000);

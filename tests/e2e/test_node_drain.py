@@ -178,6 +178,12 @@ def test_only_a_drain_that_waits_has_more_than_an_hour(own_daemon: launcher.Runn
     launcher.tierctl(own_daemon, "undrain")
 
 
+def test_a_drain_of_a_job_without_a_name_is_no_drain_of_the_node(own_daemon: launcher.Running) -> None:
+    refused = tierctl(own_daemon, "drain", "")
+    assert refused.returncode == 2 and "the name of the job is empty" in refused.stderr, refused
+    assert launcher.metrics(own_daemon)["tierd_draining"] == 0
+
+
 def test_undrain_is_for_administrators_and_needs_no_drain(own_daemon: launcher.Running) -> None:
     refused = tierctl(own_daemon.directory / "control.sock", "undrain")
     assert refused.returncode == 5 and "only an administrator" in refused.stderr, refused.stderr

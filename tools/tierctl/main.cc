@@ -186,6 +186,7 @@ class CommandLine {
         "Take no new job or process, let those that run go on, and write everything dirty to SSD; or that of one job",
         [this] { return Drain(args_.daemon, {.job = args_.job, .timeout = args_.timeout, .wait = args_.wait}); });
     CLI::Option* const job = drain->add_option("job", args_.job, "Only write what is dirty of this job");
+    job->check([](const std::string& name) { return name.empty() ? "the name of the job is empty" : ""; });
     drain
         ->add_flag("--wait", args_.wait,
                    "Return when the last process has left, however long that takes; also where not all can be written")

@@ -160,3 +160,15 @@ def test_a_job_is_reserved_for_the_number_of_a_user(uid: object, tmp_path: pathl
         pytest.skip(f"needs a build: {missing}")
     with channel, pytest.raises(tierd.Invalid, match="the number of a user lies between 0 and 4294967294"):
         channel.open_job("reserved", uid=uid)
+
+
+def test_a_drain_of_a_job_without_a_name_is_no_drain_of_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    channel = object.__new__(control.Control)
+    monkeypatch.setattr(channel, "_call", lambda *what, **message: asked.append(message["job"]), raising=False)
+    with pytest.raises(tierd.Invalid, match="the name of the job is empty"):
+        channel.drain("")
+    assert not asked
+    channel.drain("train")
+    channel.drain()
+    assert asked == ["train", ""]

@@ -291,12 +291,15 @@ class Control:
         administrators."""
         self._call("ClearQuota", **target(user, group))
 
-    def drain(self, job: str = "", *, timeout: float = 60.0) -> None:
+    def drain(self, job: str | None = None, *, timeout: float = 60.0) -> None:
         """Returns when all tensors of the job are on SSD; at once where the daemon has no SSD tier. Without ``job``:
-        all tensors of the daemon, which then accepts no new work, also where this fails; for administrators."""
+        all tensors of the daemon, which then accepts no new work, also where this fails; for administrators. An empty
+        name is ``Invalid``."""
+        if job == "":
+            raise errors.Invalid("the name of the job is empty; drain() without one drains the node")
         seconds, milliseconds = divmod(max(1, int(timeout * 1000)), 1000)
         given = {"seconds": seconds, "nanos": milliseconds * 1_000_000}
-        self._call("Drain", timeout + 5, job=job, timeout=given)
+        self._call("Drain", timeout + 5, job=job or "", timeout=given)
 
     def watch(self, *, since: int | None = None) -> Watch:
         """Returns the events from now on. No event after the return is missed. With ``since``, the ``sequence`` of an

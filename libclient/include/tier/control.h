@@ -79,7 +79,7 @@ TIER_API int tier_control_set_job(tier_control* control, const char* name, const
  * of all such jobs. */
 TIER_API int tier_control_list_jobs(tier_control* control, tier_control_job* jobs, size_t max, size_t* count);
 /* Writes the job's dirty bytes to SSD, and waits up to timeout_ms (0: 60 s) until they are there. Does nothing where
- * the daemon has no SSD tier. */
+ * the daemon has no SSD tier. An empty name is INVALID. */
 TIER_API int tier_control_drain(tier_control* control, const char* name, uint32_t timeout_ms);
 /* Starts to move all bytes off a device, and returns. Administrators only. */
 TIER_API int tier_control_drain_device(tier_control* control, uint32_t device);
