@@ -95,6 +95,7 @@ Status Daemon::Compose() {
   if (auto opened = OpenControl(); !opened) return opened;
   ReopenOwnerSockets();
   if (auto watched = WatchEvents(); !watched) return watched;
+  control_->TellRestoredDrain();
   MakeStop();
   WatchSignals();
   if (config_.daemon.is_private && config_.daemon.starter_pid > 0) WatchStarter();
@@ -233,6 +234,7 @@ Status Daemon::OpenControl() {
       ConfigChangesParts{.io = io_, .engine = *engine_, .listener = *listener_, .quotas = *quotas_, .smart = smart_});
   live_config_.emplace(config_, source_, MakeConfigHooks());
   control_ = std::make_unique<session::ControlServer>(Facts(), ControlParts());
+  control_->RestoreDrain();
   control::GrpcServerOptions options;
   options.control_socket = paths_.socket_directory + "/control.sock";
   options.admin_socket = paths_.socket_directory + "/admin.sock";

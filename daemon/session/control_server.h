@@ -139,6 +139,9 @@ class ControlServer final : public ControlApi {
   // Compares the engine's figures with those of the last call and tells watchers what became worse. Engine thread,
   // about every second; does nothing while there is no watcher.
   void EmitChanges();
+  // As DrainControl has them.
+  void RestoreDrain() { drain_.Restore(); }
+  void TellRestoredDrain() { drain_.TellRestored(); }
   // The daemon ends: it drains, and cannot be undrained.
   void SetStopping() { drain_.SetStopping(); }
   bool draining() const { return drain_.draining(); }

@@ -44,6 +44,19 @@ void DrainControl::Start(const Caller& caller, const std::string& name, uint32_t
   for (const auto& [id, job] : parts_.jobs.registry().jobs()) Write(id, timeout_ms, group);
 }
 
+// The mark comes first: a crash from here on ends no drain. One that cannot be made is no reason to refuse the drain.
+bool DrainControl::PostStart(bool drains_node, std::function<void()> start) {
+  if (!drains_node) return parts_.mailbox.TryPost(std::move(start));
+  const std::lock_guard lock(marking_);
+  if (const Status marked = mark_.Set(); !marked) {
+    parts_.events.Emit("drain", nullptr, fmt::format("a crash would end the drain: {}", marked.error().message));
+  }
+  const bool posted = parts_.mailbox.TryPost(std::move(start));
+  // SetStopping removes it either before this look, or itself.
+  if (stopping_ || (!posted && !drained_)) mark_.Remove();
+  return posted;
+}
+
 Result<Drained> DrainControl::Drain(const Caller& caller, const std::string& job, std::chrono::milliseconds timeout) {
   auto answer = std::make_shared<std::promise<Status>>();
   auto future = answer->get_future();
@@ -51,7 +64,7 @@ Result<Drained> DrainControl::Drain(const Caller& caller, const std::string& job
   const auto start = [this, caller, job, timeout_ms, answer] {
     Start(caller, job, timeout_ms, [answer](const Status& status) { answer->set_value(status); });
   };
-  if (!parts_.mailbox.TryPost(start)) return Fail(Code::kTimeout, "the engine has too many calls waiting: try again");
+  if (!PostStart(job.empty() && caller.admin, start)) return Fail(Code::kTimeout, "the engine has too many calls waiting: try again");
   if (future.wait_for(timeout + kDrainSlack) != std::future_status::ready) {
     return Fail(Code::kTimeout, fmt::format("not everything was written within {} ms", timeout.count()));
   }
@@ -61,6 +74,8 @@ Result<Drained> DrainControl::Drain(const Caller& caller, const std::string& job
 
 Status DrainControl::Undrain(const Caller& caller) {
   if (!caller.admin) return NotAdmin("undrain the daemon");
+  const std::lock_guard lock(marking_);
+  mark_.Remove();
   return parts_.calls.Ask<void>([this]() -> Status {
     if (stopping()) return Fail(Code::kDisconnected, "tierd is being stopped");
     parts_.jobs.OpenAdmission();
@@ -68,6 +83,27 @@ Status DrainControl::Undrain(const Caller& caller) {
       parts_.events.Emit("undrained", nullptr, "new jobs and processes are taken again");
     return {};
   });
+}
+
+void DrainControl::Restore() {
+  if (!mark_.present()) return;
+  (void)parts_.calls.Ask<void>([this]() -> Status {
+    parts_.jobs.CloseAdmission(kDrainedRefusal);
+    drained_ = true;
+    return {};
+  });
+}
+
+void DrainControl::TellRestored() {
+  if (!drained_) return;
+  parts_.events.Emit("draining", nullptr,
+                     "the node was drained when tierd crashed, and stays drained: no new job or process is taken until "
+                     "an administrator runs tierctl undrain");
+}
+
+void DrainControl::SetStopping() {
+  stopping_ = true;
+  mark_.Remove();
 }
 
 }  // namespace tier::session

@@ -188,3 +188,18 @@ def test_undrain_is_for_administrators_and_needs_no_drain(own_daemon: launcher.R
     refused = tierctl(own_daemon.directory / "control.sock", "undrain")
     assert refused.returncode == 5 and "only an administrator" in refused.stderr, refused.stderr
     assert tierctl(own_daemon, "undrain").returncode == 0
+
+
+def test_a_crash_ends_no_drain_and_a_restart_does(socket_folder: pathlib.Path) -> None:
+    with launcher.start(socket_folder) as daemon:
+        launcher.tierctl(daemon, "drain")
+        daemon.process.kill()
+    with launcher.start(socket_folder) as daemon:
+        assert launcher.metrics(daemon)["tierd_draining"] == 1
+        with pytest.raises(tierd.Denied, match="tierctl undrain"):
+            tierd.connect(job="new", socket=daemon.socket)
+        assert "was drained when tierd crashed" in launcher.tierctl(daemon, "events")
+    with launcher.start(socket_folder) as daemon:
+        assert launcher.metrics(daemon)["tierd_draining"] == 0, "the last one was stopped in order"
+        with tierd.connect(job="new", socket=daemon.socket) as client:
+            client.put("x", b"1")

@@ -63,7 +63,10 @@ SessionWorld::SessionWorld(const SessionWorldOptions& options)
   table_->Connect(*job_service_, *listener_);
   if (options.owners != nullptr)
     owner_sockets_ = std::make_unique<OwnerSockets>(directory_ + "/owners", *options.owners, CallsOfOwners());
-  DaemonFacts facts{.version = "test", .ssd_mode = options.ssd_mode, .is_private = options.is_private};
+  DaemonFacts facts{.version = "test",
+                    .ssd_mode = options.ssd_mode,
+                    .is_private = options.is_private,
+                    .socket_directory = options.socket_directory};
   facts.devices.resize(1);
   facts.spin_pauses = [this] { return loop_->spin_pauses(); };
   control_ = std::make_unique<ControlServer>(facts, ControlServerParts{.mailbox = mailbox_,

@@ -1,4 +1,6 @@
 // A drain, of one job or of the node, by a live engine thread: what it writes, whom it refuses, and that it can end.
+#include <cstdlib>
+#include <filesystem>
 #include <future>
 #include <string>
 
@@ -24,6 +26,7 @@ using testing::MakeHello;
 using testing::ManualClock;
 using testing::ScriptedReply;
 using testing::SessionWorld;
+using testing::SessionWorldOptions;
 using testing::SubmittedRequest;
 
 TEST(ControlServer, DrainFlushesEverySessionOfTheJobAndNoOther) {
@@ -178,6 +181,74 @@ TEST(ControlServer, ADaemonThatStopsIsNeitherDrainedNorUndrained) {
   EXPECT_EQ(world.control().Undrain(kAdmin).error().code, Code::kDisconnected);
   EXPECT_EQ(world.control().Drain(kAdmin, "", seconds(10)).error().code, Code::kDisconnected);
   EXPECT_TRUE(world.control().Describe()->draining);
+}
+
+class DrainOutlives : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char pattern[] = "/tmp/tier-drain-XXXXXX";
+    directory_ = ::mkdtemp(pattern);
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+  // One daemon behind the other in this directory: each ends without an orderly stop, unless told so.
+  SessionWorldOptions Options() const { return {.socket_directory = directory_}; }
+
+  std::string directory_;
+};
+
+TEST_F(DrainOutlives, ACrash) {
+  {
+    SessionWorld world(Options());
+    EXPECT_TRUE(world.control().Drain(kAdmin, "", seconds(10)));
+  }
+  SessionWorld world(Options());
+  Collector events;
+  world.control().RestoreDrain();
+  EXPECT_EQ(world.control().OpenJob(kAlice, {.name = "late"}).error().code, Code::kDenied);
+  EXPECT_TRUE(world.control().Describe()->draining);
+  const auto watch = world.control().Watch(kAdmin, events.callback());
+  world.control().TellRestoredDrain();
+  EXPECT_EQ(events.Wait(0).kind, "draining");
+  EXPECT_THAT(events.Wait(0).message, HasSubstr("was drained when tierd crashed"));
+  EXPECT_TRUE(world.control().Undrain(kAdmin));
+  EXPECT_TRUE(world.control().OpenJob(kAlice, {.name = "early"}));
+}
+
+TEST_F(DrainOutlives, NoUndrainAndNoOrderlyStop) {
+  for (const bool stops : {false, true}) {
+    {
+      SessionWorld world(Options());
+      EXPECT_TRUE(world.control().Drain(kAdmin, "", seconds(10)));
+      stops ? world.control().SetStopping() : (void)world.control().Undrain(kAdmin);
+    }
+    SessionWorld world(Options());
+    world.control().RestoreDrain();
+    world.control().TellRestoredDrain();
+    EXPECT_FALSE(world.control().Describe()->draining) << (stops ? "stopped" : "undrained");
+    EXPECT_TRUE(world.control().OpenJob(kAlice, {.name = "next"}));
+  }
+}
+
+// What is refused, or is of one job, closes no later daemon.
+TEST_F(DrainOutlives, NothingWhereTheNodeWasNotDrained) {
+  {
+    SessionWorld world(Options());
+    ASSERT_TRUE(world.control().OpenJob(kAlice, {.name = "train", .named = true}));
+    EXPECT_TRUE(world.control().Drain(kAlice, "train", seconds(10)));
+    EXPECT_EQ(world.control().Drain(kAlice, "", seconds(1)).error().code, Code::kDenied);
+    world.control().SetStopping();
+    EXPECT_EQ(world.control().Drain(kAdmin, "", seconds(1)).error().code, Code::kDisconnected);
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(directory_));
+}
+
+TEST_F(DrainOutlives, ADrainIsNotRefusedWhereItCannotBeMarked) {
+  SessionWorld world({.socket_directory = directory_ + "/absent"});
+  Collector events;
+  const auto watch = world.control().Watch(kAdmin, events.callback());
+  EXPECT_TRUE(world.control().Drain(kAdmin, "", seconds(10)));
+  EXPECT_THAT(events.Wait(0).message, HasSubstr("a crash would end the drain: cannot make"));
+  EXPECT_EQ(events.Wait(1).kind, "draining");
 }
 
 }  // namespace

@@ -1,0 +1,26 @@
+// DrainMark: a file in the socket directory for as long as an administrator has the node drained, so that a daemon which
+// crashed is drained again when it starts again, in the middle of somebody's maintenance. A reboot takes it away with
+// the directory (/run), and so does an orderly stop. It has no content. Any thread.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "proto/result.h"
+
+namespace tier::session {
+
+class DrainMark {
+ public:
+  // Empty: nothing outlives the daemon, and no call does anything.
+  explicit DrainMark(const std::string& directory) : path_(directory.empty() ? "" : directory + "/drained") {}
+
+  bool present() const;
+  Status Set() const;
+  void Remove() const;
+
+ private:
+  const std::string path_;
+};
+
+}  // namespace tier::session
