@@ -64,7 +64,8 @@ Result<Drained> DrainControl::Drain(const Caller& caller, const std::string& job
   const auto start = [this, caller, job, timeout_ms, answer] {
     Start(caller, job, timeout_ms, [answer](const Status& status) { answer->set_value(status); });
   };
-  if (!PostStart(job.empty() && caller.admin, start)) return Fail(Code::kTimeout, "the engine has too many calls waiting: try again");
+  if (!PostStart(job.empty() && caller.admin, start))
+    return Fail(Code::kTimeout, "the engine has too many calls waiting: try again");
   if (future.wait_for(timeout + kDrainSlack) != std::future_status::ready) {
     return Fail(Code::kTimeout, fmt::format("not everything was written within {} ms", timeout.count()));
   }

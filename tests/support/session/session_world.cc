@@ -25,6 +25,23 @@ SessionTableOptions TableOptionsOf(const SessionWorldOptions& options) {
   return table;
 }
 
+ListenerOptions ListenerOptionsOf(const SessionWorldOptions& options, const FakeWindows& windows) {
+  ListenerOptions listener;
+  listener.epoch = 77;
+  listener.window_size = windows.window_sizes(WindowKind::kBlock).most;
+  listener.address_space_size = windows.address_space_bytes();
+  listener.windows_max = windows.windows_max();
+  listener.daemon_version = "tierd test";
+  listener.handshake_timeout = options.handshake_timeout;
+  listener.pidfd_source = options.pidfd_source;
+  listener.unread = options.unread;
+  listener.attaches_per_uid_per_second = options.attaches_per_uid_per_second;
+  listener.on_warning = options.on_warning;
+  listener.learn_user = options.learn_user;
+  listener.owners = options.owners;
+  return listener;
+}
+
 }  // namespace
 
 SessionWorld::SessionWorld(const SessionWorldOptions& options)
@@ -45,19 +62,7 @@ SessionWorld::SessionWorld(const SessionWorldOptions& options)
                                                        .clock = clock_,
                                                        .rest = &rest_},
                                        SpinPolicy(options.spin, 1));
-  ListenerOptions listener;
-  listener.epoch = 77;
-  listener.window_size = windows_.window_sizes(WindowKind::kBlock).most;
-  listener.address_space_size = windows_.address_space_bytes();
-  listener.windows_max = windows_.windows_max();
-  listener.daemon_version = "tierd test";
-  listener.handshake_timeout = options.handshake_timeout;
-  listener.pidfd_source = options.pidfd_source;
-  listener.unread = options.unread;
-  listener.attaches_per_uid_per_second = options.attaches_per_uid_per_second;
-  listener.on_warning = options.on_warning;
-  listener.learn_user = options.learn_user;
-  listener.owners = options.owners;
+  const ListenerOptions listener = ListenerOptionsOf(options, windows_);
   listener_ = std::make_unique<Listener>(
       listener, ListenerParts{.io = io_, .mailbox = mailbox_, .sessions = *table_, .page = page_, .clock = clock_});
   table_->Connect(*job_service_, *listener_);

@@ -17,7 +17,9 @@ constexpr uint64_t kArena = 32 * kMiB;
 constexpr uint64_t kWindow = 2 * kMiB;
 
 WorldOptions SmallWindows(uint32_t device_blocks = 256) {
-  return {.windows = {.window_size = kWindow, .arena_max_bytes = kArena}, .device_blocks = device_blocks};
+  return {.windows = {.window_size = kWindow, .arena_max_bytes = kArena},
+          .engine = {.reclaim_deadline = std::chrono::minutes(2)},  // Requests are refused before.
+          .device_blocks = device_blocks};
 }
 
 // One request, with windows returned meanwhile.

@@ -68,13 +68,6 @@ TEST_F(ForcedReturnOfOneDeadline, ARequestThatWasRefusedEndsNoSession) {
   EXPECT_FALSE(Ended(hog_)) << "no request waits for what it leases";
 }
 
-TEST_F(ForcedReturnOfOneDeadline, ARequestWhoseSessionEndsEndsNoOther) {
-  Run(kDeadline - milliseconds(50), Ask());
-  world_.EndSession(late_);
-  Run(2 * kDeadline);
-  EXPECT_FALSE(Ended(hog_));
-}
-
 TEST_F(ForcedReturnOfOneDeadline, TheNextRequestOfTheJobIsServed) {
   ASSERT_EQ(Run(2 * kDeadline, Ask())->code, Code::kNoMemory);
   const std::optional<Answer> answer = Run(seconds(1), Ask());
