@@ -154,11 +154,11 @@ TEST_F(EndTurns, CreationsOfADeadSessionGoTurnByTurn) {
 }
 
 TEST_F(EndTurns, AnEphemeralJobEndsAlsoWhereTheEngineHasEndedItsLastSession) {
-  world.engine->EndSession(other, "revoked", std::nullopt);
-  world.engine->EndSession(session, "revoked", std::nullopt);
+  world.engine->EndSession(other, Code::kRevoked, "revoked", std::nullopt);
+  world.engine->EndSession(session, Code::kRevoked, "revoked", std::nullopt);
   Rest();
   EXPECT_EQ(world.engine->Snapshot().jobs.size(), 1u) << "the session layer has not been told yet";
-  world.engine->EndSession(session, "its process ended", job);
+  world.engine->EndSession(session, Code::kOk, "its process ended", job);
   Rest();
   EXPECT_EQ(world.engine->Snapshot().jobs.size(), 0u);
 }

@@ -102,7 +102,7 @@ TEST_F(ManySharers, CountNoMoreWhenTheTensorWasAcceptedAndTheyDie) {
 
 TEST_F(ManySharers, ThatDieAreRemovedTurnByTurn) {
   uint64_t before = Charged();
-  for (const SessionId session : sessions) world.engine->EndSession(session, "killed", std::nullopt);
+  for (const SessionId session : sessions) world.engine->EndSession(session, Code::kOk, "killed", std::nullopt);
   for (int turns = 0; turns < 100; ++turns) {
     world.engine->Turn(world.now);
     const uint64_t left = Charged();

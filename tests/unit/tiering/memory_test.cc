@@ -389,7 +389,7 @@ TEST(Memory, AWindowThatFailsIsRoomForAnotherJob) {
   world.Turn();
   const uint64_t asked = world.Send(waits, Op::kCreate, {{1, 0, 0, kBlockSize}});
   world.Turn();
-  world.engine->EndSession(gone, "gone", std::nullopt);
+  world.engine->EndSession(gone, Code::kOk, "gone", std::nullopt);
   world.Turns(12);
   ASSERT_TRUE(world.Answered(waits, asked));
   EXPECT_EQ(world.Answered(waits, asked)->code, Code::kOk);

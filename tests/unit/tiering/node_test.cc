@@ -50,7 +50,7 @@ TEST(NodeOfWindows, IsAnyWhereTheSessionNamesNone) {
 TEST(NodeOfWindows, ASessionThatHasEndedHasNone) {
   World world({.windows = {.window_size = kWindow, .arena_max_bytes = 64 * kMiB}});
   const SessionId session = world.Open();
-  world.engine->EndSession(session, "gone", std::nullopt);
+  world.engine->EndSession(session, Code::kOk, "gone", std::nullopt);
   world.engine->SetNode(session, 1);  // Its hello came before its end.
   world.Put(world.Open(), 1, kWindow);
   EXPECT_EQ(BytesByNode(world), (std::map<int, uint64_t>{{memory::kAnyNode, 2 * kWindow}}));

@@ -268,7 +268,7 @@ TEST(Requests, AFlushTellsOfACorruptCopyWhenTheRestIsWritten) {
 TEST(Requests, ASessionThatIsUnknownIsIgnored) {
   World world;
   world.engine->Submit(SessionId{77}, {.sequence = 1, .op = Op::kStep, .items = {}, .text = {}});
-  world.engine->EndSession(SessionId{77}, "never was", std::nullopt);
+  world.engine->EndSession(SessionId{77}, Code::kOk, "never was", std::nullopt);
   world.engine->WindowReturned(SessionId{77}, WindowIndex{3});
   world.engine->CloseJob(JobId{77}, "never was", true);
   EXPECT_EQ(world.engine->outstanding(SessionId{77}), 0u);
