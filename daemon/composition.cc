@@ -224,7 +224,8 @@ session::ControlServerParts Daemon::ControlParts() {
           .owners = &engine_->owners(),
           .sockets = owner_sockets_.get(),
           .users = &engine_->system_users(),
-          .reservations = engine_->reservations()};
+          .reservations = engine_->reservations(),
+          .on_degraded = [this](const std::string& text) { asio::post(io_, [this, text] { TellDegraded(text); }); }};
 }
 
 Status Daemon::OpenControl() {
@@ -276,6 +277,10 @@ void Daemon::OnEvent(const session::Event& event) {
   if (event.kind == "draining" || event.kind == "undrained") grpc_->SetServing(!control_->draining());
   if (event.kind == "pinned" || event.kind == "unpinned") TellStatus();
   if (status_.OnEvent(event)) manager_.Notify(fmt::format("STATUS={}\n", status_.Line()));
+}
+
+void Daemon::TellDegraded(const std::string& text) {
+  if (status_.SetDegraded(text) && !stop_->started()) manager_.Notify(fmt::format("STATUS={}\n", status_.Line()));
 }
 
 void Daemon::WatchSignals() {

@@ -65,6 +65,7 @@ class Daemon {
   void WatchStarter();
   Status WatchEvents();
   void OnEvent(const session::Event& event);
+  void TellDegraded(const std::string& text);
   void AnnounceReady();
   void Tick();
   void ReportActivity();

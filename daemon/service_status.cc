@@ -20,9 +20,7 @@ struct Note {
 };
 // Every user of the machine may read the line, and the parser quotes the file.
 constexpr char kReloadRefused[] = "the new configuration was refused, the log says why; all settings stay as they are";
-constexpr char kDegraded[] = "degraded";
-constexpr std::array<Note, 5> kNotes = {{{"draining", "undrained"},
-                                         {kDegraded, "recovered"},
+constexpr std::array<Note, 4> kNotes = {{{"draining", "undrained"},
                                          {"prefault", ""},
                                          {"host_memory", ""},
                                          {kConfigReloadFailed, kConfigReloaded, kReloadRefused}}};
@@ -48,15 +46,21 @@ bool ServiceStatus::OnEvent(const session::Event& event) {
   return false;
 }
 
+bool ServiceStatus::SetDegraded(const std::string& text) {
+  const std::string before = Line();
+  shortage_.clear();  // It is among the causes, for as long as it holds.
+  degraded_ = text;
+  return Line() != before;
+}
+
 std::string ServiceStatus::Line() const {
   std::string line = serving_;
-  if (!shortage_.empty() && !notes_.contains(kDegraded)) line += "; " + shortage_;
+  if (!shortage_.empty()) line += "; " + shortage_;
+  if (!degraded_.empty()) line += "; degraded: " + degraded_;
   // A manager reads one line.
   for (const Note& note : kNotes) {
     const auto found = notes_.find(note.begins);
-    if (found == notes_.end()) continue;
-    const bool named = note.begins == std::string_view(kDegraded);
-    line += (named ? "; degraded: " : "; ") + found->second;
+    if (found != notes_.end()) line += "; " + found->second;
   }
   return line;
 }

@@ -78,7 +78,8 @@ void ControlServer::EmitCorrupt(const tiering::EngineSnapshot& snapshot) {
   corrupt_seen_ = std::move(charged);
 }
 
-// A change of the causes, not of their figures: a device with one more error is no news.
+// The event tells of a change of the causes, not of their figures: a device with one more error is no news, and what
+// becomes of another device has events of its own. Who shows what holds now is told each new text.
 void ControlServer::EmitDegraded(const tiering::EngineSnapshot& snapshot) {
   std::array<bool, kDegradedCauses> causes{};
   std::string text;
@@ -92,6 +93,10 @@ void ControlServer::EmitDegraded(const tiering::EngineSnapshot& snapshot) {
     TIER_CHECK(static_cast<size_t>(each.cause) < causes.size(), "cause {}", static_cast<size_t>(each.cause));
     causes[static_cast<size_t>(each.cause)] = true;
     text += (text.empty() ? "" : "; ") + each.text;
+  }
+  if (degraded_text_ != text) {
+    degraded_text_ = text;
+    if (parts_.on_degraded) parts_.on_degraded(text);
   }
   if (std::exchange(degraded_seen_, causes) == causes) return;
   text.empty() ? parts_.events.Emit("recovered", nullptr, "tierd is no longer degraded")

@@ -90,6 +90,8 @@ struct ControlServerParts {
   OwnerSockets* sockets = nullptr;
   UserDirectory* users = nullptr;           // The system's.
   ReservationFile* reservations = nullptr;  // Null: they end with the daemon.
+  // Each time that the causes, or their figures, are others: what makes it degraded now; empty: nothing. Engine thread.
+  std::function<void(const std::string& text)> on_degraded;
 };
 
 class ControlServer final : public ControlApi {
@@ -216,6 +218,7 @@ class ControlServer final : public ControlApi {
   std::map<std::pair<tiering::JobId, uint16_t>, uint64_t> corrupt_seen_;
   std::vector<uint64_t> corrupt_told_;
   std::array<bool, kDegradedCauses> degraded_seen_{};
+  std::string degraded_text_;
 };
 
 }  // namespace tier::session

@@ -1,6 +1,6 @@
-// DrainMark: a file in the socket directory for as long as an administrator has the node drained, so that a daemon
-// which crashed is drained again when it starts again, in the middle of maintenance. A reboot takes it away
-// with the directory (/run), and so does an orderly stop. It has no content. Any thread.
+// DrainMark: a file in the socket directory while an administrator has the node drained, so that after a crash, in the
+// middle of maintenance, the next daemon is drained too. A reboot takes it away with the directory (/run), and so does
+// an orderly stop. It has no content. Any thread.
 #pragma once
 
 #include <string>

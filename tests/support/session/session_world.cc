@@ -72,7 +72,8 @@ SessionWorld::SessionWorld(const SessionWorldOptions& options)
                     .ssd_mode = options.ssd_mode,
                     .is_private = options.is_private,
                     .socket_directory = options.socket_directory};
-  facts.devices.resize(1);
+  facts.devices.resize(options.devices);
+  for (size_t i = 0; i < options.devices; ++i) facts.devices[i].index = static_cast<uint16_t>(i);
   facts.spin_pauses = [this] { return loop_->spin_pauses(); };
   control_ = std::make_unique<ControlServer>(facts, ControlServerParts{.mailbox = mailbox_,
                                                                        .jobs = *job_service_,
@@ -86,7 +87,8 @@ SessionWorld::SessionWorld(const SessionWorldOptions& options)
                                                                        .owners = options.owners,
                                                                        .sockets = owner_sockets_.get(),
                                                                        .users = options.users,
-                                                                       .reservations = options.reservations});
+                                                                       .reservations = options.reservations,
+                                                                       .on_degraded = options.on_degraded});
   proto::FileDescriptor listening = ListenAt(socket_path_, 0666).value();
   if (!options.descriptors_refused) AllowDescriptors(listening.get());
   listener_->Start(std::move(listening));

@@ -62,8 +62,10 @@ struct SessionWorldOptions {
   ReservationFile* reservations = nullptr;
   UserDirectory* users = nullptr;  // The system's.
   bool is_private = false;
-  std::string socket_directory;   // As DaemonFacts has it. Empty: a drain ends with this world.
-  std::string ssd_mode = "full";  // As DaemonFacts has it.
+  std::string socket_directory;  // As DaemonFacts has it. Empty: a drain ends with this world.
+  size_t devices = 1;
+  std::function<void(const std::string&)> on_degraded;              // Engine thread, as ControlServerParts has it.
+  std::string ssd_mode = "full";                                    // As DaemonFacts has it.
   std::function<bool(uint32_t, std::function<void()>)> learn_user;  // As ListenerOptions has it.
   SettingsAccess settings{};
 };

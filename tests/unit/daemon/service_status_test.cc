@@ -15,11 +15,14 @@ TEST(ServiceStatus, ShowsWhatHoldsForAsLongAsItHolds) {
   status.SetServing("serving");
   EXPECT_EQ(status.Line(), "serving");
   EXPECT_TRUE(status.OnEvent(Of("draining", "no new job is taken")));
-  EXPECT_TRUE(status.OnEvent(Of("degraded", "device 0 offline")));
-  EXPECT_EQ(status.Line(), "serving; no new job is taken; degraded: device 0 offline");
+  EXPECT_TRUE(status.SetDegraded("device 0 offline"));
+  EXPECT_EQ(status.Line(), "serving; degraded: device 0 offline; no new job is taken");
   EXPECT_TRUE(status.OnEvent(Of("undrained", "new jobs are taken again")));
   EXPECT_EQ(status.Line(), "serving; degraded: device 0 offline");
-  EXPECT_TRUE(status.OnEvent(Of("recovered", "no longer degraded")));
+  EXPECT_TRUE(status.SetDegraded("device 1 offline; torn tensors: 2")) << "by something else";
+  EXPECT_FALSE(status.SetDegraded("device 1 offline; torn tensors: 2"));
+  EXPECT_EQ(status.Line(), "serving; degraded: device 1 offline; torn tensors: 2");
+  EXPECT_TRUE(status.SetDegraded(""));
   EXPECT_EQ(status.Line(), "serving");
 }
 
@@ -28,11 +31,11 @@ TEST(ServiceStatus, GivesAReasonOnceThoughTheDaemonIsDegradedForIt) {
   ServiceStatus status;
   status.SetServing("serving");
   status.SetShortage(shortage);
-  EXPECT_EQ(status.Line(), "serving; " + shortage) << "no event has told of it yet";
-  EXPECT_TRUE(status.OnEvent(Of("degraded", shortage + "; torn tensors: 3")));
+  EXPECT_EQ(status.Line(), "serving; " + shortage) << "the engine was not asked yet";
+  EXPECT_TRUE(status.SetDegraded(shortage + "; torn tensors: 3"));
   EXPECT_EQ(status.Line(), "serving; degraded: " + shortage + "; torn tensors: 3");
   EXPECT_TRUE(status.OnEvent(Of("draining", "no new job is taken")));
-  EXPECT_EQ(status.Line(), "serving; no new job is taken; degraded: " + shortage + "; torn tensors: 3");
+  EXPECT_EQ(status.Line(), "serving; degraded: " + shortage + "; torn tensors: 3; no new job is taken");
 }
 
 TEST(ServiceStatus, AStartThatTakesLongAsksForMicroseconds) {
@@ -63,17 +66,16 @@ TEST(ServiceStatus, ShowsThatAConfigurationWasRefusedAndNothingOfTheFile) {
 }
 
 TEST(ServiceStatus, IsAboutWhatChangesTheLineAndNothingElse) {
-  for (const char* kind :
-       {"draining", "undrained", "degraded", "recovered", "prefault", "host_memory", "pinned", "unpinned"})
+  for (const char* kind : {"draining", "undrained", "prefault", "host_memory", "pinned", "unpinned"})
     EXPECT_TRUE(ServiceStatus::IsAbout(kind)) << kind;
-  for (const char* kind : {"session_attached", "job_opened", "drain"})
+  for (const char* kind : {"session_attached", "job_opened", "drain", "degraded", "recovered"})
     EXPECT_FALSE(ServiceStatus::IsAbout(kind)) << kind;
 }
 
 TEST(ServiceStatus, OtherEventsAreNoPartOfIt) {
   ServiceStatus status;
   status.SetServing("serving");
-  for (const char* kind : {"drain", "job_opened", "", "undrained", "recovered"})
+  for (const char* kind : {"drain", "job_opened", "", "undrained", "degraded", "recovered"})
     EXPECT_FALSE(status.OnEvent(Of(kind, "job 'train' is being drained"))) << kind;
   EXPECT_EQ(status.Line(), "serving");
 }

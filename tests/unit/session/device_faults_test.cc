@@ -143,5 +143,38 @@ TEST_F(DegradedByFaults, EndsAtOnceByARetryOfTheDevice) {
   EXPECT_THAT(Causes(), ElementsAre("device 0 corrupt pieces: 1"));
 }
 
+// Of the same cause, by another device; and of figures that grow.
+TEST(Degraded, WhoShowsByWhatItIsDegradedIsToldOfEachChange) {
+  ManualClock clock;
+  std::vector<std::string> told;  // The engine thread's.
+  SessionWorld world(
+      {.clock = &clock, .devices = 2, .on_degraded = [&](const std::string& text) { told.push_back(text); }});
+  Collector events({"degraded", "recovered"});
+  const auto watch = world.control().Watch(kAdmin, events.callback());
+  const auto see = [&](storage::DeviceState first, storage::DeviceState second, uint64_t torn) {
+    world.OnEngine([&] {
+      world.engine.snapshot.devices = {{.state = first, .reason = "it is slow"}, {.state = second, .reason = "gone"}};
+      world.engine.snapshot.torn_count = torn;
+      world.control().EmitChanges();
+      clock.now = clock.now + std::chrono::minutes(1);  // Its figures are taken again.
+    });
+  };
+  constexpr auto kOnline = storage::DeviceState::kOnline;
+  constexpr auto kOffline = storage::DeviceState::kOffline;
+  see(kOnline, kOnline, 0);
+  see(kOffline, kOnline, 0);
+  see(kOffline, kOnline, 0);  // Nothing is new.
+  see(kOffline, kOffline, 0);
+  see(kOnline, kOffline, 1);
+  see(kOnline, kOffline, 2);
+  see(kOnline, kOnline, 0);
+  EXPECT_EQ(world.OnEngine([&] { return told; }),
+            (std::vector<std::string>{
+                "device 0 offline: it is slow", "device 0 offline: it is slow; device 1 offline: gone",
+                "torn tensors: 1; device 1 offline: gone", "torn tensors: 2; device 1 offline: gone", ""}));
+  EXPECT_EQ(events.Wait(2).kind, "recovered");
+  EXPECT_EQ(events.count(), 3u) << "one for the device, one as tensors are torn, one for the end";
+}
+
 }  // namespace
 }  // namespace tier::session
