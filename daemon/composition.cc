@@ -248,8 +248,11 @@ Status Daemon::OpenControl() {
   auto grpc = control::GrpcServer::Start(options, *control_);
   if (!grpc) return std::unexpected(std::move(grpc.error()));
   grpc_ = std::move(*grpc);
-  const std::string no_admins = CheckAdminGroup(config_.daemon, engine_->system_users());
-  if (!no_admins.empty()) spdlog::warn("{}", no_admins);
+  for (const std::string& no_admins :
+       {CheckAdminGroup(config_.daemon, engine_->system_users()),
+        CheckAdminSocket(config_.daemon, engine_->system_users(), options.admin_socket)}) {
+    if (!no_admins.empty()) spdlog::warn("{}", no_admins);
+  }
   const std::string deadlines = CheckDeadlines(config_);
   if (!deadlines.empty() && !config_.daemon.is_private) spdlog::warn("{}", deadlines);
   return metrics_->Start(*control_);

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <sys/stat.h>
 #include <sys/statfs.h>
 #include <unistd.h>
 
@@ -143,10 +144,18 @@ std::vector<std::string> CheckQuotaNames(const config::Config& config, const Dae
   return notes;
 }
 
-std::string CheckAdminGroup(const config::DaemonConfig& config, session::UserDirectory& system) {
-  // The group of the package, for which no option asked, is missing where tierd was not installed by one.
+namespace {
+
+// The group of the package, for which no option asked, is missing where tierd was not installed by one.
+bool AsksForAdminGroup(const config::DaemonConfig& config) {
   const bool by_default = config.admin_group == config::DefaultConfig().daemon.admin_group;
-  if (config.is_private || config.admin_group.empty() || by_default) return {};
+  return !config.is_private && !config.admin_group.empty() && !by_default;
+}
+
+}  // namespace
+
+std::string CheckAdminGroup(const config::DaemonConfig& config, session::UserDirectory& system) {
+  if (!AsksForAdminGroup(config)) return {};
   const auto group = system.FindGroupId(config.admin_group);
   if (group) return {};
   return fmt::format("daemon.admin_group is {}, and only root and the daemon's own user may administer: {}",
@@ -161,6 +170,19 @@ std::string CheckDeadlines(const config::Config& config) {
       "before what its job is promised is taken from leases of others; let engine.deadline be the "
       "longer one by some seconds",
       text("engine.deadline"), text("jobs.reclaim_deadline"));
+}
+
+std::string CheckAdminSocket(const config::DaemonConfig& config, session::UserDirectory& system,
+                             const std::string& socket) {
+  if (!AsksForAdminGroup(config)) return {};
+  const auto group = system.FindGroupId(config.admin_group);
+  struct stat about{};
+  if (!group || ::stat(socket.c_str(), &about) != 0 || about.st_gid == *group) return {};
+  return fmt::format(
+      "daemon.admin_group is {0}, and only root and the daemon's own user may administer: {1} stays with "
+      "group {2}, as a process that is not in group {0} may not give it away; add "
+      "SupplementaryGroups={0} to the unit (systemctl edit tierd) and restart",
+      config.admin_group, socket, about.st_gid);
 }
 
 }  // namespace tier

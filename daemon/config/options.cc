@@ -34,7 +34,8 @@ constexpr auto kOptions = std::to_array<Option>({
      "without XDG_STATE_HOME whose user may not write to HOME."},
     {"daemon.admin_group", Kind::kText, Change::kAtRestart, TIER_FIELD(daemon.admin_group), "\"tierd\"",
      "Processes in this group may use admin.sock; root and the daemon's own user always may. A user who was just made\n"
-     "a member logs in again first."},
+     "a member logs in again first. For any group but the default the daemon's user has to be in it, by\n"
+     "SupplementaryGroups= of the unit: else it may not give admin.sock to the group, which the log then says."},
     {"daemon.private", Kind::kBool, Change::kAtRestart, TIER_FIELD(daemon.is_private), "false",
      "A daemon that one program starts for itself: no TCP port, an SSD file without a name, only its own user;\n"
      "it ends 5 s after its last session, or 30 s after its starter died without any session."},

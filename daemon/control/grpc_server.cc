@@ -194,6 +194,7 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOptions& o
   }
   if (!listening) return std::unexpected(listening.error());
   state.admins = GroupId(options.admin_group);
+  // Refused where this process is not in that group, which the caller can see by the socket's.
   if (state.admins) (void)!::chown(options.admin_socket.c_str(), static_cast<uid_t>(-1), *state.admins);
   state.servers = std::make_unique<IdentityServers>(api, options.identities_max);
   auto thread = proto::StartThread("tierd-accept", proto::BlockedSignals::kAsynchronous, [&state] { state.Accept(); });

@@ -1,6 +1,8 @@
 // Paths that --check-config tells to be wrong on this host.
 #include "daemon/host_check.h"
 
+#include <unistd.h>
+
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -294,6 +296,31 @@ TEST_F(HostCheck, AFileOfQuotasOrOwnersThatTheStartRefusesIsNamed) {
     std::filesystem::remove(file);
   }
   EXPECT_EQ(Mistake(), "");
+}
+
+// The unit's user is in no other group by itself: the start tells what the unit lacks.
+TEST_F(HostCheck, AnAdminSocketThatIsNotOfTheGroupIsTold) {
+  class Groups final : public session::UserDirectory {
+   public:
+    session::UserEntry FindUser(uint32_t) override { return {}; }
+    Result<uint32_t> FindUserId(const std::string& name) override { return session::NoUser(name); }
+    Result<uint32_t> FindGroupId(const std::string& name) override {
+      if (name == "own") return ::getegid();
+      if (name == "ops" || name == "tierd") return ::getegid() + 1;
+      return session::NoGroup(name);
+    }
+  } groups;
+  const std::string socket = directory_ + "/file";
+  EXPECT_EQ(CheckAdminSocket(config_.daemon, groups, socket), "") << "the default";
+  config_.daemon.admin_group = "own";
+  EXPECT_EQ(CheckAdminSocket(config_.daemon, groups, socket), "");
+  config_.daemon.admin_group = "nosuchgroup";
+  EXPECT_EQ(CheckAdminSocket(config_.daemon, groups, socket), "") << "told by CheckAdminGroup";
+  config_.daemon.admin_group = "ops";
+  EXPECT_THAT(CheckAdminSocket(config_.daemon, groups, socket),
+              AllOf(HasSubstr("daemon.admin_group is ops"), HasSubstr("SupplementaryGroups=ops"), HasSubstr(socket)));
+  config_.daemon.is_private = true;
+  EXPECT_EQ(CheckAdminSocket(config_.daemon, groups, socket), "");
 }
 
 TEST_F(HostCheck, AGroupOfAdministratorsThatTheSystemDoesNotKnowIsTold) {
