@@ -30,7 +30,8 @@ using boost::system::error_code;
 namespace {
 
 constexpr auto kTick = std::chrono::seconds(1);
-constexpr unsigned kSharedSocketMode = 0666;  // Every user may connect; the kernel says which one it is.
+constexpr auto kStopBehindDrain = std::chrono::seconds(10);  // What StopTimes has beside it, and the end of threads.
+constexpr unsigned kSharedSocketMode = 0666;                 // Every user may connect; the kernel says which one it is.
 constexpr unsigned kPrivateSocketMode = 0600;
 
 uint64_t MakeEpoch() {
@@ -71,7 +72,7 @@ Status Daemon::Compose() {
   lock_.emplace(std::move(*lock));
   const std::string closed = only_owner ? std::string() : session::ClosedToOthers(paths_.socket_directory);
   if (!closed.empty()) spdlog::warn("{}", closed);
-  const auto on_wait = [this](base::Duration wait) { manager_.Notify(ExtensionOfStart(wait)); };
+  const auto on_wait = [this](base::Duration wait) { manager_.Notify(ExtensionOfTime(wait)); };
   auto engine = EngineSide::Make(
       config_, paths_, {.epoch = epoch_, .predecessor_crashed = lock_->predecessor_crashed(), .on_wait = on_wait});
   if (!engine) return std::unexpected(std::move(engine.error()));
@@ -442,12 +443,13 @@ void Daemon::BeginStop(const std::string& reason) {
   if (stop_->started()) return;
   stop_reason_ = reason;
   spdlog::info("stopping: {}", reason);
-  manager_.Notify(fmt::format("STOPPING=1\nSTATUS={}\n", reason));
+  const base::Duration drain = live_config_->running().engine.drain_timeout;
+  manager_.Notify(fmt::format("STOPPING=1\nSTATUS={}\n{}", reason, ExtensionOfTime(drain + kStopBehindDrain)));
   listener_->StopAccepting(reason);
   control_->SetStopping();
   grpc_->SetServing(false);
   live_config_->Stop();
-  stop_->Start({.drain = live_config_->running().engine.drain_timeout});
+  stop_->Start({.drain = drain});
 }
 
 void Daemon::EndRun(const session::StopOutcome& outcome) {

@@ -27,7 +27,7 @@ constexpr std::array<Note, 4> kNotes = {{{"draining", "undrained"},
 
 }  // namespace
 
-std::string ExtensionOfStart(base::Duration wait) {
+std::string ExtensionOfTime(base::Duration wait) {
   return fmt::format("EXTEND_TIMEOUT_USEC={}\n", std::chrono::ceil<std::chrono::microseconds>(wait).count());
 }
 

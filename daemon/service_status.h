@@ -13,9 +13,9 @@
 
 namespace tier {
 
-// What to tell systemd where the start takes longer than it may know of: it ends no start before so much time has
-// passed (sd_notify(3)). It shortens no time that the unit gives.
-std::string ExtensionOfStart(base::Duration wait);
+// What to tell systemd where the start or the stop takes longer than it may know of: it ends neither before so much
+// time has passed (sd_notify(3)). It shortens no time that the unit gives.
+std::string ExtensionOfTime(base::Duration wait);
 
 class ServiceStatus {
  public:

@@ -329,6 +329,21 @@ TEST(Daemon, FeedsTheWatchdogAndSaysThatItStops) {
   EXPECT_EQ(daemon.Wait(), 0);
 }
 
+// TimeoutStopSec= of the unit is shorter than what the option may be.
+TEST(Daemon, AsksForTheTimeThatItsStopMayTake) {
+  ScratchDirectory scratch;
+  DaemonProcess daemon(
+      scratch, {.arguments = {"--set", "engine.drain_timeout=10min"}, .environment = {}, .uid = {}, .inherited = {}});
+  ASSERT_TRUE(daemon.WaitReady()) << daemon.Output();
+  ::kill(daemon.pid(), SIGTERM);
+  std::string stopping;
+  while (const auto notice = daemon.NextNotice(20'000)) {
+    if (notice->starts_with("STOPPING=1\n")) stopping = *notice;
+  }
+  EXPECT_NE(stopping.find("\nEXTEND_TIMEOUT_USEC=610000000\n"), std::string::npos) << stopping;
+  EXPECT_EQ(daemon.Wait(), 0);
+}
+
 TEST(Daemon, SaysHowFarAPrefaultIs) {
   ScratchDirectory scratch;
   DaemonProcess daemon(scratch,

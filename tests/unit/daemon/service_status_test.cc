@@ -38,9 +38,9 @@ TEST(ServiceStatus, GivesAReasonOnceThoughTheDaemonIsDegradedForIt) {
   EXPECT_EQ(status.Line(), "serving; degraded: " + shortage + "; torn tensors: 3; no new job is taken");
 }
 
-TEST(ServiceStatus, AStartThatTakesLongAsksForMicroseconds) {
-  EXPECT_EQ(ExtensionOfStart(std::chrono::seconds(10)), "EXTEND_TIMEOUT_USEC=10000000\n");
-  EXPECT_EQ(ExtensionOfStart(base::Duration{1}), "EXTEND_TIMEOUT_USEC=1\n") << "never none";
+TEST(ServiceStatus, WhatTakesLongAsksForMicroseconds) {
+  EXPECT_EQ(ExtensionOfTime(std::chrono::seconds(10)), "EXTEND_TIMEOUT_USEC=10000000\n");
+  EXPECT_EQ(ExtensionOfTime(base::Duration{1}), "EXTEND_TIMEOUT_USEC=1\n") << "never none";
 }
 
 TEST(ServiceStatus, ALaterNoteOfAKindTakesThePlaceOfTheEarlier) {
