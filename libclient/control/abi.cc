@@ -81,6 +81,26 @@ tier_control_job ToJob(const tier::v1::Job& message) {
   return job;
 }
 
+// `job` empty: of the node.
+int AskDrain(const tier_control& control, const char* job, uint32_t timeout_ms) {
+  tier::v1::DrainRequest request;
+  request.set_job(job);
+  request.mutable_timeout()->set_seconds(timeout_ms / 1000);
+  request.mutable_timeout()->set_nanos(static_cast<int32_t>(timeout_ms % 1000 * 1'000'000));
+  tier::v1::DrainResponse response;
+  const std::chrono::milliseconds wait(timeout_ms == 0 ? 60'000 : timeout_ms);
+  return Answer(control.channel->Call(&Stub::Drain, request, &response, wait + tier::control_client::kCallTimeout));
+}
+
+int StartWatch(tier_control* control, const tier::control_client::WatchOptions& options, tier_control_watch** watch) {
+  if (control == nullptr || watch == nullptr) return Refuse(Code::kInvalid, "control and watch must not be NULL");
+  *watch = nullptr;
+  auto stream = WatchStream::Start(*control->channel, options);
+  if (!stream) return Refuse(stream.error());
+  *watch = new tier_control_watch{std::move(*stream)};
+  return static_cast<int>(TIER_OK);
+}
+
 }  // namespace
 
 extern "C" {
@@ -183,13 +203,22 @@ int tier_control_drain(tier_control* control, const char* name, uint32_t timeout
     if (control == nullptr || name == nullptr) return Refuse(Code::kInvalid, "control and name must not be NULL");
     // The daemon would take it for the whole node.
     if (*name == '\0') return Refuse(Code::kInvalid, "the name of the job is empty");
-    tier::v1::DrainRequest request;
-    request.set_job(name);
-    request.mutable_timeout()->set_seconds(timeout_ms / 1000);
-    request.mutable_timeout()->set_nanos(static_cast<int32_t>(timeout_ms % 1000 * 1'000'000));
-    tier::v1::DrainResponse response;
-    const std::chrono::milliseconds wait(timeout_ms == 0 ? 60'000 : timeout_ms);
-    return Answer(control->channel->Call(&Stub::Drain, request, &response, wait + tier::control_client::kCallTimeout));
+    return AskDrain(*control, name, timeout_ms);
+  });
+}
+
+int tier_control_drain_node(tier_control* control, uint32_t timeout_ms) {
+  return Guarded([&] {
+    if (control == nullptr) return Refuse(Code::kInvalid, "control must not be NULL");
+    return AskDrain(*control, "", timeout_ms);
+  });
+}
+
+int tier_control_undrain(tier_control* control) {
+  return Guarded([&] {
+    if (control == nullptr) return Refuse(Code::kInvalid, "control must not be NULL");
+    tier::v1::UndrainResponse response;
+    return Answer(control->channel->Call(&Stub::Undrain, tier::v1::UndrainRequest(), &response));
   });
 }
 
@@ -204,14 +233,11 @@ int tier_control_drain_device(tier_control* control, uint32_t device) {
 }
 
 int tier_control_watch_start(tier_control* control, tier_control_watch** watch) {
-  return Guarded([&] {
-    if (control == nullptr || watch == nullptr) return Refuse(Code::kInvalid, "control and watch must not be NULL");
-    *watch = nullptr;
-    auto stream = WatchStream::Start(*control->channel);
-    if (!stream) return Refuse(stream.error());
-    *watch = new tier_control_watch{std::move(*stream)};
-    return static_cast<int>(TIER_OK);
-  });
+  return Guarded([&] { return StartWatch(control, {}, watch); });
+}
+
+int tier_control_watch_since(tier_control* control, uint64_t since, tier_control_watch** watch) {
+  return Guarded([&] { return StartWatch(control, {.since = since}, watch); });
 }
 
 int tier_control_watch_next(tier_control_watch* watch, uint32_t timeout_ms, tier_control_event* event) {

@@ -165,10 +165,11 @@ def test_a_job_is_reserved_for_the_number_of_a_user(uid: object, tmp_path: pathl
 def test_a_drain_of_a_job_without_a_name_is_no_drain_of_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     channel = object.__new__(control.Control)
-    monkeypatch.setattr(channel, "_call", lambda *what, **message: asked.append(message["job"]), raising=False)
+    monkeypatch.setattr(channel, "_call", lambda *what, **message: asked.append((what[0], message.get("job"))))
     with pytest.raises(tierd.Invalid, match="the name of the job is empty"):
         channel.drain("")
     assert not asked
     channel.drain("train")
     channel.drain()
-    assert asked == ["train", ""]
+    channel.undrain()
+    assert asked == [("Drain", "train"), ("Drain", ""), ("Undrain", None)]

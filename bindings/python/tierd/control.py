@@ -199,8 +199,9 @@ class Control:
         """Opens a job without a session. Its processes join with the token of the job that is returned. ``guarantee``
         and ``limit`` are bytes of RAM, ``ssd_guarantee`` and ``ssd_limit`` of SSD; a limit of 0 is none.
 
-        ``uid`` reserves the job for that user, on ``admin.sock`` alone: until the daemon restarts it waits for the
-        user's first run, whose first process joins it in any mode and needs no token. It counts for the user's quotas.
+        ``uid`` reserves the job for that user, on ``admin.sock`` alone: it waits, also across restarts of the
+        daemon, for the user's first run, whose first process joins it in any mode and needs no token. It counts for the
+        user's quotas.
 
         ``Denied`` where the caller is no administrator and names another ``uid``, or the user's quota of jobs is
         reached; ``NoMemory`` and ``NoSpace`` where a guarantee cannot be given; ``AlreadyExists`` and ``NotFound`` by
@@ -293,13 +294,17 @@ class Control:
 
     def drain(self, job: str | None = None, *, timeout: float = 60.0) -> None:
         """Returns when all tensors of the job are on SSD; at once where the daemon has no SSD tier. Without ``job``:
-        all tensors of the daemon, which then accepts no new work, also where this fails; for administrators. An empty
-        name is ``Invalid``."""
+        all tensors of the daemon, which then accepts no new work until :meth:`undrain`, also where this fails; for
+        administrators. An empty name is ``Invalid``."""
         if job == "":
             raise errors.Invalid("the name of the job is empty; drain() without one drains the node")
         seconds, milliseconds = divmod(max(1, int(timeout * 1000)), 1000)
         given = {"seconds": seconds, "nanos": milliseconds * 1_000_000}
         self._call("Drain", timeout + 5, job=job or "", timeout=given)
+
+    def undrain(self) -> None:
+        """Ends a drain of the daemon: it takes new jobs and processes again. For administrators."""
+        self._call("Undrain")
 
     def watch(self, *, since: int | None = None) -> Watch:
         """Returns the events from now on. No event after the return is missed. With ``since``, the ``sequence`` of an

@@ -81,6 +81,11 @@ TIER_API int tier_control_list_jobs(tier_control* control, tier_control_job* job
 /* Writes the job's dirty bytes to SSD, and waits up to timeout_ms (0: 60 s) until they are there. Does nothing where
  * the daemon has no SSD tier. An empty name is INVALID. */
 TIER_API int tier_control_drain(tier_control* control, const char* name, uint32_t timeout_ms);
+/* The same for all jobs of the daemon, which then takes no new job or process, also where this fails, until
+ * tier_control_undrain; jobs that run go on. Administrators only, as the next. */
+TIER_API int tier_control_drain_node(tier_control* control, uint32_t timeout_ms);
+/* New jobs and processes are taken again. */
+TIER_API int tier_control_undrain(tier_control* control);
 /* Starts to move all bytes off a device, and returns. Administrators only. */
 TIER_API int tier_control_drain_device(tier_control* control, uint32_t device);
 
@@ -99,6 +104,9 @@ typedef struct tier_control_event {
 
 /* Begins a stream of events. From its return on no event is missed. */
 TIER_API int tier_control_watch_start(tier_control* control, tier_control_watch** watch);
+/* The same, and first come the events behind the one with this `sequence`, as far as the daemon has kept them; 0: all
+ * that it has. For who was away: an events_lost stands for those that it has no more. */
+TIER_API int tier_control_watch_since(tier_control* control, uint64_t since, tier_control_watch** watch);
 /* The next event; TIMEOUT after timeout_ms without one; DISCONNECTED when the daemon is gone. */
 TIER_API int tier_control_watch_next(tier_control_watch* watch, uint32_t timeout_ms, tier_control_event* event);
 TIER_API void tier_control_watch_stop(tier_control_watch* watch); /* NULL is allowed */

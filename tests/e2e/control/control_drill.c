@@ -124,6 +124,10 @@ int main(int argc, char** argv) {
   require(pthread_join(swapper, NULL) == 0, "pthread_join", "failed");
   printf("drill done: %d swaps\n", atomic_load(&rounds));
   tier_control_watch_stop(watch);
+  CONTROL(tier_control_watch_since(control, 0, &watch)); /* Who was away is told what happened meanwhile. */
+  wait_for_event(watch, "job_opened");
+  wait_for_event(watch, "job_closed");
+  tier_control_watch_stop(watch);
   tier_control_close(control);
   return 0;
 }
