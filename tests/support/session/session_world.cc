@@ -42,6 +42,16 @@ ListenerOptions ListenerOptionsOf(const SessionWorldOptions& options, const Fake
   return listener;
 }
 
+DaemonFacts FactsFor(const SessionWorldOptions& options) {
+  DaemonFacts facts{.version = "test",
+                    .ssd_mode = options.ssd_mode,
+                    .is_private = options.is_private,
+                    .socket_directory = options.socket_directory};
+  facts.devices.resize(options.devices);
+  for (size_t i = 0; i < options.devices; ++i) facts.devices[i].index = static_cast<uint16_t>(i);
+  return facts;
+}
+
 }  // namespace
 
 SessionWorld::SessionWorld(const SessionWorldOptions& options)
@@ -68,12 +78,7 @@ SessionWorld::SessionWorld(const SessionWorldOptions& options)
   table_->Connect(*job_service_, *listener_);
   if (options.owners != nullptr)
     owner_sockets_ = std::make_unique<OwnerSockets>(directory_ + "/owners", *options.owners, CallsOfOwners());
-  DaemonFacts facts{.version = "test",
-                    .ssd_mode = options.ssd_mode,
-                    .is_private = options.is_private,
-                    .socket_directory = options.socket_directory};
-  facts.devices.resize(options.devices);
-  for (size_t i = 0; i < options.devices; ++i) facts.devices[i].index = static_cast<uint16_t>(i);
+  DaemonFacts facts = FactsFor(options);
   facts.spin_pauses = [this] { return loop_->spin_pauses(); };
   control_ = std::make_unique<ControlServer>(facts, ControlServerParts{.mailbox = mailbox_,
                                                                        .jobs = *job_service_,
