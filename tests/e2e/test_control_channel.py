@@ -116,7 +116,6 @@ def test_a_job_lists_the_processes_that_are_attached(daemon: launcher.Running) -
             (session,) = job.sessions
             assert (session.rank, session.client_pid) == (-1, os.getpid())
             assert (job.reserved, job.owner) == (False, "")
-        channel.close_job("attended")
 
 
 def test_the_tensors_of_a_job_are_listed_by_key(client: tierd.Client, daemon: launcher.Running) -> None:
