@@ -123,7 +123,8 @@ constexpr auto kOptions = std::to_array<Option>({
      "Threads for zeroing, checksums and the like. 0: half of the CPUs, at most 16.", 0, 256},
     {"engine.drain_timeout", Kind::kDuration, Change::kAtRunTime, TIER_FIELD(engine.drain_timeout), "\"30s\"",
      "How long an orderly stop waits for transfers under way. systemd is told, and waits as long, whatever\n"
-     "TimeoutStopSec= of the unit says.", 0, kHour},
+     "TimeoutStopSec= of the unit says.",
+     0, kHour},
     {"jobs.max_sessions", Kind::kCount, Change::kAtRunTime, TIER_FIELD(jobs.max_sessions), "1024",
      "Processes attached at a time; one user's take at most seven eighths of that.", 1, 16384},
     {"jobs.max_jobs_per_uid", Kind::kCount, Change::kAtRunTime, TIER_FIELD(jobs.max_jobs_per_uid), "64",
