@@ -246,7 +246,7 @@ def test_each_kind_of_accumulation_is_timed_in_the_order_that_it_recorded(monkey
 
     trainer.close = lambda: None  # type: ignore[attr-defined]
     monkeypatch.setattr(accumulation, "daemon", fake_daemon)
-    monkeypatch.setattr(accumulation, "program", lambda *words: trainer)
+    monkeypatch.setattr(accumulation, "program", lambda *words, environment: trainer)
     monkeypatch.setattr(accumulation, "device_bytes", lambda pid: (0, 0))
     found: list[dict[str, list[float]]] = []
     monkeypatch.setattr(accumulation, "add_rows", lambda report, name, times, read, moved: found.append(times))

@@ -13,6 +13,8 @@ import pytest
 from page_blocks import texts
 from torch_programs import TorchPrograms
 
+from tierd import allocator
+
 BLOCKS = texts("docs/training.md", "python")
 ANSWERS = [
     "trained True", "clipped True", "trained True", "state in tierd True", "accumulated 4", "norm True",
@@ -40,6 +42,22 @@ def test_the_blocks_for_hugging_face_work_by_torchrun(
     tmp_path: pathlib.Path, programs: TorchPrograms, answer: str
 ) -> None:
     assert_works(tmp_path, programs, ANSWERS.index(answer), by_ranks=True)
+
+
+@pytest.mark.parametrize("words", [[], TORCHRUN[1:]], ids=["alone", "by ranks"])
+def test_a_script_is_started_by_tierd_run(tmp_path: pathlib.Path, words: list[str]) -> None:
+    launcher.need_build()
+    if allocator.library() is None:
+        pytest.skip("libjemalloc2 is not installed")
+    script = tmp_path / "train.py"
+    script.write_text(f"{BLOCKS[0]}\nprint('jemalloc' in open('/proc/self/maps').read())\n")
+    with launcher.disk_folder() as disk:
+        places = {name: str(disk) for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "TMPDIR")}
+        found = subprocess.run(
+            [sys.executable, "-m", "tierd.run", *words, str(script)],
+            cwd=disk, env=launcher.environment(**places), capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+    assert found.stdout.splitlines()[:2] == ["trained True", "True"], found.stderr
 
 
 def assert_works(tmp_path: pathlib.Path, programs: TorchPrograms, number: int, by_ranks: bool) -> None:

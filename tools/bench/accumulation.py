@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from allocator import environment
 from counters import device_bytes
 from models import ARENA, MODELS, Model, gpt
 from node import daemon, program
@@ -32,7 +33,8 @@ def accumulation(report: Report, quick: bool) -> None:
     rounds = 2 if quick else 10
     tier = tier_bytes(model.parameters, "deferred", model.item)
     with daemon(arena=arena, tier=tier, window="2MiB") as (process, _):
-        trainer = program(__file__, str(process.directory / "tierd.sock"), model.encoded())
+        words = (str(process.directory / "tierd.sock"), model.encoded())
+        trainer = program(__file__, *words, environment=environment(in_tierd=True))
         times: dict[str, list[float]] = {kind: [] for kind in KINDS}
         moved: dict[str, list[int]] = {kind: [] for kind in KINDS}
         read: dict[str, list[float]] = {kind: [] for kind in KINDS}

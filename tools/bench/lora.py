@@ -27,7 +27,8 @@ LAUNCH = {
 
 
 def started(stack: contextlib.ExitStack, number: int, *words: str) -> Process:
-    process = Process(stack, "process of the LoRA part", "lora_arm.py", words, LAUNCH | {"RANK": str(number)})
+    name, rank = "process of the LoRA part", LAUNCH | {"RANK": str(number)}
+    process = Process(stack, name, "lora_arm.py", words, rank, in_tierd="plain" not in words)
     process.read("idle")
     return process
 

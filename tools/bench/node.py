@@ -151,7 +151,7 @@ class Shell:
         self.process.wait()
 
 
-def program(file: str, *words: str | int) -> Shell:
+def program(file: str, *words: str | int, environment: Mapping[str, str] | None = None) -> Shell:
     """A part of the bench as a process of its own, which imports the Python package of this checkout."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "bindings/python")}
-    return Shell([sys.executable, file, *map(str, words)], environment)
+    given = os.environ if environment is None else environment
+    return Shell([sys.executable, file, *map(str, words)], {**given, "PYTHONPATH": str(ROOT / "bindings/python")})

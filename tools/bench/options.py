@@ -82,8 +82,9 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
         "needs)",
     )  # fmt: skip
     parser.add_argument(
-        "--malloc", choices=("glibc", "jemalloc"), default="glibc",
-        help="the memory allocator of what trains, of every arm (default: glibc's)",
+        "--malloc", choices=("guide", "glibc", "jemalloc"), default="guide",
+        help="of what trains: started as docs/training.md says where the model is in tierd, and as torch comes "
+        "elsewhere (guide, the default), or all with this allocator",
     )  # fmt: skip
     parser.add_argument(
         "--arm", action="append", choices=ARMS, help="of the train part, only this beside plain torch (may be repeated)"

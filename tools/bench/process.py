@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes.util
 import json
 import os
 import pathlib
@@ -14,17 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any
 
-
-_allocator: dict[str, str] = {}
-
-
-def use_jemalloc() -> None:
-    """In every process that is started from now on, in place of the C library's allocator. One arena of it: several
-    keep several times as much of what is free."""
-    library = ctypes.util.find_library("jemalloc")
-    if library is None:
-        raise SystemExit("bench: jemalloc is missing (apt install libjemalloc2)")
-    _allocator.update({"LD_PRELOAD": library, "MALLOC_CONF": "narenas:1"})
+import allocator
 
 
 class Ended(SystemExit):
@@ -37,11 +26,11 @@ class Hung(Ended):
 
 class Process:
     """One that runs ``script``, with an ``environment`` beside what is the same for all. ``name``: for errors.
-    ``patience``: the seconds that it may take for an answer (none: as long as it lives)."""
+    ``patience``: the seconds that it may take for an answer (none: as long as it lives). ``in_tierd``: its model is."""
 
     def __init__(
         self, stack: contextlib.ExitStack, name: str, script: str, words: Sequence[str],
-        environment: dict[str, str] | None = None, patience: float | None = None,
+        environment: dict[str, str] | None = None, patience: float | None = None, in_tierd: bool = False,
     ) -> None:  # fmt: skip
         self._name = name
         self._patience = patience
@@ -53,7 +42,7 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE"} | _allocator | (environment or {}),
+            env=allocator.environment(in_tierd, environment),
         )
         stack.callback(self._process.wait)
         stack.callback(self._process.kill)

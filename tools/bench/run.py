@@ -20,6 +20,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 
+import allocator
 import beside
 import footprint
 import pressure
@@ -46,7 +47,6 @@ from observing import observing
 from options import PART_NAMES, parse
 from overflow import overflow_check
 from prefault import prefault
-from process import use_jemalloc
 from report import Report, paired, quartiles
 from ssd import swaps_through_ssd
 from steps import paired_steps
@@ -330,9 +330,7 @@ def main() -> int:
     report = Report(options.json, who="unprivileged: " if unprivileged else "")
     if options.beside is not None:
         return beside.compare(report, options.beside.resolve(), options.only, options.quick)
-    if options.malloc == "jemalloc":
-        use_jemalloc()
-        report.note("allocator", {"library": "jemalloc", "MALLOC_CONF": "narenas:1"})
+    report.note("allocator", allocator.choose(options.malloc))
     chosen = [name for name in PARTS if not options.only or name in options.only]
     try:
         for name in chosen:

@@ -132,7 +132,8 @@ class Arm:
                 "DS_ACCELERATOR": "cpu",
             }
         patience = PEER_SECONDS if plan.arm == "deepspeed" else None
-        self._process = Process(stack, f"arm {plan.name}", SCRIPT, command, environment, patience)
+        name, in_tierd = f"arm {plan.name}", bool(plan.tier)
+        self._process = Process(stack, name, SCRIPT, command, environment, patience, in_tierd)
         self._process.read("idle")
         sampler = self._sampler()
         with sampler:

@@ -13,7 +13,7 @@ The table goes to the terminal, JSON lines to build/reports/bench.jsonl. Parts a
            fine-tuning: plain torch, tierd with an arena of SIZE, with --peers DeepSpeed (CPU; NVMe by default, tuned by
            hand, pipelined), step by step in turn; each ARM alone if some are named
 
-With --malloc jemalloc all that trains uses jemalloc, which is installed.
+Where its model is in tierd, a process is started as docs/training.md says; --malloc gives all one allocator.
 --peers also installs DeepSpeed into .cache/peers and builds its operators there, once (about five minutes).
 TEXT
 }
@@ -25,13 +25,9 @@ dev_bench() {
   check_options tools/bench/options.py "$@"
   dev_build release tierd tierctl tier tier_python_descriptors tier_bench
   setup_fio
-  for argument in "$@"; do
-    if [[ $argument == --peers ]]; then
-      setup_peers
-    elif [[ $argument == jemalloc || $argument == --malloc=jemalloc ]]; then
-      install_debian_packages "${JEMALLOC_PACKAGES[@]}"
-    fi
-  done
+  if [[ " $* " == *" --peers "* ]]; then
+    setup_peers
+  fi
   mkdir -p build/reports
   with_build_tree run .venv/bin/python tools/bench/run.py --json build/reports/bench.jsonl "$@"
 }

@@ -8,7 +8,7 @@ BASE_PACKAGES=(
   python3 python3-venv
   libboost1.81-dev liburing-dev libgrpc++-dev protobuf-compiler protobuf-compiler-grpc
   libprotobuf-dev prometheus-cpp-dev libtomlplusplus-dev libcli11-dev liblmdb-dev libspdlog-dev libfmt-dev
-  libisal-dev libnuma-dev libcap-ng-dev nlohmann-json3-dev libhwy-dev
+  libisal-dev libnuma-dev libcap-ng-dev nlohmann-json3-dev libhwy-dev libjemalloc2
   libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev
 )
 
@@ -31,7 +31,5 @@ FIO_LIBRARIES=(libaio1 libgfapi0 libibverbs1 libnbd0 libpmemblk1 librbd1 librdma
 # What the peer of `bench --peers` is built with. All it asks for would bring another torch: it comes without, and what
 # it imports comes with its own requirements.
 PEER_PACKAGES=(libaio-dev python3-dev)
-# Of `bench --malloc jemalloc`.
-JEMALLOC_PACKAGES=(libjemalloc2)
 PEER_PYTHON=(deepspeed==0.19.8)
 PEER_IMPORTS=(hjson ninja msgpack py-cpuinfo psutil tqdm einops pydantic packaging)

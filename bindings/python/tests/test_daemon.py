@@ -18,7 +18,7 @@ import pytest
 from fake_library import NOT_FOUND, FakeLibrary
 
 import tierd
-from tierd import autostart, library, places, private_daemons
+from tierd import allocator, autostart, library, places, private_daemons
 from tierd.connecting import connect_beside, connect_sized
 from tierd.daemon import Daemon, find_program, toml
 from tierd.private_daemons import PrivateDaemon
@@ -47,6 +47,16 @@ def program(tmp_path: pathlib.Path) -> pathlib.Path:
     path.write_text(f"#!{sys.executable}\n{READY}")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return path
+
+
+def test_a_daemon_is_not_given_the_allocator_of_what_trains(
+    tmp_path: pathlib.Path, program: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program.write_text(program.read_text().replace('"listening"', 'os.environ.get("MALLOC_CONF", "without")'))
+    for name, value in allocator.prepared({}, "libjemalloc.so.2").items():
+        monkeypatch.setenv(name, value)
+    with Daemon(tmp_path / "run", {}, program=str(program)) as process:
+        assert process.log.read_text() == "without\n"
 
 
 def test_a_configuration_survives_toml() -> None:

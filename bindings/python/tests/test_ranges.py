@@ -10,7 +10,7 @@ import pytest
 from fake_library import FakeLibrary
 
 import tierd
-from tierd import ranges
+from tierd import library, ranges
 
 
 class Crowded:
@@ -101,3 +101,15 @@ def test_a_copy_leaves_time_for_smaller_ranges_where_those_can_help(
     with pytest.raises(tierd.Timeout) if refusal is tierd.Timeout else contextlib.nullcontext():
         client.get_into("key", bytearray(content), timeout=3)
     assert asked == waits and crowded.now <= 3
+
+
+def test_bytes_that_lie_scattered_are_copied_in_their_order(client: tierd.Client, fake: FakeLibrary) -> None:
+    content = bytes(range(251)) * 400  # In more parts than are asked for at first.
+    client.put("key", content)
+    back = bytearray(len(content))
+    client.get_into("key", back)
+    assert back == content
+    assert (
+        len(client._session.grant("tier_acquire", [library.Range(client.tensor_id("key"))], 0, 0)[0].segments()) == 33
+    )
+    assert all(flags & library.SCATTERED_OK for flags in fake.lease_flags[:2])

@@ -18,6 +18,7 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
+from . import allocator
 from .errors import Disconnected, Invalid, NotFound
 from .library import PACKAGE
 
@@ -93,6 +94,7 @@ class Daemon:
                 notify.bind(address)
                 environment = {**os.environ, "NOTIFY_SOCKET": address}
                 environment.pop("WATCHDOG_USEC", None)
+                allocator.leave_out(environment)
                 self.process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
                     start_new_session=detached, close_fds=True,

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from .session import Session
 
 
+_SEGMENTS = 16  # Of one lease, mostly.
+
+
 class Ending:
     """What is left to do with a lease. ``handle`` is a part of the array that libtier fills in."""
 
@@ -74,6 +77,18 @@ class Ending:
         )
         return address.value or 0, length.value
 
+    def segments(self) -> list[library.Segment]:
+        """The leased bytes where they lie, in their order: nothing is mapped for it."""
+        room = _SEGMENTS
+        while True:
+            found, count = (library.Segment * room)(), ctypes.c_size_t()
+            self._session.check(
+                self._session.library.tier_lease_segments(self._handle, found, room, ctypes.byref(count))
+            )
+            if count.value <= room:
+                return found[: count.value]
+            room = count.value
+
 
 class Grant:
     """Ended exactly once: by :meth:`end`, by :meth:`drop`, or with the last reference to it."""
@@ -89,6 +104,9 @@ class Grant:
     def locate(self) -> None:
         """Sets the address of the leased bytes, as one range. Raises the failure of stitching."""
         self.address, self.length = self.ending.locate()
+
+    def segments(self) -> list[library.Segment]:
+        return self.ending.segments()
 
     def end(self) -> None:
         self.ending.end()

@@ -42,6 +42,7 @@ NO_WAIT = 1 << 5
 FREE_AFTER = 1 << 6
 UNTOUCHED = 1 << 8
 SHARDED = 1 << 10
+SCATTERED_OK = 1 << 16
 
 BATCH_MAX = 1023
 NEXT_STEP = (1 << 64) - 1
@@ -80,6 +81,10 @@ class SessionFields(ctypes.Structure):
 
 class Range(ctypes.Structure):
     _fields_ = [("tensor", c_uint64), ("offset", c_uint64), ("length", c_uint64), ("size", c_uint64)]
+
+
+class Segment(ctypes.Structure):
+    _fields_ = [("address", c_void_p), ("length", c_uint64), ("offset", c_uint64)]
 
 
 class TensorFields(ctypes.Structure):
@@ -181,6 +186,7 @@ SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "tier_create_batch": (c_int, _LEASE_MANY),
     "tier_acquire_batch": (c_int, _LEASE_MANY),
     "tier_lease_data": (c_int, (c_void_p, POINTER(c_void_p), POINTER(c_uint64))),
+    "tier_lease_segments": (c_int, (c_void_p, POINTER(Segment), c_size_t, POINTER(c_size_t))),
     "tier_release": (c_int, (c_void_p, c_uint32)),
     "tier_free": (c_int, (c_void_p, c_uint64, c_uint32)),
     "tier_create_start": (c_int, (*_LEASE_MANY, POINTER(c_void_p))),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from . import library
@@ -50,9 +50,9 @@ def read_whole(take: Take, tensor: int, key: Key, memory: Memory, deadline: Dead
     """Fills ``memory`` under one lease."""
     grant = _take_in_time(take, Part(tensor), memory.size, 0, deadline)
     try:
-        grant.locate()
-        require_size(key, grant.length, memory)
-        ctypes.memmove(memory.address, grant.address, memory.size)
+        segments = grant.segments()
+        require_size(key, sum(segment.length for segment in segments), memory)
+        _read(segments, memory.address)
     finally:
         grant.drop()
 
@@ -65,8 +65,7 @@ def read_ranges(take: Take, tensor: int, memory: Memory, deadline: Deadline) -> 
         part = Part(tensor, done, min(length, memory.size - done))
         grant, length = _take_less(take, part, 0, Deadline(take.timeout) if done else deadline)
         try:
-            grant.locate()
-            ctypes.memmove(memory.address + done, grant.address, length)
+            _read(grant.segments(), memory.address + done)
         finally:
             grant.drop()
         done += length
@@ -82,9 +81,9 @@ def fill_new(take: Take, tensor: int, key: Key, memory: Memory, free: Callable[[
             part = Part(tensor, done, min(length, memory.size - done), 0 if done else memory.size)
             flags = library.WRITE | library.DISCARD if done else 0
             grant, length = _take_less(take, part, flags, Deadline(take.timeout))
-            grant.locate()
+            segments = grant.segments()
             grant.ending.touched = grant.ending.abandoned = True  # Until the range is filled.
-            ctypes.memmove(grant.address, memory.address + done, length)
+            _write(segments, memory.address + done)
             grant.ending.abandoned = False
             grant.end()
             done += length
@@ -97,6 +96,20 @@ def fill_new(take: Take, tensor: int, key: Key, memory: Memory, free: Callable[[
             sentence = f"a tensor {key!r} exists: pass replace=True to store another in its place"
             raise AlreadyExists(sentence) from error
         raise
+
+
+def _read(segments: Iterable[library.Segment], address: int) -> None:
+    """Copies leased bytes to the memory from ``address`` on."""
+    for segment in segments:
+        ctypes.memmove(address, segment.address, segment.length)
+        address += segment.length
+
+
+def _write(segments: Iterable[library.Segment], address: int) -> None:
+    """Fills leased bytes from the memory from ``address`` on."""
+    for segment in segments:
+        ctypes.memmove(segment.address, address, segment.length)
+        address += segment.length
 
 
 def require_size(key: Key, size: int, memory: Memory) -> None:
@@ -119,7 +132,9 @@ def _take_less(take: Take, part: Part, flags: int, deadline: Deadline) -> tuple[
 
 def _take_in_time(take: Take, part: Part, length: int, flags: int, deadline: Deadline) -> Grant:
     """A lease on ``length`` bytes of the part. If a shorter length can be tried next, only half of the time is spent to
-    wait for room: the rest is for the shorter one."""
+    wait for room: the rest is for the shorter one. Its bytes are copied where they lie, so they need not lie side by
+    side."""
+    flags |= library.SCATTERED_OK
     if length <= BLOCK:
         return take.ask(part, flags, deadline.left())
     try:

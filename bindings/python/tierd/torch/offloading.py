@@ -23,7 +23,7 @@ from . import need, parameter_state
 from .arguments import checked_client
 from .creation_store import CreationStore, created_in, require_fitting, take_over
 from .data_parallel import together
-from .malloc import RETURNED_BYTES, return_freed_memory
+from .malloc import RETURNED_BYTES, return_freed_memory, reuse_freed_memory
 from .offloaded_optimizer import OffloadableOptimizer
 from .placeholder import can_be_placeholder
 from .ranks import Ranks
@@ -235,6 +235,7 @@ class Offloading:
                 self._weights.free_made(self._client)
             raise
         runtime.serve(made)
+        reuse_freed_memory()
         return made
 
     def _fill(self, store: ParameterStore) -> None:
