@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
 
 from node import ROOT
 
@@ -14,23 +13,20 @@ _STARTS = {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE"}
 _kind = "guide"
 
 
-def choose(kind: str) -> dict[str, Any]:
+def choose(kind: str) -> None:
     """Of all that is started from now on. "guide": a process whose model is in tierd is started as docs/training.md
-    says, by ``python -m tierd.run``, and the others as torch comes; "glibc", "jemalloc": all have that. Says what it
-    came to."""
+    says, by ``python -m tierd.run``, and the others with the allocator that torch comes with; "glibc", "jemalloc": all
+    have that."""
     global _kind
     _kind = kind
-    if kind != "glibc" and library() is None:
-        raise SystemExit("bench: jemalloc is missing (apt install libjemalloc2); --malloc glibc does without")
-    return {"choice": kind, "with the model in tierd": _said(in_tierd=True), "else": _said(in_tierd=False)}
 
 
 def environment(in_tierd: bool, more: Mapping[str, str] | None = None) -> dict[str, str]:
     """Of a process that trains, with its model in tierd or not."""
     found = {**os.environ, **_STARTS, "PYTHONPATH": str(ROOT / "bindings/python"), **(more or {})}
-    return prepared(found, library()) if _kind == "jemalloc" or (_kind == "guide" and in_tierd) else found
-
-
-def _said(in_tierd: bool) -> str:
-    found = environment(in_tierd)
-    return f"LD_PRELOAD={found.get('LD_PRELOAD', '')} MALLOC_CONF={found.get('MALLOC_CONF', '')}"
+    if _kind == "glibc" or (_kind == "guide" and not in_tierd):
+        return found
+    loaded = library()
+    if loaded is None:
+        raise SystemExit("bench: jemalloc is missing (apt install libjemalloc2); --malloc glibc does without")
+    return prepared(found, loaded)

@@ -13,6 +13,7 @@ import sys
 import time
 from typing import Any
 
+import allocator
 from counters import device_bytes
 from node import GIB, MIB, ROOT, daemon
 from report import Report
@@ -66,8 +67,8 @@ def hundred_steps(report: Report, quick: bool) -> None:
 
 def train(mode: str, trained: Trained, socket: str) -> list[str]:
     """Bits of the losses of a run in a process of its own, of evaluations too."""
-    environment = os.environ | {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE"}
-    environment["PYTHONPATH"] = f"{ROOT / 'bindings/python'}{os.pathsep}{ROOT / 'bindings/python/demo'}"
+    path = f"{ROOT / 'bindings/python'}{os.pathsep}{ROOT / 'bindings/python/demo'}"
+    environment = allocator.environment(bool(socket), {"PYTHONPATH": path})
     program = pathlib.Path(__file__).parent / "losses_arm.py"
     shape = {name: value for name, value in dataclasses.asdict(trained).items() if name != "arena"}
     settings = [json.dumps(MODES.get(mode)), socket, json.dumps(shape), str(STEPS), str(EVALUATED_EVERY)]

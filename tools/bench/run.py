@@ -330,7 +330,7 @@ def main() -> int:
     report = Report(options.json, who="unprivileged: " if unprivileged else "")
     if options.beside is not None:
         return beside.compare(report, options.beside.resolve(), options.only, options.quick)
-    report.note("allocator", allocator.choose(options.malloc))
+    allocator.choose(options.malloc)
     chosen = [name for name in PARTS if not options.only or name in options.only]
     try:
         for name in chosen:

@@ -398,7 +398,8 @@ def main() -> None:
     arm = ARMS[arguments.arm](arguments, maker(model))
     feed = batches(model)
     versions = {"python": platform.python_version(), "torch": torch.__version__} | arm.versions
-    config = arm.config | {"threads": arguments.threads, "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "")}
+    names = ("OMP_WAIT_POLICY", "LD_PRELOAD", "MALLOC_CONF")
+    config = arm.config | {"threads": arguments.threads} | {name: os.environ.get(name, "") for name in names}
     say(event="ready", versions=versions, config=config)
     counted = arguments.counted or os.getpid()
     moved = device_bytes(counted)

@@ -132,7 +132,7 @@ class Arm:
                 "DS_ACCELERATOR": "cpu",
             }
         patience = PEER_SECONDS if plan.arm == "deepspeed" else None
-        name, in_tierd = f"arm {plan.name}", bool(plan.tier)
+        name, in_tierd = f"arm {plan.name}", plan.arm == "tierd"
         self._process = Process(stack, name, SCRIPT, command, environment, patience, in_tierd)
         self._process.read("idle")
         sampler = self._sampler()

@@ -52,11 +52,15 @@ def program(tmp_path: pathlib.Path) -> pathlib.Path:
 def test_a_daemon_is_not_given_the_allocator_of_what_trains(
     tmp_path: pathlib.Path, program: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program.write_text(program.read_text().replace('"listening"', 'os.environ.get("MALLOC_CONF", "without")'))
+    program.write_text(
+        program.read_text().replace(
+            '"listening"', '*(os.environ.get(name, "no") for name in ("LD_PRELOAD", "MALLOC_CONF"))'
+        )
+    )
     for name, value in allocator.prepared({}, "libjemalloc.so.2").items():
         monkeypatch.setenv(name, value)
     with Daemon(tmp_path / "run", {}, program=str(program)) as process:
-        assert process.log.read_text() == "without\n"
+        assert process.log.read_text() == "no no\n"
 
 
 def test_a_configuration_survives_toml() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from . import allocator
 
+_MODULE = "tierd.run"
 _USAGE = """usage: python -m tierd.run SCRIPT [ARGUMENT ...]
        python -m tierd.run -m MODULE [ARGUMENT ...]
 
@@ -30,7 +31,18 @@ def main(words: Sequence[str]) -> int:
     if library is None and not allocator.is_chosen(os.environ):
         print(_MISSING, file=sys.stderr)
         return 1
-    os.execve(sys.executable, [sys.executable, *words], allocator.prepared(os.environ, library))
+    command = [sys.executable, *_options(sys.orig_argv, words), *words]
+    os.execve(sys.executable, command, allocator.prepared(os.environ, library))
+
+
+def _options(command: Sequence[str], words: Sequence[str]) -> list[str]:
+    """Python's own options in the ``command`` by which this runs, ``words`` being what follows the module's name."""
+    options = list(command[1 : len(command) - len(words)])
+    module = options.pop() if options else ""
+    if module == _MODULE and options:  # As in -m tierd.run and -um tierd.run.
+        module = options.pop() + _MODULE
+    left = module.removesuffix(f"m{_MODULE}")
+    return options if left in ("", "-") else [*options, left]
 
 
 if __name__ == "__main__":

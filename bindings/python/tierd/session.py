@@ -31,15 +31,8 @@ KEYS_REMEMBERED = 65_536
 
 Ids = ctypes.Array[ctypes.c_uint64]
 
-_forks = 0  # Between the process that imported this and this one.
-
-
-def _count_fork() -> None:
-    global _forks
-    _forks += 1
-
-
-os.register_at_fork(after_in_child=_count_fork)
+_forks: list[None] = []  # Those between the process that imported this and this one, noted by one call of C.
+os.register_at_fork(after_in_child=functools.partial(_forks.append, None))
 
 
 class Session:
@@ -50,7 +43,7 @@ class Session:
         self.keys: dict[int, str] = {}  # … and the keys by these ids.
         self.grants: dict[Ending, int] = {}  # The thread of each lease that is alive or requested.
         self._token = token_of(self.handle)
-        self._process, self._forks = os.getpid(), _forks
+        self._process, self._forks = os.getpid(), len(_forks)
         self._closing = False
         self._calls: dict[object, int] = {}  # The thread of each call under way.
 
@@ -60,7 +53,7 @@ class Session:
 
     @property
     def forked(self) -> bool:
-        return self._forks != _forks  # Asked several times a call, where the kernel would be asked for the process.
+        return self._forks != len(_forks)  # Asked several times a call: the kernel is not, as by getpid().
 
     # ---- Counting ----
 

@@ -24,7 +24,7 @@ from ..quantity import byte_count
 from .arguments import checked_client
 from .creation_store import CreationStore
 from .data_parallel import together
-from .malloc import RETURNED_BYTES, return_freed_memory
+from .malloc import returned_at_once
 from .placeholder import bring_created
 from .ranks import Ranks
 from .runtime import saved_in_gathered
@@ -91,9 +91,8 @@ def creating(
         client = checked_client(connect(ram=ram, ssd=ssd) if client is None else client)
     if ranks is not None:
         prefix = f"{ranks.chosen_by_first(prefix, _WHAT)}/rank{ranks.number}"
-    return_freed_memory(RETURNED_BYTES)
     store = CreationStore(client, prefix, max(least, 1), window, resume, of_ranks=ranks is not None)
-    with together(ranks, _WHAT), _opened(store, own):
+    with returned_at_once(), together(ranks, _WHAT), _opened(store, own):
         yield client
 
 

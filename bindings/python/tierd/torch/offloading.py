@@ -23,7 +23,7 @@ from . import need, parameter_state
 from .arguments import checked_client
 from .creation_store import CreationStore, created_in, require_fitting, take_over
 from .data_parallel import together
-from .malloc import RETURNED_BYTES, return_freed_memory, reuse_freed_memory
+from .malloc import returned_at_once
 from .offloaded_optimizer import OffloadableOptimizer
 from .placeholder import can_be_placeholder
 from .ranks import Ranks
@@ -216,11 +216,10 @@ class Offloading:
 
     def _move(self, made: OffloadableOptimizer) -> OffloadableOptimizer:
         assert self._client is not None
-        return_freed_memory(RETURNED_BYTES)
         store = ParameterStore(self._client, self._name, LOOK_AHEAD_BYTES)
         runtime = Runtime(self._model, store, self._placement, self._update, self._exact_norm)
         try:
-            with together(self._ranks, _WHAT):
+            with returned_at_once(), together(self._ranks, _WHAT):
                 self._fill(store)
                 runtime.reduction = None if self._ranks is None else Reduction(self._model, self._ranks)
                 runtime.attach()
@@ -235,7 +234,6 @@ class Offloading:
                 self._weights.free_made(self._client)
             raise
         runtime.serve(made)
-        reuse_freed_memory()
         return made
 
     def _fill(self, store: ParameterStore) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ..errors import Error, Invalid
-from . import cached_cast
+from . import cached_cast, malloc
 from .activations import Kept, offload_activations
 from .autograd_guard import autograd_guard, stop_recording
 from .backward_update import BackwardUpdates
@@ -330,6 +330,7 @@ class Runtime:
         self.store.training_order.end_step()
         self._update_order.end_step(ask=False)
         self._updates.end_step()
+        malloc.end_of_step()
 
 
 # ---- The hooks. Each is a ``functools.partial``, which Python copies with what it is given, unlike a function ----
