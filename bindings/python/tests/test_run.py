@@ -15,13 +15,19 @@ PACKAGE = pathlib.Path(run.__file__).resolve().parents[1]
 LIBRARY = "/lib/libjemalloc.so.2"
 
 
-def started(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    bare = {name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", "MALLOC_CONF")}
-    bare.pop("OMP_WAIT_POLICY", None)
+SET = ("LD_PRELOAD", "MALLOC_CONF", "OMP_WAIT_POLICY")
+
+
+def python(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    bare = {name: value for name, value in os.environ.items() if name not in SET}
     return subprocess.run(
-        [sys.executable, "-m", "tierd.run", *words], capture_output=True, text=True,
+        [sys.executable, *words], capture_output=True, text=True,
         env={**bare, "PYTHONPATH": str(PACKAGE), **environment},
     )  # fmt: skip
+
+
+def started(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return python("-m", "tierd.run", *words, **environment)
 
 
 def test_what_is_missing_is_set() -> None:
@@ -101,10 +107,7 @@ def test_words_and_status_are_those_of_python() -> None:
 def test_options_of_python_stay(way: list[str]) -> None:
     require_library()
     words = "import sys; print(sys.flags.optimize, '-u' in sys.orig_argv, sys.argv[1:])"
-    ended = subprocess.run(
-        [sys.executable, "-O", *way, "-c", words, "x"],
-        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(PACKAGE)},
-    )  # fmt: skip
+    ended = python("-O", *way, "-c", words, "x")
     assert ended.stdout == f"1 {'-u' in ''.join(way)} ['x']\n", ended.stderr
 
 
@@ -188,9 +191,5 @@ def test_jemalloc_that_nothing_is_allocated_with_is_left_alone() -> None:
 def test_without_jemalloc_glibc_does_it() -> None:
     pytest.importorskip("torch")
     words = "from tierd.torch import malloc\nwith malloc.returned_at_once():\n    pass\n"
-    bare = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    ended = subprocess.run(
-        [sys.executable, "-c", f"{words}print(malloc.return_freed_memory(), malloc._Jemalloc.loaded())"],
-        capture_output=True, text=True, env={**bare, "PYTHONPATH": str(PACKAGE)},
-    )  # fmt: skip
+    ended = python("-c", f"{words}print(malloc.return_freed_memory(), malloc._Jemalloc.loaded())")
     assert ended.stdout == "True None\n", ended.stderr

@@ -37,12 +37,12 @@ def return_freed_memory(threshold: int | str = "1MiB") -> bool:
     activations that have moved to tierd still take memory (measured: 1,442 MiB where 862 MiB are in use). A fixed
     threshold costs page faults instead. Returns whether the allocator accepted it.
     """
-    global _kept_ms, _next_return
+    global _kept_ms
     size = byte_count(threshold, "threshold")
     jemalloc = _Jemalloc.loaded()
     if jemalloc is not None:
-        _kept_ms, _next_return = _SOON_MS, None
-        return jemalloc.decay(_SOON_MS)
+        _kept_ms = _SOON_MS
+        return _keep(jemalloc, _kept_ms)
     return _return_by_glibc(size)
 
 
@@ -75,10 +75,10 @@ def end_of_step() -> None:
         jemalloc.purge()
 
 
-def _keep(jemalloc: _Jemalloc, milliseconds: int) -> None:
+def _keep(jemalloc: _Jemalloc, milliseconds: int) -> bool:
     global _next_return
     _next_return = time.monotonic() + _RETURN_SECONDS if milliseconds == _KEPT_MS else None
-    jemalloc.decay(milliseconds)
+    return jemalloc.decay(milliseconds)
 
 
 def _return_in_child() -> None:
