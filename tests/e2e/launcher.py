@@ -141,12 +141,20 @@ def state_of(daemon: Running) -> leak_audit.State:
     assert said.returncode in (0, DEGRADED), said.stderr
     status = json.loads(said.stdout)
     jobs = json.loads(tierctl(daemon, "job", "list", "--json"))["jobs"]
-    return leak_audit.State(status, jobs, metrics(daemon) if not daemon.metrics_url.endswith(":0/metrics") else {})
+    served = not daemon.metrics_url.endswith(":0/metrics")
+    return leak_audit.State(status, jobs, scrape(daemon.metrics_url) if served else {})
 
 
 def metrics(daemon: Running) -> dict[str, float]:
-    """All of them, by name and labels."""
-    return scrape(daemon.metrics_url)
+    """All of them, by name and labels, of no moment before this call: pages and calls that come close together share
+    the engine's figures, and those may be a second old."""
+    turns = "tierd_engine_turns_total"
+    known = scrape(daemon.metrics_url)[turns]
+    tierctl(daemon, "device", "list")  # The engine is asked: it takes a turn.
+    end = time.monotonic() + 30
+    while (page := scrape(daemon.metrics_url))[turns] == known:
+        assert time.monotonic() < end, "the same figures for 30 s"
+    return page
 
 
 def wait_for(what: str, holds: Callable[[], bool], seconds: float = 30) -> None:

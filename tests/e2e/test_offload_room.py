@@ -87,6 +87,7 @@ def test_the_report_agrees_with_the_daemon(socket_folder: pathlib.Path) -> None:
         model, optimizer = offload(new_model(), client, min_bytes=1)
         model(torch.ones(8, 512)).sum().backward()
         optimizer.step()
+        launcher.metrics(daemon)  # The figures that follow are not of a moment before all of it was there.
         report = optimizer.memory_report()
         figures = inspection.job_figures(client)
         places = report.parts.values()

@@ -84,6 +84,7 @@ def test_each_job_is_shown_with_what_it_holds_to_the_byte(three_jobs: launcher.R
 
 
 def test_the_metrics_say_the_same(three_jobs: launcher.Running) -> None:
+    launcher.metrics(three_jobs)  # The figures that follow are not of a moment before all of it was there.
     pool = pool_of(three_jobs)
     with urllib.request.urlopen(three_jobs.metrics_url, timeout=20) as page:
         lines = page.read().decode().splitlines()

@@ -93,7 +93,8 @@ def _look_after(cell: Cell, node: Node, fault: Fault) -> None:
         node.tierctl("job", "remove", JOB, "--purge")
     except TierctlError as error:
         cell.sentence += f" | {error}"
-    within(patience if fault.comes_back else 1, lambda: node.bytes_of("live", "pending") == 0)
+    # At least a second: the daemon's figures may be so old.
+    within(max(patience if fault.comes_back else 0, 1), lambda: node.bytes_of("live", "pending") == 0)
     cell.aside = node.bytes_of("doubtful")
     cell.held = node.free_before - node.bytes_of("free") - cell.aside if fault.comes_back else node.bytes_of("live")
 
