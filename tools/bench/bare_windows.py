@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pathlib
 
 from node import BUILD, Shell
@@ -23,7 +24,14 @@ class BareWindows:
         self.threads = threads or workers(process.process.pid)
         words = [str(BUILD / "tools/bench/tier_bench"), "bare-windows"]
         words += ["--bytes", str(self.size), "--total", str(total), "--threads", str(self.threads)]
-        self.shell = Shell(words + {"thp": ["--collapse"], "hugetlb": ["--pool"]}.get(self.mode, []))
+        self._words = words + {"thp": ["--collapse"], "hugetlb": ["--pool"]}.get(self.mode, [])
+        self.shell = Shell(self._words)
+
+    def another(self) -> BareWindows:
+        """The same in another process."""
+        other = copy.copy(self)
+        other.shell = Shell(self._words)
+        return other
 
     def __str__(self) -> str:
         pages = {"thp": "collapsed", "hugetlb": "in pages of the kernel's pool"}.get(self.mode, "in 4 KiB pages")

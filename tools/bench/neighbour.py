@@ -3,7 +3,8 @@
 The neighbour's tensors lie within its guarantee. One job fills what it may have with small tensors, frees most of them,
 and asks for whole blocks: what is left moves together. Two others take a guarantee from each other again and again,
 each while the other one's windows are nearly empty: what lies there moves, and the windows go over. Then the same
-leases beside processes that use as much processor time as the daemon and these jobs did.
+leases beside processes that use as much processor time as the daemon and these jobs did; and beside a program that does
+nothing but make and punch as many windows, with a burner for the rest: what of it is the kernel's.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from bare_windows import BareWindows
 from burner import burning
 from footprint import cpu_seconds
 from node import GIB, LISTENING, MIB, Shell, command, daemon, metrics
@@ -29,6 +31,7 @@ HIGH, LOW = 512 * MIB, 64 * MIB  # Guaranteed in turn to the two that take it fr
 TAKEN = 448 * MIB  # … in one request of so many bytes.
 QUANTILE = 0.999
 ABOVE_MS = 1.0  # The bound, above the time beside a burner.
+BATCH = 128 * MIB  # Of windows that the bare program makes, and then punches, at a time.
 WARM_UP_S = 30.0  # In that time both loads are to be under way.
 COUNTED = ("compacted", "emptied", "windows")
 COMPACTION = ("block", "slot")  # Causes of moves; the third is hand-over.
@@ -133,19 +136,43 @@ class Loads:
             shell.close()
 
 
+@contextlib.contextmanager
+def making(bare: BareWindows, rate: float, cores: float) -> Iterator[None]:
+    """So many windows a second are made and punched, and so many processors used in all."""
+    begin, made, windows = time.perf_counter(), 0, BATCH // bare.size
+
+    def batch() -> None:
+        nonlocal made
+        bare.populate()
+        bare.punch()
+        made += windows
+        time.sleep(max(0.0, begin + made / rate - time.perf_counter()))
+
+    used = cpu_seconds(bare.shell.process.pid)
+    batch()  # Before the clock of what follows: it tells what a window costs.
+    each = (cpu_seconds(bare.shell.process.pid) - used) / windows
+    begin, made = time.perf_counter(), 0
+    with burning(max(0.01, cores - each * rate)), repeated(batch):
+        yield
+
+
 def neighbour(report: Report, quick: bool) -> None:
     rounds, count = (3, 4000) if quick else (12, 10_000)
-    times: dict[str, list[float]] = {"alone": [], "loads": [], "burn": []}
+    times: dict[str, list[float]] = {"alone": [], "loads": [], "burn": [], "made": []}
     with daemon(arena=ARENA, tier=4 * GIB, more=LISTENING) as (process, _):
         reader = Shell(command(process, "lease-shell", count=count, guarantee=OWN, quantile=QUANTILE))
         loads = Loads(process)
         loads.warm_up()
+        bare = BareWindows(process, BATCH, threads=1)
         for _ in range(rounds):
             times["alone"].append(reader("hits") / 1e3)
             with loads.running():
                 times["loads"].append(reader("hits") / 1e3)
             with burning(loads.cores[-1]):
                 times["burn"].append(reader("hits") / 1e3)
+            with making(bare, loads.windows[-1], loads.cores[-1]):
+                times["made"].append(reader("hits") / 1e3)
+        bare.close()
         reader.close()
         loads.close()
     above = [one - other for one, other in zip(times["loads"], times["burn"], strict=True)]
@@ -158,8 +185,8 @@ def neighbour(report: Report, quick: bool) -> None:
         "ms above a burner",
         at_most=ABOVE_MS,
         detail={"ms": times, "cores": loads.cores, "windows": loads.windows},
-        ceiling=f"{median['loads']:.2f} ms; burner of {each['cores']:.2f} processors {median['burn']:.2f}, alone "
-        f"{median['alone']:.2f}; quartiles {lower:.2g}–{upper:.2g} of {rounds} rounds; a second "
+        ceiling=f"{median['loads']:.2f} ms; burner of {each['cores']:.2f} processors {median['burn']:.2f}, with so "
+        f"many bare windows {median['made']:.2f}, alone {median['alone']:.2f}; quartiles {lower:.2g}–{upper:.2g} of {rounds} rounds; a second "
         f"{figure(each['compacted'])} pieces moved for blocks, {figure(each['emptied'])} out of windows, "
         f"{figure(each['windows'])} windows handed over",
     )
