@@ -62,7 +62,14 @@ refuses_to_reload_a_mistake() {
   local before
   before=$(main_pid)
   echo "[log" >/etc/tierd/tierd.toml
-  ! systemctl reload tierd && systemctl is-active --quiet tierd && [[ $(main_pid) == "$before" ]]
+  ! systemctl reload tierd && systemctl is-active --quiet tierd && [[ $(main_pid) == "$before" ]] || return 1
+  # The daemon tells of it too: what it was started with would not start it again.
+  for _ in $(seq 100); do
+    curl --silent --fail http://127.0.0.1:9464/metrics | grep -x "tierd_config_reload_failed 1" &&
+      tierctl status | grep -F "the last reload was refused" && return 0
+    sleep 0.1
+  done
+  return 1
 }
 
 # The unit is failed, not restarted for as long as the mistake stays; the journal has the reason as an error.
@@ -204,6 +211,26 @@ gives_a_lost_device_up() {
   rm /var/lib/tierd/aside && cp /drill/tierd.toml /etc/tierd/tierd.toml && systemctl restart tierd
 }
 
+# Connections start the service again, but not without end: both units are failed in the end, and a repaired
+# configuration starts.
+broken_configuration_fails_behind_the_socket() {
+  printf '[arena]\nmaximun = "1GiB"\n' >/etc/tierd/tierd.toml
+  systemctl start tierd.socket || return 1
+  ! swap_as_another_user 1 || return 1
+  for _ in $(seq 200); do
+    systemctl is-failed --quiet tierd.socket && systemctl is-failed --quiet tierd && break
+    sleep 0.1
+  done
+  systemctl --failed --plain --no-legend | grep '^tierd.socket' &&
+    systemctl --failed --plain --no-legend | grep '^tierd.service' || return 1
+  local tries
+  tries=$(journalctl -u tierd --no-pager -o cat | grep -c "maximun")
+  sleep 1
+  [[ $(journalctl -u tierd --no-pager -o cat | grep -c "maximun") == "$tries" ]] || return 1
+  cp /drill/tierd.toml /etc/tierd/tierd.toml
+  systemctl start tierd.socket && swap_as_another_user 1 && systemctl stop tierd.socket tierd.service
+}
+
 purge_beside_a_mounted_disk() {
   local disk=/var/lib/tierd/disk
   mkdir "$disk" && mount -t tmpfs tmpfs "$disk" && touch "$disk/kept" || return 1
@@ -248,6 +275,7 @@ step "the service starts without a lost device" starts_without_a_lost_device
 step "the lost device is given up" gives_a_lost_device_up
 step "the service stops" systemctl stop tierd
 step "a stopped service is not failed" test "$(systemctl show tierd --property=Result --value)" = success
+step "behind the socket unit a broken configuration ends failed" broken_configuration_fails_behind_the_socket
 step "with the socket unit it starts on the first connection" systemctl start tierd.socket
 step "a client wakes it" swap_as_another_user 2
 step "socket and service stop" systemctl stop tierd.socket tierd.service

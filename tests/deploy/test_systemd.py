@@ -15,7 +15,7 @@ maximum = "256MiB"
 file_size = "3GiB"
 """
 NEWER = ("99.1", "99.2", "99.3", "99.4")  # As drill.sh names them.
-STEPS = 31
+STEPS = 32
 
 
 def test_the_package_serves_survives_and_leaves_nothing(container: Container, deb: pathlib.Path) -> None:

@@ -186,7 +186,7 @@ def neighbour(report: Report, quick: bool) -> None:
         at_most=ABOVE_MS,
         detail={"ms": times, "cores": loads.cores, "windows": loads.windows},
         ceiling=f"{median['loads']:.2f} ms; burner of {each['cores']:.2f} processors {median['burn']:.2f}, with so "
-        f"many bare windows {median['made']:.2f}, alone {median['alone']:.2f}; quartiles {lower:.2g}–{upper:.2g} of {rounds} rounds; a second "
-        f"{figure(each['compacted'])} pieces moved for blocks, {figure(each['emptied'])} out of windows, "
-        f"{figure(each['windows'])} windows handed over",
+        f"many bare windows {median['made']:.2f}, alone {median['alone']:.2f}; quartiles {lower:.2g}–{upper:.2g} of "
+        f"{rounds} rounds; a second {figure(each['compacted'])} pieces moved for blocks, {figure(each['emptied'])} out "
+        f"of windows, {figure(each['windows'])} windows handed over",
     )
