@@ -155,11 +155,7 @@ session::DaemonFacts Daemon::Facts() {
   facts.is_private = config_.daemon.is_private;
   facts.socket_directory = paths_.socket_directory;
   facts.data_directory = paths_.persistent ? paths_.data_directory : std::string();
-  for (uint16_t i = 0; i < ssd.device_count(); ++i) {
-    const storage::SsdDeviceDescription& device = ssd.device(i);
-    facts.devices.push_back(
-        {.index = i, .path = device.path, .uuid = device.uuid, .block_device = device.block_device});
-  }
+  for (uint16_t i = 0; i < ssd.device_count(); ++i) facts.devices.push_back(Described(i, ssd.device(i)));
   facts.read_host = [] {
     const auto host = memory::ReadHost();
     if (!host) return session::HostFigures{};
@@ -183,31 +179,33 @@ session::DaemonFacts Daemon::Facts() {
 std::string Daemon::MemoryMode() const { return engine_->ssd().pinned() ? "pinned" : "unpinned"; }
 
 ConfigHooks Daemon::MakeConfigHooks() {
-  return {
-      .check =
-          [this](const config::Config& next) {
-            const Status may = CheckRightToEnd(next, session::MayEndOthers());
-            return may ? engine_->Check(next) : may;
+  return {.check =
+              [this](const config::Config& next) {
+                const Status may = CheckRightToEnd(next, session::MayEndOthers());
+                return may ? engine_->Check(next) : may;
+              },
+          .check_restart =
+              [this](const config::Config& read) {
+                return read.ssd.devices == config_.ssd.devices ? Status() : CheckDistinctDevices(read);
+              },
+          .move_metrics =
+              [this](const config::Config& next) {
+                return metrics_->Move(ChooseMetricsAddress(next, paths_), next.metrics.listen != "auto");
+              },
+          .at_restart = [this](const config::Config& read) -> std::vector<std::string> {
+            if (read.ssd.file_size == config_.ssd.file_size) return {};
+            return NextSizeNotes(engine_->ssd(), read.ssd.file_size);
           },
-      .check_restart =
-          [this](const config::Config& read) {
-            return read.ssd.devices == config_.ssd.devices ? Status() : CheckDistinctDevices(read);
-          },
-      .move_metrics = [this](const config::Config& next) { return metrics_->Move(ChooseMetricsAddress(next, paths_)); },
-      .at_restart = [this](const config::Config& read) -> std::vector<std::string> {
-        if (read.ssd.file_size == config_.ssd.file_size) return {};
-        return NextSizeNotes(engine_->ssd(), read.ssd.file_size);
-      },
-      .apply =
-          [this](const config::Config& next, std::function<void()> done) {
-            TellStatus();  // It has the address of metrics, and how the engine spins.
-            changes_->Apply(next, std::move(done));
-          },
-      .tell =
-          [this](const char* kind, const std::string& message, const std::string& for_others) {
-            engine_->events().EmitForAdministrators(kind, message, for_others);
-          },
-      .post = [this](std::function<void()> run) { asio::post(io_, std::move(run)); }};
+          .apply =
+              [this](const config::Config& next, std::function<void()> done) {
+                TellStatus();  // It has the address of metrics, and how the engine spins.
+                changes_->Apply(next, std::move(done));
+              },
+          .tell =
+              [this](const char* kind, const std::string& message, const std::string& for_others) {
+                engine_->events().EmitForAdministrators(kind, message, for_others);
+              },
+          .post = [this](std::function<void()> run) { asio::post(io_, std::move(run)); }};
 }
 
 session::ControlServerParts Daemon::ControlParts() {
@@ -231,7 +229,8 @@ session::ControlServerParts Daemon::ControlParts() {
 
 Status Daemon::OpenControl() {
   metrics_ = std::make_unique<MetricsServer>(paths_.socket_directory);
-  if (auto opened = metrics_->Open(ChooseMetricsAddress(config_, paths_)); !opened) return opened;
+  const std::string listen = ChooseMetricsAddress(config_, paths_);
+  if (auto opened = metrics_->Open(listen, config_.metrics.listen != "auto"); !opened) return opened;
   changes_ = std::make_unique<ConfigChanges>(
       ConfigChangesParts{.io = io_, .engine = *engine_, .listener = *listener_, .quotas = *quotas_, .smart = smart_});
   live_config_.emplace(config_, source_, MakeConfigHooks());
@@ -249,13 +248,10 @@ Status Daemon::OpenControl() {
   auto grpc = control::GrpcServer::Start(options, *control_);
   if (!grpc) return std::unexpected(std::move(grpc.error()));
   grpc_ = std::move(*grpc);
-  for (const std::string& no_admins :
-       {CheckAdminGroup(config_.daemon, engine_->system_users()),
-        CheckAdminSocket(config_.daemon, engine_->system_users(), options.admin_socket)}) {
-    if (!no_admins.empty()) spdlog::warn("{}", no_admins);
-  }
-  const std::string deadlines = CheckDeadlines(config_);
-  if (!deadlines.empty() && !config_.daemon.is_private) spdlog::warn("{}", deadlines);
+  for (const std::string& warning : {CheckAdminGroup(config_.daemon, engine_->system_users()),
+                                     CheckAdminSocket(config_.daemon, engine_->system_users(), options.admin_socket),
+                                     config_.daemon.is_private ? "" : CheckDeadlines(config_)})
+    if (!warning.empty()) spdlog::warn("{}", warning);
   return metrics_->Start(*control_);
 }
 

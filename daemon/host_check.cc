@@ -22,6 +22,7 @@
 #include "daemon/config_changes.h"
 #include "daemon/host_limits.h"
 #include "daemon/memory/host_memory.h"
+#include "daemon/metrics/http_endpoint.h"
 #include "daemon/session/owner_table.h"
 #include "daemon/session/quota_book.h"
 #include "daemon/session/quota_file.h"
@@ -170,6 +171,15 @@ std::string CheckDeadlines(const config::Config& config) {
       "before what its job is promised is taken from leases of others; let engine.deadline be the "
       "longer one by some seconds",
       text("engine.deadline"), text("jobs.reclaim_deadline"));
+}
+
+std::string CheckMetricsReload(const config::Config& config) {
+  const std::string& listen = config.metrics.listen;
+  if (listen.empty() || listen == "auto" || !metrics::NamesAHost(listen)) return {};
+  return fmt::format(
+      "metrics.listen is {}: a reload that changes it is refused, as only a start asks for the address of a name; "
+      "write an address",
+      listen);
 }
 
 std::string CheckAdminSocket(const config::DaemonConfig& config, session::UserDirectory& system,

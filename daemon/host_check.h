@@ -35,6 +35,8 @@ std::string CheckAdminGroup(const config::DaemonConfig& config, session::UserDir
 // A sentence, as the start logs it too, where requests that name no deadline are refused before forced return comes to
 // what their jobs are promised. Empty else.
 std::string CheckDeadlines(const config::Config& config);
+// Why a reload cannot take metrics.listen, though a start can. Empty: it can try.
+std::string CheckMetricsReload(const config::Config& config);
 // A sentence where admin.sock, at that path, is not of the group that daemon.admin_group names, as this process may not
 // give it away: no user has the group's rights. Empty else, and as CheckAdminGroup is.
 std::string CheckAdminSocket(const config::DaemonConfig& config, session::UserDirectory& system,

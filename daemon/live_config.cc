@@ -14,6 +14,7 @@
 
 #include "daemon/config/option_values.h"
 #include "daemon/config/options.h"
+#include "daemon/host_check.h"
 #include "daemon/log_setup.h"
 
 namespace tier {
@@ -54,6 +55,11 @@ std::string Changes(const config::Config& before, const config::Config& after) {
         fmt::format("{} ({} to {})", key, config::ValueText(option, before), config::ValueText(option, after)));
   }
   return fmt::format("{}", fmt::join(changes, ", "));
+}
+
+// Of options that are well-formed each and go badly together.
+std::string WarningOf(std::string_view key, const config::Config& config) {
+  return key == "engine.deadline" || key == "jobs.reclaim_deadline" ? CheckDeadlines(config) : "";
 }
 
 bool IsIn(std::string_view key, const std::vector<std::string_view>& keys) {
@@ -163,6 +169,7 @@ void LiveConfig::TellReloaded(const config::Config& before, const Reading& readi
   ChangeLog(reading.next.log, [&] {
     spdlog::info("reload: {} was read again; log.level is \"{}\"", source_.file, reading.next.log.level);
     if (!changes.empty()) spdlog::info("reload: these options changed: {}", changes);
+    if (const std::string warning = CheckDeadlines(reading.next); !warning.empty()) spdlog::warn("reload: {}", warning);
     if (other_quotas) spdlog::info("reload: the quotas of {} hold from now on", source_.file);
     if (reading.waiting.empty()) return;
     spdlog::warn("reload: these options changed and take effect only after a restart: {}",
@@ -202,7 +209,10 @@ void LiveConfig::Change(const session::SettingChange& change, const Done& done) 
     const MutexLock lock(mutex_);
     set_at_run_time_.insert(option.key);
   }
-  ChangeLog(next->log, [] {});
+  ChangeLog(next->log, [&] {
+    const std::string warning = WarningOf(option.key, *next);
+    if (!warning.empty()) spdlog::warn("{}", warning);
+  });
   hooks_.tell(kConfigChanged,
               fmt::format("uid {} set {} to {}, until the next reload or restart; it was {}", change.uid, option.key,
                           config::ValueText(option, *next), config::ValueText(option, before)),
@@ -223,7 +233,8 @@ session::SettingsReport LiveConfig::List(bool with_file) const {
                                .in_file = std::nullopt,
                                .changes_at_run_time = option.change == config::Change::kAtRunTime,
                                .set_at_run_time = set_at_run_time_.contains(option.key),
-                               .help = std::string(option.help)};
+                               .help = std::string(option.help),
+                               .warning = WarningOf(option.key, running_)};
     if (in_file) state.in_file = config::ValueText(option, *in_file);
     report.options.push_back(std::move(state));
   }

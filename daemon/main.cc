@@ -108,8 +108,8 @@ int CheckOnly(const std::string& file, const tier::config::Config& config, const
   for (const std::string& each : tier::CheckQuotaNames(config, paths, users)) fmt::print("warning: {}\n", each);
   const std::string admins = tier::CheckAdminGroup(config.daemon, users);
   if (!admins.empty()) fmt::print("warning: {}\n", admins);
-  const std::string deadlines = tier::CheckDeadlines(config);
-  if (!deadlines.empty()) fmt::print("warning: {}\n", deadlines);
+  for (const std::string& each : {tier::CheckDeadlines(config), tier::CheckMetricsReload(config)})
+    if (!each.empty()) fmt::print("warning: {}\n", each);
   fmt::print("{}: no mistake found\n{}\n", file.empty() ? "the options" : file, tier::kNotChecked);
   return 0;
 }

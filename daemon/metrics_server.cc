@@ -14,15 +14,22 @@ namespace {
 
 constexpr auto kScrapeReportPeriod = std::chrono::minutes(1);
 
+// Any user may take a port: a daemon that is to serve jobs goes without.
+Status Refused(Error error, bool required) {
+  if (required) return std::unexpected(std::move(error));
+  spdlog::warn("{}; metrics are not served there until a reload finds the address free", error.message);
+  return {};
+}
+
 }  // namespace
 
 // The address is taken before it is told; scrapes are answered once there is something to ask.
-Status MetricsServer::Open(const std::string& listen) {
+Status MetricsServer::Open(const std::string& listen, bool required) {
   TIER_CHECK(!exporter_, "metrics are served at {} already", listen_);
-  listen_ = listen;
   if (listen.empty()) return {};
   auto exporter = metrics::Exporter::Listen(listen);
-  if (!exporter) return std::unexpected(std::move(exporter.error()));
+  if (!exporter) return Refused(std::move(exporter.error()), required);
+  listen_ = listen;
   exporter_ = std::move(*exporter);
   NoteAddress();
   return {};
@@ -33,11 +40,11 @@ Status MetricsServer::Start(session::ControlApi& api) {
   return exporter_ ? exporter_->Start(api) : Status{};
 }
 
-Status MetricsServer::Move(const std::string& listen) {
+Status MetricsServer::Move(const std::string& listen, bool required) {
   TIER_CHECK(api_ != nullptr, "metrics move to '{}' before they are served", listen);
   if (listen == listen_) return {};
   Status moved = exporter_ ? exporter_->Move(listen) : OpenFirst(listen);
-  if (!moved) return moved;
+  if (!moved) return Refused(std::move(moved.error()), required);
   listen_ = listen;
   NoteAddress();
   return {};

@@ -21,12 +21,13 @@ class MetricsServer {
   ~MetricsServer() { Close(); }
 
   // Takes the address, ADDRESS:PORT; empty: none. Scrapes wait until Start. INVALID names the address and what to do.
-  Status Open(const std::string& listen);
+  // One that is not `required` may be missing: that is logged, and the next Move tries it again.
+  Status Open(const std::string& listen, bool required = true);
   // `api` outlives this. NO_MEMORY: the system gives no thread.
   Status Start(session::ControlApi& api);
   // Another address in its place, or none; the counts go on. It waits for no scrape, and asks no server for a name.
-  // INVALID, NO_MEMORY: all is as it was. After Start.
-  Status Move(const std::string& listen);
+  // INVALID, NO_MEMORY: all is as it was. After Start. `required`: as for Open.
+  Status Move(const std::string& listen, bool required = true);
   // Waits for scrapes under way; then none is served, and the file is gone.
   void Close();
   std::string address() const TIER_EXCLUDES(mutex_);  // Empty: none. Any thread.
@@ -38,7 +39,7 @@ class MetricsServer {
   void NoteAddress() TIER_EXCLUDES(mutex_);
 
   const std::string port_file_;
-  std::string listen_;                           // As it was asked for.
+  std::string listen_;                           // As it was asked for. Empty: nowhere, or it could not be had.
   session::ControlApi* api_ = nullptr;           // Since Start.
   std::unique_ptr<metrics::Exporter> exporter_;  // Null: none was served yet.
   uint64_t scrapes_closed_ = 0;                  // Of Exporter::closed_for_others, as last told.

@@ -6,6 +6,7 @@
 #include <spdlog/spdlog.h>
 
 #include "daemon/base/format_bytes.h"
+#include "daemon/storage/drive_size.h"
 #include "daemon/storage/sizing.h"
 
 namespace tier {
@@ -15,6 +16,13 @@ std::string SsdShortage(const storage::SsdTier& ssd) {
   if (reason.empty()) return "";
   const bool none = ssd.ssd_mode() == storage::SsdMode::kNone;
   return (none ? "no SSD tier, tensors stay in RAM: " : "the SSD file is smaller than usual: ") + reason;
+}
+
+session::DeviceDescription Described(uint16_t index, const storage::SsdDeviceDescription& device) {
+  session::DeviceDescription described{.index = index, .path = device.path, .uuid = device.uuid, .now = {}};
+  described.block_device = device.block_device;
+  described.drive_bytes = storage::DriveBytes(device.path).value_or(0);
+  return described;
 }
 
 std::string DeviceText(uint16_t index, const storage::SsdDeviceDescription& device) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/session/control_api.h"
 #include "daemon/storage/ssd_tier.h"
 
 namespace tier {
@@ -13,6 +14,8 @@ namespace tier {
 std::string SsdShortage(const storage::SsdTier& ssd);
 std::string IoModeName(const storage::SsdTier& ssd);
 std::string SsdModeName(storage::SsdMode mode);
+// What never changes of it.
+session::DeviceDescription Described(uint16_t index, const storage::SsdDeviceDescription& device);
 // "device 0: /srv/tierd/tier.ssd (64 GiB, formatted now)"
 std::string DeviceText(uint16_t index, const storage::SsdDeviceDescription& device);
 // What the next start makes of the files where ssd.file_size is `file_size`: a sentence for each that it changes, or

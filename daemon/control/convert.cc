@@ -206,6 +206,7 @@ void ToMessage(const session::JobDescription& job, Tokens tokens, v1::Job* messa
   message->set_kept_bytes(c.kept_bytes);
   message->set_session_count(c.session_count);
   message->set_tensor_count(c.tensor_count);
+  message->set_persisted(c.persisted);
   message->set_torn_count(c.torn_count);
   message->set_lease_count(c.lease_count);
   message->set_swap_out_bytes_total(c.swap_out_bytes);

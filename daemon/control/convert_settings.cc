@@ -10,6 +10,7 @@ void ToMessage(const session::OptionState& option, v1::DaemonOption* message) {
   if (option.in_file) message->set_file_value(*option.in_file);
   message->set_changes_at_run_time(option.changes_at_run_time);
   message->set_set_at_run_time(option.set_at_run_time);
+  message->set_warning(option.warning);
   message->set_help(option.help);
 }
 

@@ -129,6 +129,12 @@ void AddWear(FamilyBuilder& out, const session::DaemonDescription& daemon) {
             "the start. 0: not known before ten minutes.");
   for (const auto& device : daemon.devices)
     out.Add(device.drive_writes_per_day, {{"device", std::to_string(device.index)}});
+  out.Gauge("tierd_device_drive_bytes",
+            "Size of the whole drive on which the device's area lies. No series: not known, as of a network's file "
+            "system.");
+  for (const auto& device : daemon.devices) {
+    if (device.drive_bytes != 0) out.Add(device.drive_bytes, {{"device", std::to_string(device.index)}});
+  }
   const tiering::WriteBudgetFigures& budget = daemon.engine.write_budget;
   out.Gauge(
          "tierd_write_budget_bytes_per_day",

@@ -44,6 +44,7 @@ session::DaemonDescription Sample() {
   daemon.version = "0";
   daemon.engine.node_bytes[0] = 1;
   daemon.devices.emplace_back(session::DeviceDescription{.index = 0, .path = "/", .uuid = "0", .now = {}});
+  daemon.devices.front().drive_bytes = 1;
   daemon.devices.front().smart = {.figures = {.temperature_kelvin = 300}};
   daemon.engine.missing.push_back({.uuid = "1", .path = "/", .reason = {}});
   return daemon;

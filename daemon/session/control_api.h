@@ -118,6 +118,7 @@ struct DeviceDescription {
   RecentFaults recent_faults;
   std::optional<DeviceSmart> smart;  // None: nothing is known.
   double drive_writes_per_day = 0;   // In the last 24 hours, or since the start. 0: not known yet.
+  uint64_t drive_bytes = 0;          // Of the whole drive below. 0: not known.
 };
 
 struct PrefaultFigures {  // Bytes. Without arena.prefault both are 0.

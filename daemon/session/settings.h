@@ -25,6 +25,7 @@ struct OptionState {
   bool changes_at_run_time = false;    // Else a change waits for a restart.
   bool set_at_run_time = false;        // By SetOption, since the last reload.
   std::string help;
+  std::string warning;  // What its value leads to, beside those of other options. Empty: nothing to warn of.
 };
 
 struct SettingsReport {

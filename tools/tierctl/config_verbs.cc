@@ -148,6 +148,7 @@ int SetConfig(const DaemonOptions& options, const std::string& name, const std::
     }
     fmt::print("{} is {} until the next reload or restart; the configuration file is as it was\n",
                Printable(answer.option().name()), Printable(answer.option().value()));
+    if (!answer.option().warning().empty()) fmt::print(stderr, "tierctl: {}\n", Printable(answer.option().warning()));
     return kExitOk;
   });
 }

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "daemon/base/format_bytes.h"
 #include "tools/tierctl/socket_verbs.h"
 
 namespace tier::tierctl {
@@ -40,6 +41,17 @@ std::string AttachedText(const v1::ListJobsResponse& jobs) {
     }
   }
   return all > named ? fmt::format("{}, and {} more", text, all - named) : text;
+}
+
+std::string UnpersistedJobsText(const v1::ListJobsResponse& jobs) {
+  std::string text;
+  int all = 0;
+  for (const v1::Job& job : jobs.jobs()) {
+    if (job.persisted() || job.tensor_count() == 0 || ++all > kNamed) continue;
+    text += fmt::format("{}{}/{} ({})", text.empty() ? "" : ", ", UserText(job.uid(), job.owner()), job.name(),
+                        base::FormatBytes(job.logical_bytes()));
+  }
+  return all > kNamed ? fmt::format("{}, and {} more", text, all - kNamed) : text;
 }
 
 }  // namespace tier::tierctl

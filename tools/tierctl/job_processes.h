@@ -1,4 +1,4 @@
-// The processes that are attached to jobs, in words.
+// The processes that are attached to jobs, and jobs that would lose what they have, in words.
 #pragma once
 
 #include <string>
@@ -12,5 +12,8 @@ std::string ProcessesText(const v1::Job& job);
 // Those of all jobs that have some: "1000/llama: 4711, 4712; 1001/gpt: 4713", of the first eight of them. Names of jobs
 // are as their users chose them. Without any: "".
 std::string AttachedText(const v1::ListJobsResponse& jobs);
+// Jobs that have tensors and have persisted nothing: "1000/llama (5 GiB), 1001/gpt (12 MiB)", of the first eight.
+// Names as above. None: "".
+std::string UnpersistedJobsText(const v1::ListJobsResponse& jobs);
 
 }  // namespace tier::tierctl

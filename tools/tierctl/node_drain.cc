@@ -62,9 +62,13 @@ Result<v1::NodeStatus> AskStatus(const DaemonOptions& options, std::optional<Clo
 }
 
 // By the first page of jobs, which has as many as a node may.
+Result<v1::ListJobsResponse> AskJobs(const DaemonOptions& options, std::optional<Clock::time_point> end) {
+  return AnswerBy<v1::ListJobsResponse>(options, &Stub::ListJobs, v1::ListJobsRequest(), control_client::kCallTimeout,
+                                        end);
+}
+
 std::string AskAttached(const DaemonOptions& options, std::optional<Clock::time_point> end) {
-  const auto jobs = AnswerBy<v1::ListJobsResponse>(options, &Stub::ListJobs, v1::ListJobsRequest(),
-                                                   control_client::kCallTimeout, end);
+  const auto jobs = AskJobs(options, end);
   return jobs ? AttachedText(*jobs) : "";
 }
 
@@ -102,11 +106,23 @@ Result<DrainedNode> Ended(const v1::NodeStatus& status, const Result<v1::DrainRe
                                                 written.error().message));
 }
 
+// What of it ends with a restart. The first page of jobs has as many as a node may.
+Result<DrainedNode> WithUnpersisted(const DrainSteps& steps, Result<DrainedNode> node) {
+  if (!node || node->jobs == 0) return node;
+  const auto jobs = steps.jobs();
+  if (!jobs) return std::unexpected(jobs.error());
+  node->unpersisted = UnpersistedJobsText(*jobs);
+  node->some_persisted =
+      std::ranges::any_of(jobs->jobs(), [](const v1::Job& job) { return job.persisted() && job.tensor_count() != 0; });
+  return node;
+}
+
 // `end`: of the wait.
 DrainSteps StepsOf(const DaemonOptions& options, std::optional<Clock::time_point> end = {}) {
   return {.drain = [&options, end](std::chrono::seconds time) { return AskDrain(options, "", time, end); },
           .status = [&options, end] { return AskStatus(options, end); },
           .attached = [&options, end] { return AskAttached(options, end); },
+          .jobs = [&options, end] { return AskJobs(options, end); },
           .now = Clock::now,
           .pause = [] { std::this_thread::sleep_for(kPoll); },
           .tell =
@@ -126,17 +142,31 @@ Error WithState(const DrainSteps& steps, Error error) {
   return error;
 }
 
+// Not 0 where a restart behind && would lose all that a job has.
 int ShowDrained(const DrainedNode& node, const OutputOptions& output) {
+  const int status = node.unpersisted.empty() ? kExitOk : kExitFailure;
   if (output.json) {
-    PrintJson({{"drained", ""}, {"sessions", 0}, {"jobs", node.jobs}, {"stays_in_ram", node.stays_in_ram}});
-    return kExitOk;
+    PrintJson({{"drained", ""},
+               {"sessions", 0},
+               {"jobs", node.jobs},
+               {"stays_in_ram", node.stays_in_ram},
+               {"unpersisted", node.unpersisted}});
+    return status;
   }
   const std::string jobs = node.jobs == 0
                                ? ""
                                : fmt::format("; {} without processes keep{} tensors (tierctl job list)",
                                              base::Counted(node.jobs, "job"), node.jobs == 1 ? "s its" : " their");
   fmt::print("no process is attached any more{}\n", jobs);
-  return kExitOk;
+  if (node.some_persisted) fmt::print("a restart ends what jobs have not persisted since they changed it\n");
+  if (status != kExitOk) {
+    (void)std::fflush(stdout);
+    fmt::print(stderr,
+               "tierctl: the node is drained, but a restart would lose all tensors of {}, which persisted nothing: its "
+               "next run can (tierctl undrain), or remove it (tierctl job remove)\n",
+               Printable(node.unpersisted));
+  }
+  return status;
 }
 
 // Who interrupts it would not know that the node goes on without it as it is.
@@ -185,7 +215,7 @@ Result<DrainedNode> DrainAndWait(const DrainSteps& steps, std::optional<std::chr
     if (!status && status.error().code != Code::kTimeout) return std::unexpected(status.error());
     if (status) sessions = status->session_count();
     if (status && sessions == 0) {
-      if (last) return Ended(*status, *last);
+      if (last) return WithUnpersisted(steps, Ended(*status, *last));
       // Jobs that stay may have written since, and what failed before may work now.
       const auto left = end ? std::chrono::floor<std::chrono::seconds>(*end - steps.now()) : kWriteTimeMax;
       last = steps.drain(std::clamp(left, std::chrono::seconds(1), kWriteTimeMax));

@@ -32,14 +32,17 @@ struct DrainSteps {
   std::function<Result<v1::DrainResponse>(std::chrono::seconds write_time)> drain;
   std::function<Result<v1::NodeStatus>()> status;
   std::function<std::string()> attached;  // The processes, by job; "" where it cannot be told.
+  std::function<Result<v1::ListJobsResponse>()> jobs;
   std::function<std::chrono::steady_clock::time_point()> now;
   std::function<void()> pause;  // Before the daemon is asked again.
   std::function<void(const std::string& sentence)> tell;
   std::function<void(const std::string& sentence)> warn;
 };
 struct DrainedNode {
-  uint64_t jobs = 0;          // Open ones, all without processes.
-  bool stays_in_ram = false;  // There is no SSD tier.
+  uint64_t jobs = 0;            // Open ones, all without processes.
+  bool stays_in_ram = false;    // There is no SSD tier.
+  std::string unpersisted;      // Jobs with tensors that have persisted nothing, in words. Empty: none.
+  bool some_persisted = false;  // Others have tensors, some of which they may not have persisted.
 };
 // Drains the node and returns when no process is attached any more. What cannot be written meanwhile is no reason to
 // return: it is told, and jobs that stay are written again at the end. Errors: that of the drain, where the node is not

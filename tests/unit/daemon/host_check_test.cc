@@ -343,6 +343,15 @@ TEST_F(HostCheck, AGroupOfAdministratorsThatTheSystemDoesNotKnowIsTold) {
   EXPECT_EQ(CheckAdminGroup(config_.daemon, groups), "");
 }
 
+TEST_F(HostCheck, ANameThatAReloadCannotTakeIsTold) {
+  for (const char* listen : {"auto", "", "127.0.0.1:9464", "[::1]:0"}) {
+    config_.metrics.listen = listen;
+    EXPECT_EQ(CheckMetricsReload(config_), "") << listen;
+  }
+  config_.metrics.listen = "localhost:9464";
+  EXPECT_THAT(CheckMetricsReload(config_), HasSubstr("only a start asks for the address of a name"));
+}
+
 TEST_F(HostCheck, ADeadlineThatEndsRequestsBeforeForcedReturnIsTold) {
   EXPECT_EQ(CheckDeadlines(config::DefaultConfig()), "");
   config_.engine.deadline = std::chrono::seconds(31);

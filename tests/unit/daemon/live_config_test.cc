@@ -240,6 +240,7 @@ TEST_F(LiveConfigTest, AnOptionIsSetUntilTheNextReload) {
   EXPECT_EQ(option.running, "\"5s\"");
   EXPECT_EQ(option.in_file, "\"30s\"");
   EXPECT_EQ(option.by_default, "\"60s\"");
+  EXPECT_THAT(option.warning, HasSubstr("let engine.deadline be the longer one"));
   EXPECT_TRUE(option.changes_at_run_time);
   EXPECT_TRUE(option.set_at_run_time);
   live_.Reload();

@@ -60,6 +60,22 @@ TEST_F(MetricsServerTest, AnAddressThatIsTakenIsRefused) {
   EXPECT_FALSE(std::filesystem::exists(elsewhere.path() + "/metrics.port"));
 }
 
+TEST_F(MetricsServerTest, OneThatNeedNotBeHadIsTriedAgainByTheNextMove) {
+  ASSERT_TRUE(server_.Open("127.0.0.1:0"));
+  const std::string taken = server_.address();
+  const session::testing::TemporaryDirectory elsewhere;
+  MetricsServer other(elsewhere.path());
+  ASSERT_TRUE(other.Open(taken, false));
+  ASSERT_TRUE(other.Start(api_));
+  EXPECT_EQ(other.address(), "");
+  ASSERT_TRUE(other.Move(taken, false));
+  EXPECT_EQ(other.address(), "") << "it is taken yet";
+  server_.Close();
+  ASSERT_TRUE(other.Move(taken, false));
+  EXPECT_EQ(other.address(), taken);
+  EXPECT_TRUE(Serves(taken));
+}
+
 TEST_F(MetricsServerTest, MovesAndSaysWhere) {
   ASSERT_TRUE(server_.Open("127.0.0.1:0"));
   ASSERT_TRUE(server_.Start(api_));

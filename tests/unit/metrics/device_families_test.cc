@@ -100,7 +100,10 @@ TEST_F(DeviceFamilies, WearAndItsBudget) {
   daemon_.devices[1].drive_writes_per_day = 1.5;
   daemon_.engine.write_budget = {.bytes_per_day = 1000, .left_bytes = -7, .slowing = true, .delays = 3};
   daemon_.engine.totals.sealed_bytes = 99;
+  daemon_.devices[1].drive_bytes = 4'000'000'000'000;
   EXPECT_EQ(Value("tierd_device_drive_writes_per_day", "device=1"), 1.5);
+  EXPECT_EQ(Value("tierd_device_drive_bytes", "device=1"), 4e12);
+  EXPECT_EQ(Value("tierd_device_drive_bytes", "device=0"), std::nullopt) << "it is not known";
   EXPECT_EQ(Value("tierd_write_budget_bytes_per_day", ""), 1000);
   EXPECT_EQ(Value("tierd_write_budget_left_bytes", ""), -7);
   EXPECT_EQ(Value("tierd_write_budget_slowing", ""), 1);

@@ -68,6 +68,7 @@ class DrainAndWaitTest : public ::testing::Test {
                              },
                          .status = [this] { return Next(states_); },
                          .attached = [this] { return attached_; },
+                         .jobs = [this]() -> Result<v1::ListJobsResponse> { return jobs_; },
                          .now = [this] { return now_; },
                          .pause = [this] { now_ += kPause; },
                          .tell = [this](const std::string& sentence) { told_.push_back(sentence); },
@@ -85,6 +86,7 @@ class DrainAndWaitTest : public ::testing::Test {
   std::deque<Result<v1::DrainResponse>> drains_ = {Written()};
   std::deque<Result<v1::NodeStatus>> states_ = {StatusOf({})};
   std::string attached_ = "1000/llama: 4711";
+  v1::ListJobsResponse jobs_;
   std::chrono::steady_clock::time_point now_{};
   std::vector<seconds> write_times_;
   std::vector<std::string> told_;
@@ -116,6 +118,26 @@ TEST_F(DrainAndWaitTest, WritesWhatJobsHoldOnceNobodyWritesAnyMore) {
   states_ = {StatusOf({.sessions = 1}), StatusOf({.jobs = 1})};
   ASSERT_TRUE(Run());
   EXPECT_THAT(write_times_, ElementsAre(kWriteTime, kWriteTimeMax));
+}
+
+TEST_F(DrainAndWaitTest, NamesTheJobsThatWouldLoseAllTheyHave) {
+  states_ = {StatusOf({.jobs = 3})};
+  for (const char* name : {"never", "empty", "persisted"}) {
+    v1::Job* const job = jobs_.add_jobs();
+    job->set_name(name);
+    job->set_uid(1000);
+    job->set_tensor_count(std::string(name) == "empty" ? 0 : 2);
+    job->set_logical_bytes(5 << 20);
+    job->set_persisted(std::string(name) == "persisted");
+  }
+  auto node = Run();
+  ASSERT_TRUE(node);
+  EXPECT_THAT(node->unpersisted, "1000/never (5 MiB)");
+  EXPECT_TRUE(node->some_persisted);
+  jobs_.mutable_jobs()->Mutable(0)->set_persisted(true);
+  node = Run();
+  ASSERT_TRUE(node);
+  EXPECT_THAT(node->unpersisted, IsEmpty());
 }
 
 TEST_F(DrainAndWaitTest, FailsInTheEndWhereJobsHoldWhatCannotBeWritten) {
