@@ -13,6 +13,7 @@ from dashboard import (
     OF_JOB,
     Board,
     Panel,
+    of_tierd,
     quantile,
     rate,
     stat,
@@ -293,8 +294,8 @@ BOARD = Board(
                 "Daemon",
                 "Processors that it uses, and open files of what it may open.",
                 {
-                    "processors": f"rate(process_cpu_seconds_total{{{NODE}}}[$__rate_interval])",
-                    "open files": f"process_open_fds{{{NODE}}} / process_max_fds{{{NODE}}}",
+                    "processors": of_tierd(rate("process_cpu_seconds_total", NODE), NODE),
+                    "open files": of_tierd(f"process_open_fds{{{NODE}}} / process_max_fds{{{NODE}}}", NODE),
                 },
             ),
         ],

@@ -214,18 +214,27 @@ def test_a_node_without_an_ssd_tier_need_not_lock_its_memory(tmp_path: pathlib.P
 
 
 def test_a_restart_is_told_for_a_quarter_of_an_hour(tmp_path: pathlib.Path) -> None:
+    """Of tierd, by whatever scrape job it is read, and not of another exporter, on the same node or not."""
+    after_one_hour, after_two = "0+0x240 3600+0x480", "0+0x480 7200+0x240"
+    started = {
+        'instance="n", job="tierd"': after_one_hour,
+        'instance="n", job="node"': after_two,
+        'instance="tiers", job="tiers"': after_one_hour,
+        'instance="other", job="node"': after_one_hour,
+    }
     series = [
-        {"series": 'process_start_time_seconds{instance="n"}', "values": "0+0x240 3600+0x240"},
-        {"series": 'process_start_time_seconds{instance="other"}', "values": "0+0x240 3600+0x240"},  # No tierd.
-        {"series": 'tierd_build_info{instance="n", version="1"}', "values": "1+0x480"},
+        *({"series": f"process_start_time_seconds{{{of}}}", "values": at} for of, at in started.items()),
+        *(
+            {"series": f'tierd_build_info{{instance="{name}", job="{job}", version="1"}}', "values": "1+0x720"}
+            for name, job in (("n", "tierd"), ("tiers", "tiers"))
+        ),
     ]
-    labels = {"alertname": "TierdRestarted", "alertstate": "firing", "instance": "n", "severity": "warning"}
-    both = 'instance=~"n|other"'
+    shown = {"alertname": "TierdRestarted", "alertstate": "firing", "severity": "warning"}
+    both = [{**shown, "instance": "n", "job": "tierd"}, {**shown, "instance": "tiers", "job": "tiers"}]
     checks = [
-        firing("TierdRestarted", 59, None, both),
-        firing("TierdRestarted", 61, labels, both),
-        firing("TierdRestarted", 74, labels, both),
-        firing("TierdRestarted", 76, None, both),
+        *(firing("TierdRestarted", when, None, 'instance!=""') for when in (59, 76, 121, 134)),
+        *(firing("TierdRestarted", when, labels, f'job="{labels["job"]}"') for when in (61, 74) for labels in both),
+        *(firing("TierdRestarted", when, None, 'job="node"') for when in (61, 74)),
     ]
     promtool_test(tmp_path, [{"interval": f"{INTERVAL}s", "input_series": series, "promql_expr_test": checks}])
 

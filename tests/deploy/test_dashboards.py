@@ -198,13 +198,21 @@ def test_links_lead_to_dashboards_that_are_there() -> None:
         assert {link["url"].removeprefix("/d/") for link in board["links"]} == uids - {board["uid"]}
 
 
-def query_of(board: str, title: str) -> str:
-    panels = json.loads((ROOT / f"deploy/grafana/{board}.json").read_text())["panels"]
-    (query,) = [target["expr"] for panel in panels if panel["title"] == title for target in panel["targets"]]
-    return str(query)
+def board(name: str) -> dict[str, Any]:
+    return dict(json.loads((ROOT / f"deploy/grafana/{name}.json").read_text()))
 
 
-def told(query: str, samples: list[tuple[str, int]], after: str) -> dict[str, Any]:
+def queries_of(name: str, title: str) -> list[str]:
+    panels = board(name)["panels"]
+    return [target["expr"] for panel in panels if panel["title"] == title for target in panel["targets"]]
+
+
+def query_of(name: str, title: str) -> str:
+    (query,) = queries_of(name, title)
+    return query
+
+
+def told(query: str, samples: list[tuple[str, float]], after: str) -> dict[str, Any]:
     """What promtool is to find of a query after so long: each series with its value."""
     found = [{"labels": f"{{{labels}}}", "value": value} for labels, value in samples]
     return {"expr": query, "eval_time": after, "exp_samples": found}
@@ -233,6 +241,32 @@ def test_the_fleet_names_each_node_that_is_not_well(tmp_path: pathlib.Path) -> N
         told(down, [("", 0)], "5m"),
         told(down, [("", 1)], "15m"),
     ]
+    promtool_test(tmp_path, [{"interval": f"{INTERVAL}s", "input_series": series, "promql_expr_test": checks}])
+
+
+def test_what_other_exporters_on_the_node_do_is_not_drawn(tmp_path: pathlib.Path) -> None:
+    """Where instances are called by their hosts, metrics of processes have the same instance in several jobs."""
+    figures = {  # tierd starts again after 5 min, the other one after 10.
+        "process_start_time_seconds": ("0+0x20 300+0x60", "0+0x40 600+0x40"),
+        "process_cpu_seconds_total": ("0+15x80", "0+30x80"),
+        "process_open_fds": ("10+0x80", "30+0x80"),
+        "process_max_fds": ("100+0x80", "100+0x80"),
+    }
+    series = [
+        {"series": f'{name}{{job="{job}", instance="n"}}', "values": values}
+        for name, both in figures.items()
+        for job, values in zip(("tierd", "node"), both, strict=True)
+    ]
+    series.append({"series": 'tierd_build_info{job="tierd", instance="n"}', "values": "1+0x80"})
+    ours = 'job="tierd", instance="n"'
+    checks = [
+        told(query.replace("$__rate_interval", "1m").replace("$instance", "n"), [(ours, value)], "15m")
+        for query, value in zip(queries_of("node", "Daemon"), (1, 0.1), strict=True)
+    ]
+    for name in ("fleet", "node", "job"):
+        (restarts,) = [each for each in board(name)["annotations"]["list"] if each["name"] == "Restarts"]
+        query = restarts["expr"].replace("$instance", "n")
+        checks += [told(query, [(ours, 1)], "5m15s"), told(query, [], "10m15s")]
     promtool_test(tmp_path, [{"interval": f"{INTERVAL}s", "input_series": series, "promql_expr_test": checks}])
 
 
