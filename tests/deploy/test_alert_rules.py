@@ -10,6 +10,7 @@ from typing import Any
 
 import short_rules
 import yaml  # type: ignore[import-untyped]
+from page_blocks import texts
 from promtool import DEVICE, INTERVAL, JOB, RULES, Case, beside_each_other, firing, promtool_test, quiet_for
 from surroundings import ROOT, find_tool
 
@@ -41,6 +42,7 @@ class Cause:
 
 
 OF_DEVICE = {"device": "0"}
+MEDIA_ERRORS = "tierd_device_smart_media_errors_total"
 READS = 'direction="read", class="demand"'
 CAUSES: dict[str, Cause] = {
     "TierdDown": Cause({'up{job="tierd", instance="n"}': Level(1, 0)}, {"job": "tierd"}),
@@ -134,6 +136,8 @@ CAUSES: dict[str, Cause] = {
         },
         OF_DEVICE,
     ),
+    "TierdDeviceWorn": Cause({f"tierd_device_smart_used_ratio{{{DEVICE}}}": Level(0.9, 0.91)}, OF_DEVICE),
+    "TierdDeviceMediaErrors": Cause({f"{MEDIA_ERRORS}{{{DEVICE}}}": Rate(0, 1)}, OF_DEVICE, settle=60, late=0),
     "TierdHostShort": Cause({'tierd_host_memory_short{instance="n"}': Level(0, 1)}),
 }
 
@@ -291,6 +295,37 @@ def test_a_device_stays_slow_beyond_the_day_that_it_is_compared_with(tmp_path: p
     ]
     test = {"interval": f"{minute}s", "input_series": series, "promql_expr_test": checks}
     promtool_test(tmp_path, [test], evaluation=minute)
+
+
+def test_media_errors_of_an_earlier_life_are_not_told(tmp_path: pathlib.Path) -> None:
+    """Of a drive that takes the place of another one, and of one that was not known before."""
+    labels = {"alertname": "TierdDeviceMediaErrors", "alertstate": "firing", "instance": "n", "severity": "warning"}
+    replaced = [{"series": f"{MEDIA_ERRORS}{{{DEVICE}}}", "values": "7+0x120 5+0x240"}]
+    known_later = [{"series": f"{MEDIA_ERRORS}{{{DEVICE}}}", "values": "_x120 5+0x240"}]
+    one_more = [{"series": f"{MEDIA_ERRORS}{{{DEVICE}}}", "values": "5+0x120 6+0x360"}]
+    told = [
+        *(firing("TierdDeviceMediaErrors", when, {**labels, **OF_DEVICE}) for when in (31, 60, 89)),
+        *(firing("TierdDeviceMediaErrors", when, None) for when in (29, 92)),
+    ]
+    cases = {
+        "replaced": (replaced, quiet_for("TierdDeviceMediaErrors", 90)),
+        "known later": (known_later, quiet_for("TierdDeviceMediaErrors", 90)),
+        "one more": (one_more, told),
+    }
+    promtool_test(tmp_path, beside_each_other(cases))
+
+
+def test_the_guides_query_names_the_devices_without_figures_of_their_health(tmp_path: pathlib.Path) -> None:
+    (query,) = re.findall(r"`(tierd_device_info .+)`", (ROOT / "docs/operator-guide.md").read_text())
+    devices = {f'job="tierd", instance="{node}", device="{device}"' for node in ("m", "n") for device in (0, 1)}
+    without = 'job="tierd", instance="n", device="1"'
+    series = [{"series": f'tierd_device_info{{{each}, path="/a"}}', "values": "1+0x40"} for each in sorted(devices)]
+    series += [
+        {"series": f"tierd_device_smart_stale{{{each}}}", "values": "0+0x40"} for each in sorted(devices - {without})
+    ]
+    found = {"labels": f'tierd_device_info{{{without}, path="/a"}}', "value": 1}
+    check = {"expr": query, "eval_time": "5m", "exp_samples": [found]}
+    promtool_test(tmp_path, [{"interval": f"{INTERVAL}s", "input_series": series, "promql_expr_test": [check]}])
 
 
 DAY = 24 * 60  # Minutes.
