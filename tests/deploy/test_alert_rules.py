@@ -182,6 +182,17 @@ def test_the_scrape_job_has_an_interval_that_suits_every_rate() -> None:
     assert shortest * 60 >= 4 * INTERVAL
 
 
+def test_the_scrape_job_has_the_name_that_rules_and_dashboards_select() -> None:
+    """With another one TierdDown never fires."""
+    (shown,) = [text for text in texts("docs/operator-guide.md", "yaml") if "scrape_configs" in text]
+    pages = [(RULES.parent / "prometheus.yml").read_text(), shown]
+    names = [job["job_name"] for page in pages for job in yaml.safe_load(page)["scrape_configs"]]
+    queries = RULES.read_text() + "".join(path.read_text() for path in (ROOT / "deploy/grafana").glob("*.json"))
+    selected = re.findall(r'\bjob=~?\\?"(.+?)\\?"', queries)
+    assert alerts()["TierdDown"]["expr"] == 'up{job="tierd"} == 0' and len(selected) > 2
+    assert set(names) == set(selected) == {"tierd"}
+
+
 def cause_and_end(name: str) -> Case:
     cause, rule = CAUSES[name], alerts()[name]
     waits = minutes(rule.get("for", "0s"))
