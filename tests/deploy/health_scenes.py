@@ -26,8 +26,10 @@ RELIABILITY = 1 << 2  # The bit in the SMART log that is the warning of this nam
 
 
 def drive_writes(node: Node) -> Play:
-    """Writes for as long as the cause lasts; the same tensor is read back, so that all is seen that a node records."""
-    node.start(arena={"maximum": "8MiB"})
+    """Writes for as long as the cause lasts, to a drive that is small as a whole; the same tensors are read back, so
+    that all is seen that a node records."""
+    device = node.faulty_device(64 * MIB, in_memory=True)
+    node.start(arena={"maximum": "8MiB"}, ssd={"devices": [device.path]})
     client = node.connect()
     with repeated(lambda: rewrite(client)) as begin:
         yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Callable
+from typing import Any
 
 from promtool import DEVICE, INTERVAL, Case, beside_each_other, firing, promtool_test, quiet_for
 
@@ -120,4 +121,42 @@ def test_writes_that_exceed_the_budget_are_told_of_and_no_others(tmp_path: pathl
     for hours_each, every in [(10, 45), (10, 55), (1.5, 45)]:
         case = bursts_that_exceed_the_budget_again_and_again(hours_each, every)
         cases[f"{hours_each} hours each {every} minutes"] = case
+    promtool_test(tmp_path, beside_each_other(cases))
+
+
+DAY_SECONDS = 24 * HOUR
+DWPD = "device:tierd_drive_writes_per_day:rate1h"
+
+
+def drive_writes(a_day: int, area: float, drive: str) -> list[dict[str, str]]:
+    """Bytes written in a day, and the sizes of the area and of the drive, in multiples of as many bytes as a day has
+    seconds; `drive` in promtool's notation, empty: it is not told."""
+    length = 4 * HOUR // INTERVAL
+    sizes = {"capacity": f"{area * DAY_SECONDS:g}+0x{length}"} | ({"drive": drive} if drive else {})
+    return [
+        {"series": f"tierd_device_written_bytes_total{{{DEVICE}}}", "values": f"0+{a_day * INTERVAL}x{length}"},
+        *({"series": f"tierd_device_{name}_bytes{{{DEVICE}}}", "values": size} for name, size in sizes.items()),
+    ]
+
+
+def recorded(value: float) -> dict[str, Any]:
+    return {
+        "expr": f'{DWPD}{{instance="n"}}',
+        "eval_time": "130m",
+        "exp_samples": [{"labels": f"{DWPD}{{{DEVICE}}}", "value": value}],
+    }
+
+
+def test_drive_writes_are_by_the_drive_where_it_is_known_and_else_by_the_area(tmp_path: pathlib.Path) -> None:
+    labels = {"alertname": "TierdDriveWrites", "alertstate": "firing", "instance": "n", "severity": "warning"}
+    told = firing("TierdDriveWrites", 130, {**labels, "device": "0"})
+    quiet = quiet_for("TierdDriveWrites", 200)
+    small, large = (f"{size * DAY_SECONDS}+0x{4 * HOUR // INTERVAL}" for size in (1, 4))
+    cases = {
+        "a large drive": (drive_writes(4, 1, large), [recorded(1), *quiet]),
+        "a small drive": (drive_writes(4, 0.25, small), [recorded(4), told]),
+        "an unknown drive": (drive_writes(4, 1, ""), [recorded(4), told]),
+        "an unknown drive that is written less": (drive_writes(1, 1, ""), [recorded(1), *quiet]),
+        "a drive of no size": (drive_writes(4, 1, f"0+0x{4 * HOUR // INTERVAL}"), [recorded(4), told]),
+    }
     promtool_test(tmp_path, beside_each_other(cases))
