@@ -57,6 +57,12 @@ def rate(metric: str, labels: str) -> str:
     return f"rate({metric}{{{labels}}}[$__rate_interval])"
 
 
+def of_tierd(query: str, labels: str) -> str:
+    """Of a query for metrics that other exporters have too: without theirs, which may have the same instance."""
+    selector = f"{{{labels}}}" if labels else ""
+    return f"{query} and on (instance, job) tierd_build_info{selector}"
+
+
 def quantile(part: float, labels: str, by: str = "le") -> str:
     return f"histogram_quantile({part}, sum by ({by}) ({rate('tierd_acquire_wait_seconds_bucket', labels)}))"
 
@@ -207,7 +213,8 @@ def annotation(name: str, color: str, query: str, text: str) -> dict[str, Any]:
 
 
 def board_json(board: Board) -> dict[str, Any]:
-    where = f"{{{NODE}}}" if INSTANCE in board.variables else ""
+    labels = NODE if INSTANCE in board.variables else ""
+    where = f"{{{labels}}}" if labels else ""
     return {
         "uid": board.uid,
         "title": board.title,
@@ -225,7 +232,7 @@ def board_json(board: Board) -> dict[str, Any]:
                 annotation(
                     "Restarts",
                     "red",
-                    f"changes(process_start_time_seconds{where}[1m]) > 0 and on (instance) tierd_build_info{where}",
+                    of_tierd(f"changes(process_start_time_seconds{where}[1m]) > 0", labels),
                     "tierd restarted",
                 ),
                 annotation("Drains", "yellow", f"tierd_draining{where} == 1", "drained"),

@@ -13,6 +13,7 @@ from dashboard import (
     OF_JOB,
     Board,
     Panel,
+    of_tierd,
     quantile,
     rate,
     stat,
@@ -160,10 +161,12 @@ BOARD = Board(
             ),
             Panel(
                 "Drive writes a day",
-                "How often the whole device would be written in a day at this rate.",
+                "How often tierd would write as many bytes as the whole drive has in a day at this rate; where it does "
+                "not know the drive, as its own area there has.",
                 {
                     "{{device}}": f"sum by (device) ({rate('tierd_device_written_bytes_total', NODE)}) * 86400 / "
-                    f"(sum by (device) (tierd_device_capacity_bytes{{{NODE}}}) > 0)"
+                    f"(sum by (device) (tierd_device_drive_bytes{{{NODE}}} > 0) or "
+                    f"sum by (device) (tierd_device_capacity_bytes{{{NODE}}} > 0))"
                 },
                 width=8,
                 thresholds=((None, "green"), (1, "yellow"), (3, "red")),
@@ -200,10 +203,11 @@ BOARD = Board(
             ),
             Panel(
                 "Wear",
-                "Drive writes a day of each device; bytes written to the devices for each byte that jobs wrote; and "
-                "whether writes ahead of need wait for the budget (ssd.drive_writes_per_day).",
+                "How often a day tierd wrote its area on each device, in the last 24 hours; bytes written to the "
+                "devices for each byte that jobs wrote; and whether writes ahead of need wait for the budget, which is "
+                "by these areas too (ssd.drive_writes_per_day).",
                 {
-                    "drive writes a day {{device}}": f"tierd_device_drive_writes_per_day{{{NODE}}}",
+                    "area writes a day {{device}}": f"tierd_device_drive_writes_per_day{{{NODE}}}",
                     "write amplification": f"sum({rate('tierd_device_written_bytes_total', NODE)}) "
                     f"/ (sum({rate('tierd_sealed_bytes_total', NODE)}) > 0)",
                     "held back": f"tierd_write_budget_slowing{{{NODE}}}",
@@ -293,8 +297,8 @@ BOARD = Board(
                 "Daemon",
                 "Processors that it uses, and open files of what it may open.",
                 {
-                    "processors": f"rate(process_cpu_seconds_total{{{NODE}}}[$__rate_interval])",
-                    "open files": f"process_open_fds{{{NODE}}} / process_max_fds{{{NODE}}}",
+                    "processors": of_tierd(rate("process_cpu_seconds_total", NODE), NODE),
+                    "open files": of_tierd(f"process_open_fds{{{NODE}}} / process_max_fds{{{NODE}}}", NODE),
                 },
             ),
         ],

@@ -453,6 +453,8 @@ def host_short(node: Node) -> Play:
 # The longest first: several are played at a time.
 SCENES: dict[str, Scene] = {
     "TierdDeviceSpareLow": Scene(health_scenes.spare_low),
+    "TierdDeviceWorn": Scene(health_scenes.device_worn),
+    "TierdDeviceMediaErrors": Scene(health_scenes.media_errors, settle=20),
     "TierdDeviceWarns": Scene(health_scenes.device_warns),
     "TierdDeviceSmartStale": Scene(health_scenes.smart_stale),
     "TierdWriteBudgetExceeded": Scene(health_scenes.write_budget_exceeded, settle=20),

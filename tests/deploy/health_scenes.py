@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import threading
 import time
@@ -25,8 +26,10 @@ RELIABILITY = 1 << 2  # The bit in the SMART log that is the warning of this nam
 
 
 def drive_writes(node: Node) -> Play:
-    """Writes for as long as the cause lasts; the same tensor is read back, so that all is seen that a node records."""
-    node.start(arena={"maximum": "8MiB"})
+    """Writes for as long as the cause lasts, to a drive that is small as a whole; the same tensors are read back, so
+    that all is seen that a node records."""
+    device = node.faulty_device(64 * MIB, in_memory=True)
+    node.start(arena={"maximum": "8MiB"}, ssd={"devices": [device.path]})
     client = node.connect()
     with repeated(lambda: rewrite(client)) as begin:
         yield
@@ -108,6 +111,17 @@ def reads(what: str, *labels: str) -> str:
 SPARE = 'tierd_device_smart_available_spare_ratio{device="0"}'
 
 
+@dataclasses.dataclass(frozen=True)
+class Health:
+    """What a device with a threshold of 10 % tells. `age`: for so many seconds it has not answered."""
+
+    warnings: int = 0
+    spare: int = 100
+    used: int = 2
+    media_errors: int = 3
+    age: int = 0
+
+
 def start_healthy(node: Node) -> None:
     tell_health(node)
     device, told = node.disk / "tier.ssd", node.folder / "smart"
@@ -115,13 +129,11 @@ def start_healthy(node: Node) -> None:
     node.wait_figure(SPARE)
 
 
-def tell_health(node: Node, warnings: int = 0, spare: int = 100, age: int = 0) -> None:
-    """Writes the file as tierd-smart does (docs/formats.md), for a device with a threshold of 10 %.
-
-    `age`: for so many seconds it has not answered.
-    """
+def tell_health(node: Node, health: Health = Health()) -> None:
+    """Writes the file as tierd-smart does (docs/formats.md)."""
     device, told, now = node.disk / "tier.ssd", node.folder / "smart", int(time.time())
-    line = f"device {now - age} {warnings} 311 {spare} 10 2 632098304000 0 nvme0n1 S1 {device}"
+    figures = f"{health.warnings} 311 {health.spare} 10 {health.used} 632098304000 {health.media_errors}"
+    line = f"device {now - health.age} {figures} nvme0n1 S1 {device}"
     draft = told.with_suffix(".new")
     draft.write_text(f"tierd-smart 2\ntime {now}\n{line}\nend 1\n")
     draft.replace(told)
@@ -131,7 +143,7 @@ def device_warns(node: Node) -> Play:
     start_healthy(node)
     warns = 'tierd_device_smart_warning{device="0",cause="reliability"}'
     yield
-    tell_health(node, warnings=RELIABILITY)
+    tell_health(node, Health(warnings=RELIABILITY))
     node.wait_figure(warns, seconds=SMART_SECONDS)
     yield
     tell_health(node)
@@ -142,11 +154,33 @@ def spare_low(node: Node) -> Play:
     """Few spare blocks are left, and more than the number at which the device warns."""
     start_healthy(node)
     yield
-    tell_health(node, spare=15)
+    tell_health(node, Health(spare=15))
     node.wait_figure(SPARE, 0.15, 0.15, seconds=SMART_SECONDS)
     yield
     tell_health(node)
     node.wait_figure(SPARE, seconds=SMART_SECONDS)
+
+
+def device_worn(node: Node) -> Play:
+    start_healthy(node)
+    used = 'tierd_device_smart_used_ratio{device="0"}'
+    yield
+    tell_health(node, Health(used=91))
+    node.wait_figure(used, 0.91, 0.91, seconds=SMART_SECONDS)
+    yield
+    tell_health(node)
+    node.wait_figure(used, 0.02, 0.02, seconds=SMART_SECONDS)
+
+
+def media_errors(node: Node) -> Play:
+    """One more than it had before."""
+    start_healthy(node)
+    errors = 'tierd_device_smart_media_errors_total{device="0"}'
+    assert node.figure(errors) == 3
+    yield
+    tell_health(node, Health(media_errors=4))
+    node.wait_figure(errors, 4, 4, seconds=SMART_SECONDS)
+    yield  # It counts for a while after it.
 
 
 def smart_stale(node: Node) -> Play:
@@ -154,7 +188,7 @@ def smart_stale(node: Node) -> Play:
     start_healthy(node)
     stale = 'tierd_device_smart_stale{device="0"}'
     yield
-    tell_health(node, warnings=RELIABILITY, age=STALE_SECONDS)
+    tell_health(node, Health(warnings=RELIABILITY, age=STALE_SECONDS))
     node.wait_figure(stale, seconds=SMART_SECONDS)
     assert node.figure('tierd_device_smart_warning{device="0",cause="reliability"}') == 1
     yield

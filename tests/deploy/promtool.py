@@ -13,6 +13,7 @@ from surroundings import ROOT, find_tool
 RULES = ROOT / "deploy/prometheus/rules.yml"
 INTERVAL = 15  # Seconds between two scrapes, as deploy/prometheus/prometheus.yml has it, and between two evaluations.
 NODE = 'instance="n"'
+DEVICE = 'instance="n", device="0"'
 JOB = 'instance="n", tierd_job="train", uid="1000"'
 
 Case = tuple[list[dict[str, str]], list[dict[str, Any]]]  # Series, and what promtool is to find.

@@ -98,7 +98,7 @@ tells_of_a_crash() {
 
 # It is off until an administrator turns it on.
 timer_is_listed() {
-  systemctl enable --now tierd-smart.timer && typed smart && answer_has tierd-smart.timer
+  ! systemctl is-enabled --quiet tierd-smart.timer && typed watch_health && typed smart && answer_has tierd-smart.timer
 }
 
 node_is() {

@@ -6,12 +6,12 @@ import dataclasses
 import pathlib
 import re
 import subprocess
-from collections.abc import Callable
 from typing import Any
 
 import short_rules
 import yaml  # type: ignore[import-untyped]
-from promtool import INTERVAL, JOB, RULES, Case, beside_each_other, firing, promtool_test, quiet_for
+from page_blocks import texts
+from promtool import DEVICE, INTERVAL, JOB, RULES, Case, beside_each_other, firing, promtool_test, quiet_for
 from surroundings import ROOT, find_tool
 
 RUNBOOKS = ROOT / "docs/runbooks"
@@ -41,8 +41,8 @@ class Cause:
     late: int | None = None  # and behind its beginning, where that is something else.
 
 
-DEVICE = 'instance="n", device="0"'
 OF_DEVICE = {"device": "0"}
+MEDIA_ERRORS = "tierd_device_smart_media_errors_total"
 READS = 'direction="read", class="demand"'
 CAUSES: dict[str, Cause] = {
     "TierdDown": Cause({'up{job="tierd", instance="n"}': Level(1, 0)}, {"job": "tierd"}),
@@ -136,6 +136,8 @@ CAUSES: dict[str, Cause] = {
         },
         OF_DEVICE,
     ),
+    "TierdDeviceWorn": Cause({f"tierd_device_smart_used_ratio{{{DEVICE}}}": Level(0.9, 0.91)}, OF_DEVICE),
+    "TierdDeviceMediaErrors": Cause({f"{MEDIA_ERRORS}{{{DEVICE}}}": Rate(0, 1)}, OF_DEVICE, settle=60, late=0),
     "TierdHostShort": Cause({'tierd_host_memory_short{instance="n"}': Level(0, 1)}),
 }
 
@@ -180,6 +182,17 @@ def test_the_scrape_job_has_an_interval_that_suits_every_rate() -> None:
     assert shortest * 60 >= 4 * INTERVAL
 
 
+def test_the_scrape_job_has_the_name_that_rules_and_dashboards_select() -> None:
+    """With another one TierdDown never fires."""
+    (shown,) = [text for text in texts("docs/operator-guide.md", "yaml") if "scrape_configs" in text]
+    pages = [(RULES.parent / "prometheus.yml").read_text(), shown]
+    names = [job["job_name"] for page in pages for job in yaml.safe_load(page)["scrape_configs"]]
+    queries = RULES.read_text() + "".join(path.read_text() for path in (ROOT / "deploy/grafana").glob("*.json"))
+    selected = re.findall(r'\bjob=~?\\?"(.+?)\\?"', queries)
+    assert alerts()["TierdDown"]["expr"] == 'up{job="tierd"} == 0' and len(selected) > 2
+    assert set(names) == set(selected) == {"tierd"}
+
+
 def cause_and_end(name: str) -> Case:
     cause, rule = CAUSES[name], alerts()[name]
     waits = minutes(rule.get("for", "0s"))
@@ -214,136 +227,29 @@ def test_a_node_without_an_ssd_tier_need_not_lock_its_memory(tmp_path: pathlib.P
 
 
 def test_a_restart_is_told_for_a_quarter_of_an_hour(tmp_path: pathlib.Path) -> None:
+    """Of tierd, by whatever scrape job it is read, and not of another exporter, on the same node or not."""
+    after_one_hour, after_two = "0+0x240 3600+0x480", "0+0x480 7200+0x240"
+    started = {
+        'instance="n", job="tierd"': after_one_hour,
+        'instance="n", job="node"': after_two,
+        'instance="tiers", job="tiers"': after_one_hour,
+        'instance="other", job="node"': after_one_hour,
+    }
     series = [
-        {"series": 'process_start_time_seconds{instance="n"}', "values": "0+0x240 3600+0x240"},
-        {"series": 'process_start_time_seconds{instance="other"}', "values": "0+0x240 3600+0x240"},  # No tierd.
-        {"series": 'tierd_build_info{instance="n", version="1"}', "values": "1+0x480"},
+        *({"series": f"process_start_time_seconds{{{of}}}", "values": at} for of, at in started.items()),
+        *(
+            {"series": f'tierd_build_info{{instance="{name}", job="{job}", version="1"}}', "values": "1+0x720"}
+            for name, job in (("n", "tierd"), ("tiers", "tiers"))
+        ),
     ]
-    labels = {"alertname": "TierdRestarted", "alertstate": "firing", "instance": "n", "severity": "warning"}
-    both = 'instance=~"n|other"'
+    shown = {"alertname": "TierdRestarted", "alertstate": "firing", "severity": "warning"}
+    both = [{**shown, "instance": "n", "job": "tierd"}, {**shown, "instance": "tiers", "job": "tiers"}]
     checks = [
-        firing("TierdRestarted", 59, None, both),
-        firing("TierdRestarted", 61, labels, both),
-        firing("TierdRestarted", 74, labels, both),
-        firing("TierdRestarted", 76, None, both),
+        *(firing("TierdRestarted", when, None, 'instance!=""') for when in (59, 76, 121, 134)),
+        *(firing("TierdRestarted", when, labels, f'job="{labels["job"]}"') for when in (61, 74) for labels in both),
+        *(firing("TierdRestarted", when, None, 'job="node"') for when in (61, 74)),
     ]
     promtool_test(tmp_path, [{"interval": f"{INTERVAL}s", "input_series": series, "promql_expr_test": checks}])
-
-
-HOUR = 60 * 60
-BUDGET = 100  # Bytes a second that it brings.
-BUDGET_OF_AN_HOUR = BUDGET * HOUR
-
-
-def budget(per_day: str, left: str, written: str) -> list[dict[str, str]]:
-    """Each in promtool's notation."""
-    return [
-        {"series": 'tierd_write_budget_bytes_per_day{instance="n"}', "values": per_day},
-        {"series": 'tierd_write_budget_left_bytes{instance="n"}', "values": left},
-        {"series": f"tierd_device_written_bytes_total{{{DEVICE}}}", "values": written},
-    ]
-
-
-# Write-behind that takes all that the budget brings: its last write may make a small debt, and a rate over scrapes is
-# seldom exact.
-AT_THE_BUDGET = BUDGET + 1
-NEARLY_NOTHING_LEFT = " ".join(["500", "-500"] * 500)
-
-
-def what_was_saved_up_is_written() -> Case:
-    """Quiet for two hours; then what an hour saved up and what the next one brings, and from then on as it comes."""
-    hour = HOUR // INTERVAL
-    twice, then = 2 * BUDGET * INTERVAL, AT_THE_BUDGET * INTERVAL
-    series = budget(
-        f"{24 * BUDGET_OF_AN_HOUR}+0x{7 * hour}",
-        f"{BUDGET_OF_AN_HOUR}+0x{2 * hour - 1} {BUDGET_OF_AN_HOUR}-{BUDGET * INTERVAL}x{hour - 1} "
-        + NEARLY_NOTHING_LEFT,
-        f"0+0x{2 * hour - 1} 0+{twice}x{hour} {twice * hour}+{then}x{4 * hour}",
-    )
-    checks = quiet_for("TierdWriteBudgetExceeded", 6 * 60)
-    return series, checks
-
-
-def the_budget_is_lowered_and_then_kept() -> Case:
-    """For two hours ten times as much is allowed, and written."""
-    hour = HOUR // INTERVAL
-    before, then = 10 * BUDGET * INTERVAL, AT_THE_BUDGET * INTERVAL
-    series = budget(
-        f"{240 * BUDGET_OF_AN_HOUR}+0x{2 * hour - 1} {24 * BUDGET_OF_AN_HOUR}+0x{5 * hour}",
-        NEARLY_NOTHING_LEFT + " " + NEARLY_NOTHING_LEFT,
-        f"0+{before}x{2 * hour} {before * 2 * hour}+{then}x{4 * hour}",
-    )
-    checks = quiet_for("TierdWriteBudgetExceeded", 6 * 60)
-    return series, checks
-
-
-def bucket(burst_scrapes: Callable[[int], bool], scrapes: int, burst_hours: float) -> tuple[str, str]:
-    """What the budget has left, and what was written, where in such scrapes writes of so many hours' budget begin that
-    do not wait: as the daemon's bucket counts it."""
-    left, written_, lefts, writtens = BUDGET_OF_AN_HOUR, 0, [], []
-    for scrape in range(scrapes):
-        left = min(left + BUDGET * INTERVAL, BUDGET_OF_AN_HOUR)
-        if burst_scrapes(scrape):
-            written_ += round(burst_hours * BUDGET_OF_AN_HOUR)
-            left = max(left - round(burst_hours * BUDGET_OF_AN_HOUR), -BUDGET_OF_AN_HOUR)
-        lefts.append(left)
-        writtens.append(written_)
-    return " ".join(map(str, lefts)), " ".join(map(str, writtens))
-
-
-EXCEEDED = {"alertname": "TierdWriteBudgetExceeded", "alertstate": "firing", "instance": "n", "severity": "warning"}
-
-
-def bursts_that_exceed_the_budget_again_and_again(hours_each: float, every: int) -> Case:
-    """Half an hour after each the debt is small: what an hour brings is all that is ever owed."""
-    first, last, length = 60, 360, 480  # Minutes.
-    at = [minute * 60 // INTERVAL for minute in range(first, last, every)]
-    left, written_ = bucket(lambda scrape: scrape in at, length * 60 // INTERVAL, hours_each)
-    series = budget(f"{24 * BUDGET_OF_AN_HOUR}+0x{length * 60 // INTERVAL}", left, written_)
-    ended = at[-1] * INTERVAL // 60
-    begun = first if hours_each > 2 else first + every  # What was saved up pays for half of a small one.
-    checks = [
-        *(firing("TierdWriteBudgetExceeded", when, None) for when in range(5, begun + 120, 5)),
-        *(firing("TierdWriteBudgetExceeded", when, EXCEEDED) for when in range(begun + 125, ended + 50, 5)),
-        *(firing("TierdWriteBudgetExceeded", when, None) for when in range(ended + 65, length, 5)),
-    ]
-    return series, checks
-
-
-def a_burst_after_which_the_budget_is_kept() -> Case:
-    """A device is drained for half an hour: half of what the budget brings in a day."""
-    scrapes, first, count = 8 * HOUR // INTERVAL, 2 * HOUR // INTERVAL, HOUR // 2 // INTERVAL
-    left, written_ = bucket(lambda scrape: first <= scrape < first + count, scrapes, 12 / count)
-    series = budget(f"{24 * BUDGET_OF_AN_HOUR}+0x{scrapes}", left, written_)
-    checks = quiet_for("TierdWriteBudgetExceeded", 7 * 60)
-    return series, checks
-
-
-def the_budget_is_lowered_while_much_is_owed() -> Case:
-    """The debt of the larger budget, up to an hour of the smaller one, is paid back; then the smaller one is kept."""
-    half = HOUR // 2 // INTERVAL
-    before, then = 10 * BUDGET * INTERVAL, AT_THE_BUDGET * INTERVAL
-    series = budget(
-        f"{240 * BUDGET_OF_AN_HOUR}+0x{4 * half - 1} {24 * BUDGET_OF_AN_HOUR}+0x{10 * half}",
-        f"-{BUDGET_OF_AN_HOUR * 4}+0x{4 * half - 1} -{BUDGET_OF_AN_HOUR}+{BUDGET * INTERVAL}x{2 * half - 1} "
-        + NEARLY_NOTHING_LEFT,
-        f"0+{before}x{4 * half} {before * 4 * half}+0x{2 * half - 1} {before * 4 * half}+{then}x{8 * half}",
-    )
-    checks = quiet_for("TierdWriteBudgetExceeded", 6 * 60)
-    return series, checks
-
-
-def test_writes_that_exceed_the_budget_are_told_of_and_no_others(tmp_path: pathlib.Path) -> None:
-    cases = {
-        "saved up": what_was_saved_up_is_written(),
-        "lowered and then kept": the_budget_is_lowered_and_then_kept(),
-        "one burst": a_burst_after_which_the_budget_is_kept(),
-        "lowered while much is owed": the_budget_is_lowered_while_much_is_owed(),
-    }
-    for hours_each, every in [(10, 45), (10, 55), (1.5, 45)]:
-        case = bursts_that_exceed_the_budget_again_and_again(hours_each, every)
-        cases[f"{hours_each} hours each {every} minutes"] = case
-    promtool_test(tmp_path, beside_each_other(cases))
 
 
 def latency(of: str, parts: list[tuple[str, str]]) -> list[dict[str, str]]:
@@ -400,6 +306,37 @@ def test_a_device_stays_slow_beyond_the_day_that_it_is_compared_with(tmp_path: p
     ]
     test = {"interval": f"{minute}s", "input_series": series, "promql_expr_test": checks}
     promtool_test(tmp_path, [test], evaluation=minute)
+
+
+def test_media_errors_of_an_earlier_life_are_not_told(tmp_path: pathlib.Path) -> None:
+    """Of a drive that takes the place of another one, and of one that was not known before."""
+    labels = {"alertname": "TierdDeviceMediaErrors", "alertstate": "firing", "instance": "n", "severity": "warning"}
+    replaced = [{"series": f"{MEDIA_ERRORS}{{{DEVICE}}}", "values": "7+0x120 5+0x240"}]
+    known_later = [{"series": f"{MEDIA_ERRORS}{{{DEVICE}}}", "values": "_x120 5+0x240"}]
+    one_more = [{"series": f"{MEDIA_ERRORS}{{{DEVICE}}}", "values": "5+0x120 6+0x360"}]
+    told = [
+        *(firing("TierdDeviceMediaErrors", when, {**labels, **OF_DEVICE}) for when in (31, 60, 89)),
+        *(firing("TierdDeviceMediaErrors", when, None) for when in (29, 92)),
+    ]
+    cases = {
+        "replaced": (replaced, quiet_for("TierdDeviceMediaErrors", 90)),
+        "known later": (known_later, quiet_for("TierdDeviceMediaErrors", 90)),
+        "one more": (one_more, told),
+    }
+    promtool_test(tmp_path, beside_each_other(cases))
+
+
+def test_the_guides_query_names_the_devices_without_figures_of_their_health(tmp_path: pathlib.Path) -> None:
+    (query,) = re.findall(r"`(tierd_device_info .+)`", (ROOT / "docs/operator-guide.md").read_text())
+    devices = {f'job="tierd", instance="{node}", device="{device}"' for node in ("m", "n") for device in (0, 1)}
+    without = 'job="tierd", instance="n", device="1"'
+    series = [{"series": f'tierd_device_info{{{each}, path="/a"}}', "values": "1+0x40"} for each in sorted(devices)]
+    series += [
+        {"series": f"tierd_device_smart_stale{{{each}}}", "values": "0+0x40"} for each in sorted(devices - {without})
+    ]
+    found = {"labels": f'tierd_device_info{{{without}, path="/a"}}', "value": 1}
+    check = {"expr": query, "eval_time": "5m", "exp_samples": [found]}
+    promtool_test(tmp_path, [{"interval": f"{INTERVAL}s", "input_series": series, "promql_expr_test": [check]}])
 
 
 DAY = 24 * 60  # Minutes.
