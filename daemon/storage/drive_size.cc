@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "daemon/base/check.h"
+
 namespace tier::storage {
 
 std::optional<uint64_t> DriveBytes(const std::string& path) {
@@ -18,6 +20,7 @@ std::optional<uint64_t> DriveBytes(const std::string& path) {
 }
 
 std::optional<uint64_t> DriveBytes(dev_t number, const std::string& sysfs) {
+  TIER_CHECK(!sysfs.empty(), "no sysfs for device {}", number);
   constexpr uint64_t kSector = 512;  // Of sysfs, whatever the drive's is.
   const std::string device = fmt::format("{}/dev/block/{}:{}", sysfs, major(number), minor(number));
   std::error_code error;

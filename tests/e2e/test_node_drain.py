@@ -98,18 +98,18 @@ def test_a_drain_that_waits_says_what_a_job_that_stays_has_not_written(socket_fo
 
 
 def test_a_drain_that_waits_fails_where_a_restart_would_lose_all_of_a_job(own_daemon: launcher.Running) -> None:
-    with tierd.connect(job="parked", socket=own_daemon.socket, named=True) as client:
+    with tierd.connect(job="inactive", socket=own_daemon.socket, named=True) as client:
         client.put("weight", os.urandom(5 << 20), shared=True)
     result = tierctl(own_daemon, "drain", "--wait")
     assert result.returncode == 1 and "no process is attached any more" in result.stdout, result.stderr
-    assert f"all tensors of {os.getuid()}/parked (5 MiB), which persisted nothing" in result.stderr
+    assert f"all tensors of {os.getuid()}/inactive (5 MiB), which persisted nothing" in result.stderr
     launcher.tierctl(own_daemon, "undrain")
-    with tierd.connect(job="parked", socket=own_daemon.socket, named=True) as client:
+    with tierd.connect(job="inactive", socket=own_daemon.socket, named=True) as client:
         client.persist()
     told = launcher.tierctl(own_daemon, "drain", "--wait")
     assert "a restart ends what jobs have not persisted" in told
     launcher.tierctl(own_daemon, "undrain")
-    launcher.tierctl(own_daemon, "job", "remove", "parked", "--purge")
+    launcher.tierctl(own_daemon, "job", "remove", "inactive", "--purge")
 
 
 def test_a_drain_that_waits_fails_when_somebody_undrains(own_daemon: launcher.Running) -> None:
