@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <exception>
 #include <functional>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +14,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "tools/tierctl/command_words.h"
 #include "tools/tierctl/completion.h"
 #include "tools/tierctl/config_verbs.h"
 #include "tools/tierctl/daemon_verbs.h"
@@ -37,7 +37,6 @@
 namespace tier::tierctl {
 namespace {
 
-constexpr const char* kQuotaLevels[] = {"default", "user", "group"};
 constexpr const char* kJobHelp = "Name of the job; UID/NAME or OWNER/NAME, where several users have one of that name";
 
 // Everything the options of all verbs fill in.
@@ -435,45 +434,8 @@ class CommandLine {
     return kExitUsage;
   }
 
-  // By its name; the path is that of its verb.
-  static ArgumentWords ArgumentOf(const std::string& name, const std::string& path) {
-    using Asked = ArgumentWords::Asked;
-    if (name == "job" && path != "job open") return {.values = {}, .asked = Asked::kJobs};
-    if (name == "device") return {.values = {}, .asked = Asked::kDevices};
-    if (name == "uuid") return {.values = {}, .asked = Asked::kMissingDevices};
-    if (name == "shell") return {.values = {std::begin(kShells), std::end(kShells)}};
-    if (name == "for") return {.values = {std::begin(kQuotaLevels), std::end(kQuotaLevels)}};
-    if (name == "option") return {.values = path == "config set" ? OptionNamesForSet() : OptionNames()};
-    return {};
-  }
-
-  // The app and all below it; those of all verbs are options of each.
-  void Describe(const CLI::App& app, const std::string& path, std::vector<CommandWords>* commands) const {
-    CommandWords command{.path = path};
-    const auto children = app.get_subcommands([](const CLI::App*) { return true; });
-    for (const CLI::App* child : children) command.verbs.push_back({child->get_name(), child->get_description()});
-    for (const CLI::App* of : {&app, &app_}) {
-      for (const CLI::Option* option : of->get_options()) {
-        if (option->get_lnames().empty() || (of == &app_ && &app != &app_ && option == app_.get_help_ptr())) continue;
-        command.options.push_back({.word = "--" + option->get_lnames().front(),
-                                   .help = option->get_description(),
-                                   .takes_value = option->get_items_expected_max() > 0});
-      }
-      if (&app == &app_) break;
-    }
-    for (const CLI::Option* option : app.get_options()) {
-      if (option->get_positional()) command.arguments.push_back(ArgumentOf(option->get_single_name(), path));
-    }
-    commands->push_back(std::move(command));
-    for (const CLI::App* child : children) {
-      Describe(*child, path.empty() ? child->get_name() : path + " " + child->get_name(), commands);
-    }
-  }
-
   int PrintCompletion() {
-    std::vector<CommandWords> commands;
-    Describe(app_, "", &commands);
-    fmt::print("{}", CompletionScript(args_.shell, commands));
+    fmt::print("{}", CompletionScript(args_.shell, CommandsOf(app_)));
     return kExitOk;
   }
 
