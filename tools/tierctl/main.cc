@@ -59,7 +59,7 @@ struct Arguments {
   std::optional<std::chrono::seconds> timeout;
   std::optional<uint64_t> since;
   std::optional<std::string> uid;
-  double interval_s = 1;
+  std::chrono::nanoseconds interval = std::chrono::seconds(1);
   bool follow = false;
   bool once = false;
   bool show_token = false;
@@ -215,13 +215,19 @@ class CommandLine {
   }
 
   void AddWatchingVerbs() {
-    CLI::App* top = Verb(&app_, "top", "Jobs and devices with their rates, as they change", [this] {
-      return ShowTop(args_.daemon, {.interval_s = args_.interval_s, .once = args_.once});
-    });
-    top->add_option("--interval", args_.interval_s, "Between two readings, 0.1 to 3600")
+    CLI::App* top = Verb(&app_, "top", "Jobs and devices with their rates, as they change",
+                         [this] { return ShowTop(args_.daemon, {.interval = args_.interval, .once = args_.once}); });
+    top->add_option_function<std::string>(
+           "--interval",
+           [this](const std::string& text) { args_.interval = ParseInterval(text).value_or(args_.interval); },
+           "Between two readings, 0.1 to 3600")
         ->type_name("SECONDS")
-        ->check(CLI::Range(0.1, 3600.0).description(""))
-        ->capture_default_str();
+        ->check([](const std::string& text) {
+          return ParseInterval(text)
+                     ? ""
+                     : fmt::format("\"{}\" is no time from 0.1 s to 1 h; write 0.5, 5, 500ms or 1min", Printable(text));
+        })
+        ->default_str("1");
     top->add_flag("--once", args_.once, "Print one table, of two readings, and end; also where there is no terminal");
     Examples(top, {"top", "top --interval 5", "top --once --json"}, kTopKeys);
     CLI::App* events =
