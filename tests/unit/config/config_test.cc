@@ -147,7 +147,8 @@ TEST(Config, MistakesAreToldWithLineAndRemedy) {
       {"[ssd]\ndrive_writes_per_day = \"1\"\n", "must be a number like 0.5, without quotes"},
       {"[engine]\ndeadline = \"60\"\n", "no unit; write it like \"250ms\""},
       {"[engine]\ndeadline = 60\n", "must be a time"},
-      {"[engine]\ndeadline = \"1ns\"\n", "out of range"},
+      {"[engine]\ndeadline = \"0s\"\n",
+       "tierd.toml:2: option engine.deadline: 0s is out of range, allowed are 10ms to 24h"},
       {"[engine]\nwrite_behind = \"95%\"\n",
        "tierd.toml:2: option engine.write_behind: must not be above engine.evict"},
       {"[engine]\n\nevict = \"10%\"\n", "tierd.toml:3: option engine.write_behind: must not be above engine.evict"},
@@ -348,6 +349,17 @@ TEST(Options, AreFoundInSentences) {
 TEST(Options, NearestSurvivesAnything) {
   EXPECT_NE(NearestOption(""), nullptr);
   EXPECT_NE(NearestOption(std::string(100'000, 'x')), nullptr);
+}
+
+TEST(Quantity, DurationsAreWrittenInTheLargestUnitThatLeavesNothingOver) {
+  for (const auto* text : {"0s", "1ns", "1500ns", "10ms", "60s", "90s", "24h"}) {
+    const auto duration = ParseDuration(text);
+    ASSERT_TRUE(duration) << text;
+    EXPECT_EQ(ParseDuration(FormatDuration(*duration)).value(), *duration) << text;
+  }
+  EXPECT_EQ(FormatDuration(std::chrono::milliseconds(1500)), "1500ms");
+  EXPECT_EQ(FormatDuration(std::chrono::minutes(2)), "120s");
+  EXPECT_EQ(FormatDuration(std::chrono::hours(24)), "24h");
 }
 
 TEST(Quantity, SizesHaveBinaryAndDecimalUnits) {
