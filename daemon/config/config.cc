@@ -256,7 +256,10 @@ bool IsSection(std::string_view key) {
 }
 
 std::unexpected<Error> Unknown(const std::string& key) {
-  return Fail(Code::kInvalid, fmt::format("unknown option '{}'; the nearest is '{}'", key, NearestOption(key)->key));
+  const Option* const nearest = NearestOption(key);
+  const std::string hint =
+      nearest == nullptr ? "tierd --print-default-config lists all" : fmt::format("the nearest is '{}'", nearest->key);
+  return Fail(Code::kInvalid, fmt::format("unknown option '{}'; {}", key, hint));
 }
 
 std::unexpected<Error> UnknownSection(const std::string& name) {
