@@ -32,6 +32,7 @@
 #include "tools/tierctl/stall_verbs.h"
 #include "tools/tierctl/tensor_verbs.h"
 #include "tools/tierctl/top.h"
+#include "tools/tierctl/user_names.h"
 #include "tools/tierctl/words.h"
 
 namespace tier::tierctl {
@@ -333,7 +334,18 @@ class CommandLine {
     format->add_flag("--force", args_.force, "Even over foreign content");
     drain->add_flag("--undo", args_.undo, "Use it again");
     for (CLI::App* verb : {drain, retry}) {
-      verb->add_option("device", args_.device, "Number of the device (tierctl device list)")->required();
+      verb->add_option_function<std::string>(
+              "device", [this](const std::string& text) { args_.device = NumberIn(text).value_or(0); },
+              "Number of the device (tierctl device list)")
+          ->type_name("NUMBER")
+          ->required()
+          ->check([](const std::string& text) {
+            return NumberIn(text) ? ""
+                                  : fmt::format(
+                                        "\"{}\" is no number of a device; 'tierctl device list' has them, 0 is "
+                                        "the first",
+                                        Printable(text));
+          });
     }
     Examples(show, {"device show /var/lib/tierd/tier.ssd"});
     Examples(format, {"device format /dev/nvme1n1", "device format --force /dev/nvme1n1"});
