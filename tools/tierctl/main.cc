@@ -18,6 +18,7 @@
 #include "tools/tierctl/completion.h"
 #include "tools/tierctl/config_verbs.h"
 #include "tools/tierctl/daemon_verbs.h"
+#include "tools/tierctl/device_purge.h"
 #include "tools/tierctl/device_verbs.h"
 #include "tools/tierctl/doctor.h"
 #include "tools/tierctl/event_verbs.h"
@@ -352,9 +353,11 @@ class CommandLine {
     Examples(drain, {"device drain 1", "device drain 1 --undo"});
     Examples(retry, {"device retry 0"});
     CLI::App* purge = Verb(noun, "purge", "Give up a missing device for good, and all that jobs persisted on it",
-                           [this] { return PurgeDevice(args_.daemon, args_.uuid); });
+                           [this] { return PurgeDevice(args_.daemon, args_.uuid, args_.force); });
     purge->add_option("uuid", args_.uuid, "UUID of the device (tierctl device list)")->required();
-    Examples(purge, {"device purge 956cd917-41c1-4fd0-8a5c-2b9e6f1d7a30"});
+    purge->add_flag("--force", args_.force, "Even where jobs persisted something on it; without, that is shown");
+    Examples(purge, {"device purge 956cd917-41c1-4fd0-8a5c-2b9e6f1d7a30",
+                     "device purge --force 956cd917-41c1-4fd0-8a5c-2b9e6f1d7a30"});
   }
 
   void AddPoolVerbs() {

@@ -200,9 +200,9 @@ int ListQuotas(const DaemonOptions& options) {
   const auto channel = Connect(options);
   if (!channel) return Explain(channel.error());
   if (!IsForAdministrators(**channel)) {
-    return Explain({Code::kDenied,
-                    "only an administrator may list the quotas: use the admin socket as root or a member of group "
-                    "tierd; 'tierctl quota' shows what holds for you"});
+    Error refused = AdministratorsOnly("list the quotas");
+    refused.message += "; 'tierctl quota' shows what holds for you";
+    return Explain(refused);
   }
   v1::ListQuotasResponse answer;
   if (const auto listed = (*channel)->Call(&Stub::ListQuotas, v1::ListQuotasRequest(), &answer); !listed)
