@@ -26,16 +26,19 @@ constexpr char kFailedForOthers[] = "the reload of the configuration failed; all
 constexpr char kReloadedForOthers[] = "the configuration was read again";
 constexpr char kChangedForOthers[] = "an administrator changed an option";
 
+std::string NoSuchOption(const std::string& name) {
+  if (name.starts_with("quota")) return fmt::format("'{}' is no option: quotas are set by tierctl quota set", name);
+  const config::Option* const nearest = config::NearestOption(name);
+  const std::string hint =
+      nearest == nullptr ? "tierctl config get lists all" : fmt::format("the nearest is '{}'", nearest->key);
+  return fmt::format("unknown option '{}'; {}", name, hint);
+}
+
 // One option by what is typed for it, and nothing else.
 Result<config::Config> WithOption(config::Config config, const session::SettingChange& change,
                                   const std::string& file) {
   const config::Option* const option = config::FindOption(change.name);
-  if (option == nullptr) {
-    return Fail(Code::kInvalid, change.name.starts_with("quota")
-                                    ? fmt::format("'{}' is no option: quotas are set by tierctl quota set", change.name)
-                                    : fmt::format("unknown option '{}'; the nearest is '{}'", change.name,
-                                                  config::NearestOption(change.name)->key));
-  }
+  if (option == nullptr) return Fail(Code::kInvalid, NoSuchOption(change.name));
   if (option->change == config::Change::kAtRestart) {
     return Fail(Code::kInvalid, fmt::format("option {} changes only at a restart: write it into {} and restart tierd",
                                             change.name, file.empty() ? "a configuration file" : file));

@@ -68,11 +68,6 @@ Result<std::string> TextOf(const Option& option, const toml::node& node) {
   return Wrong(option, "must be a text in quotes");
 }
 
-Status CheckRange(const Option& option, uint64_t value, std::string_view unit) {
-  if (value >= option.min && value <= option.max) return {};
-  return Wrong(option, fmt::format("{} {}is out of range, allowed are {} to {}", value, unit, option.min, option.max));
-}
-
 Status SetBool(const Option& option, const toml::node& node, bool* field) {
   const auto value = node.value_exact<bool>();
   if (!value) return Wrong(option, "must be true or false");
@@ -147,7 +142,12 @@ Status SetDuration(const Option& option, const toml::node& node, base::Duration*
   const auto duration =
       text && !text->empty() ? ParseDuration(*text) : Fail(Code::kInvalid, "must be a time like \"250ms\"");
   if (!duration) return Wrong(option, duration.error().message);
-  if (auto ok = CheckRange(option, static_cast<uint64_t>(duration->count()), "ns "); !ok) return ok;
+  const base::Duration low(static_cast<int64_t>(option.min));
+  const base::Duration high(static_cast<int64_t>(std::min<uint64_t>(option.max, INT64_MAX)));
+  if (*duration < low || *duration > high) {
+    return Wrong(option, fmt::format("{} is out of range, allowed are {} to {}", FormatDuration(*duration),
+                                     FormatDuration(low), FormatDuration(high)));
+  }
   *field = *duration;
   return {};
 }
@@ -256,7 +256,10 @@ bool IsSection(std::string_view key) {
 }
 
 std::unexpected<Error> Unknown(const std::string& key) {
-  return Fail(Code::kInvalid, fmt::format("unknown option '{}'; the nearest is '{}'", key, NearestOption(key)->key));
+  const Option* const nearest = NearestOption(key);
+  const std::string hint =
+      nearest == nullptr ? "tierd --print-default-config lists all" : fmt::format("the nearest is '{}'", nearest->key);
+  return Fail(Code::kInvalid, fmt::format("unknown option '{}'; {}", key, hint));
 }
 
 std::unexpected<Error> UnknownSection(const std::string& name) {

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "daemon/config/config.h"
+#include "daemon/config/quantity.h"
 #include "proto/units.h"
 
 namespace tier::config {
@@ -30,29 +31,14 @@ std::string Quoted(std::string_view text) {
 }
 
 // In the largest unit that leaves nothing over.
-template <size_t N>
-std::string InUnits(uint64_t value, const std::array<std::pair<std::string_view, uint64_t>, N>& units) {
-  for (const auto& [name, factor] : units) {
-    if (value % factor == 0) return Quoted(fmt::format("{}{}", value / factor, name));
-  }
-  return std::to_string(value);
-}
-
 std::string SizeText(uint64_t bytes) {
-  using Unit = std::pair<std::string_view, uint64_t>;
+  constexpr auto kUnits = std::to_array<std::pair<std::string_view, uint64_t>>(
+      {{"TiB", 1024 * kGiB}, {"GiB", kGiB}, {"MiB", kMiB}, {"KiB", 1024}});
   if (bytes == 0) return "0";
-  return InUnits(bytes, std::to_array<Unit>({{"TiB", 1024 * kGiB}, {"GiB", kGiB}, {"MiB", kMiB}, {"KiB", 1024}}));
-}
-
-std::string DurationText(base::Duration duration) {
-  using Unit = std::pair<std::string_view, uint64_t>;
-  const auto nanoseconds = static_cast<uint64_t>(duration.count());
-  if (nanoseconds == 0) return "\"0s\"";
-  constexpr uint64_t kSecond = 1'000'000'000;
-  return InUnits(
-      nanoseconds,
-      std::to_array<Unit>(
-          {{"h", 3600 * kSecond}, {"s", kSecond}, {"ms", kSecond / 1'000}, {"us", kSecond / 1'000'000}, {"ns", 1}}));
+  for (const auto& [name, factor] : kUnits) {
+    if (bytes % factor == 0) return Quoted(fmt::format("{}{}", bytes / factor, name));
+  }
+  return std::to_string(bytes);
 }
 
 std::string ShareText(double share) {
@@ -73,7 +59,7 @@ struct Printer {
   std::string operator()(const double* value) const {
     return kind == Kind::kNumber ? fmt::format("{}", *value) : ShareText(*value);
   }
-  std::string operator()(const base::Duration* value) const { return DurationText(*value); }
+  std::string operator()(const base::Duration* value) const { return Quoted(FormatDuration(*value)); }
   std::string operator()(const std::string* value) const { return Quoted(*value); }
   std::string operator()(const SizeOrShare* value) const {
     return value->share == 0 ? SizeText(value->bytes) : ShareText(value->share);

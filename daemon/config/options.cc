@@ -184,10 +184,21 @@ constexpr auto kOptions = std::to_array<Option>({
 
 #undef TIER_FIELD
 
+std::string_view LastPart(std::string_view key) { return key.substr(key.rfind('.') + 1); }
+
 // An option in the wrong section is a likelier mistake than most others.
 size_t Unlikeness(std::string_view typed, std::string_view key) {
-  const auto last = [](std::string_view text) { return text.substr(text.rfind('.') + 1); };
-  return std::min(EditDistance(typed, key), EditDistance(last(typed), last(key)) + 1);
+  return std::min(EditDistance(typed, key), EditDistance(LastPart(typed), LastPart(key)) + 1);
+}
+
+// A letter in three may be wrong, or the end be missing.
+bool MayBeMeant(std::string_view typed, std::string_view key) {
+  constexpr size_t kBeginningMin = 3;
+  const auto is_near = [](std::string_view a, std::string_view b) {
+    return EditDistance(a, b) <= std::max<size_t>(a.size() / 3, 1);
+  };
+  return is_near(typed, key) || is_near(LastPart(typed), LastPart(key)) ||
+         (typed.size() >= kBeginningMin && key.starts_with(typed));
 }
 
 }  // namespace
@@ -200,10 +211,11 @@ const Option* FindOption(std::string_view key) {
 }
 
 const Option* NearestOption(std::string_view key) {
-  key = key.substr(0, 64);  // Longer than any option: what follows tells nothing.
-  return &*std::min_element(kOptions.begin(), kOptions.end(), [key](const Option& a, const Option& b) {
-    return Unlikeness(key, a.key) < Unlikeness(key, b.key);
-  });
+  constexpr size_t kLettersMax = 64;  // Longer than any option.
+  if (key.size() > kLettersMax) return nullptr;
+  const auto unlikeness = [key](const Option& option) { return Unlikeness(key, option.key); };
+  const Option& nearest = *std::ranges::min_element(kOptions, {}, unlikeness);
+  return MayBeMeant(key, nearest.key) ? &nearest : nullptr;
 }
 
 bool NamesAnOption(std::string_view sentence) {

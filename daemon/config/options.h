@@ -52,7 +52,8 @@ struct Option {
 
 std::span<const Option> Options();
 const Option* FindOption(std::string_view key);
-// The option whose name is most like `key`; never null.
+// The option that was probably meant by `key`: the most like one, whose name or its last part has a letter in three
+// wrong at the most, or which begins so. Null: none is that near.
 const Option* NearestOption(std::string_view key);
 // Whether a sentence names any option.
 bool NamesAnOption(std::string_view sentence);

@@ -72,6 +72,17 @@ Result<base::Duration> ParseDuration(std::string_view text) {
   return base::Duration(static_cast<int64_t>(*nanoseconds));
 }
 
+std::string FormatDuration(base::Duration duration) {
+  constexpr auto kUnits = std::to_array<std::pair<std::string_view, int64_t>>(
+      {{"h", 3'600'000'000'000}, {"s", 1'000'000'000}, {"ms", 1'000'000}, {"us", 1'000}});
+  const int64_t nanoseconds = duration.count();
+  if (nanoseconds == 0) return "0s";
+  for (const auto& [name, factor] : kUnits) {
+    if (nanoseconds % factor == 0) return fmt::format("{}{}", nanoseconds / factor, name);
+  }
+  return fmt::format("{}ns", nanoseconds);
+}
+
 Result<double> ParseShare(std::string_view text) {
   const auto number = SplitNumber(text);
   if (!number || number->second != "%" || number->first > 100) {

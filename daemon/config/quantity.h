@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "daemon/base/time.h"
@@ -14,6 +15,8 @@ namespace tier::config {
 Result<uint64_t> ParseSize(std::string_view text);
 // ns, us, ms, s, min, h.
 Result<base::Duration> ParseDuration(std::string_view text);
+// In the largest unit that leaves nothing over: "24h", "10ms", "0s". ParseDuration reads it. REQUIRES: not negative.
+std::string FormatDuration(base::Duration duration);
 // "25%", 0 % to 100 %.
 Result<double> ParseShare(std::string_view text);
 

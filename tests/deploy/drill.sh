@@ -207,7 +207,7 @@ starts_without_a_lost_device() {
 gives_a_lost_device_up() {
   local uuid
   uuid=$(tierctl --json device list | sed -n '/"missing"/,$s/.*"uuid": "\([0-9a-f-]*\)".*/\1/p')
-  tierctl device purge "$uuid" && tierctl job list --lost | grep -F "no job is lost" || return 1
+  tierctl device purge --force "$uuid" && tierctl job list --lost | grep -F "no job is lost" || return 1
   rm /var/lib/tierd/aside && cp /drill/tierd.toml /etc/tierd/tierd.toml && systemctl restart tierd
 }
 

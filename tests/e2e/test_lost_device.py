@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 from typing import Any
@@ -123,7 +124,19 @@ def test_a_purge_gives_the_device_up_and_nothing_else(socket_folder: pathlib.Pat
         node.lose("gone")
         with node.start() as daemon:
             assert lost_jobs(daemon) == ["training"]
-            purged = ask(daemon, "device", "purge", uuid)
+            refused = launcher.run_tierctl(daemon, "device", "purge", uuid)
+            assert refused.returncode == 5 and re.search(r"^training +\d+ ", refused.stdout, re.M), refused
+            said = f"what 1 job persisted on the missing device {uuid} ({node.lost}) would be lost for good; to give it"
+            assert said in refused.stderr and f"type: tierctl device purge --force {uuid}" in refused.stderr, refused
+            silent = launcher.run_tierctl(daemon, "--json", "device", "purge", uuid)
+            assert (silent.returncode, silent.stdout) == (5, "") and said in silent.stderr, silent
+            for words in ([], ["--force"]):
+                absent = launcher.run_tierctl(daemon, "device", "purge", "absent", *words)
+                assert absent.returncode == 3 and "no device absent is missing" in absent.stderr, absent
+                other = launcher.run_tierctl(daemon.directory / "control.sock", "device", "purge", uuid, *words)
+                assert other.returncode == 5 and "only an administrator may purge" in other.stderr, other
+            assert lost_jobs(daemon) == ["training"], "nothing is given up yet"
+            purged = ask(daemon, "device", "purge", "--force", uuid)
             assert purged["purged"] == uuid and purged["jobs"] == [f"{os.getuid()}/training"]
             (unused,) = ask(daemon, "device", "list")["missing"]
             assert lost_jobs(daemon) == [] and (unused["uuid"], unused["path"]) == ("", str(node.lost))

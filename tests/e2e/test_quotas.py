@@ -150,6 +150,10 @@ def test_only_administrators_change_quotas_and_users_see_their_own(node: launche
         assert refused.returncode == 5, "root by control.sock is a user like any other"
     own = json.loads(admin(node, "quota", "--json", socket="control.sock", uid=OTHER).stdout)
     assert [use["uid"] for use in own["uses"]] == [OTHER] and own["quotas"] == []
+    for words, who in ((["quota", "list"], OTHER), (["--json", "quota", "list"], OTHER), (["quota", "list"], 0)):
+        refused = admin(node, *words, socket="control.sock", uid=who)
+        assert (refused.returncode, refused.stdout) == (5, ""), refused
+        assert "only an administrator may list" in refused.stderr and "'tierctl quota' shows" in refused.stderr, refused
     table = admin(node, "quota", "list").stdout
     assert "group games" in table and "in the configuration" in table, table
     assert admin(node, "quota", "set", "user", "games", "--jobs", "3").returncode == 0

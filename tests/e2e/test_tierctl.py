@@ -365,6 +365,10 @@ def test_a_mistyped_option_is_answered_with_the_one_that_was_meant() -> None:
         ),
         (["config", "set", "engine.write_behind"], "an argument is missing: value"),
         (["completion", "tcsh"], 'shell: no script for "tcsh"; one of bash, zsh, fish'),
+        (["device", "drain", "abc"], "device: \"abc\" is no number of a device; 'tierctl device list' has them"),
+        (["device", "retry", "4294967296"], "is no number of a device"),
+        (["job", "set", "train", "--limit", "1PiB"], "--limit: '1PiB' has the unit 'PiB'; known are B, KiB, MiB,"),
+        (["top", "--interval", "nan"], '"nan" is no time from 0.1 s to 1 h; write 0.5, 5, 500ms or 1min'),
         (["events", "--since", "-1"], '"-1" is no number of an event'),
         (["events", "--since", "12345678901234567890123"], "is no number of an event"),
     ):

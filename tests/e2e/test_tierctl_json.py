@@ -111,7 +111,7 @@ def busy() -> Iterator[dict[str, Any]]:
         ask("job list --lost", "job", "list", "--lost")
         ask("device list with one missing", "device", "list")
         (missing,) = documents["device list with one missing"]["missing"]
-        ask("device purge UUID", "device", "purge", missing["uuid"])
+        ask("device purge UUID", "device", "purge", "--force", missing["uuid"])
     yield documents
 
 

@@ -43,12 +43,23 @@ def test_recent_events_are_printed_and_that_is_all(own_daemon: launcher.Running)
     assert {event["uid"] for event in events(own_daemon)} == {os.geteuid()}
 
 
+def test_a_daemon_without_events_says_so_beside_its_output(own_daemon: launcher.Running) -> None:
+    done = launcher.run_tierctl(own_daemon, "events")
+    assert (done.returncode, done.stdout) == (0, ""), done
+    said = r"tierctl: no event that you may see since tierd started at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\n"
+    assert re.fullmatch(said, done.stderr), done.stderr
+    told = launcher.run_tierctl(own_daemon, "--json", "events")
+    assert (json.loads(told.stdout)["events"], told.stderr) == ([], "")
+
+
 def test_events_since_one_are_those_behind_it(own_daemon: launcher.Running) -> None:
     tierd.connect(job="train", socket=own_daemon.socket).close()
     launcher.wait_for("the job's end", lambda: len(events(own_daemon)) == 4)
     all_of_them = events(own_daemon)
     assert events(own_daemon, "--since", all_of_them[1]["sequence"]) == all_of_them[2:]
     assert events(own_daemon, "--since", all_of_them[-1]["sequence"]) == []
+    said = launcher.run_tierctl(own_daemon, "events", "--since", all_of_them[-1]["sequence"]).stderr
+    assert said == f"tierctl: no event behind {all_of_them[-1]['sequence']}\n"
     gone, *rest = events(own_daemon, "--since", 5)
     assert gone["kind"] == "events_lost" and "started since" in gone["message"] and rest == all_of_them
 

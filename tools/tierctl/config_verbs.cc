@@ -52,8 +52,9 @@ std::optional<std::string> MistakeIn(const std::string& name, const std::string&
 }
 
 std::string NoSuchOptionText(const std::string& name) {
-  return fmt::format("no option '{}'; did you mean '{}'? tierctl config get lists all", name,
-                     config::NearestOption(name)->key);
+  const config::Option* const nearest = config::NearestOption(name);
+  const std::string meant = nearest == nullptr ? "" : fmt::format("did you mean '{}'? ", nearest->key);
+  return fmt::format("no option '{}'; {}tierctl config get lists all", name, meant);
 }
 
 std::vector<std::string> OptionNames() {

@@ -53,6 +53,11 @@ bool IsForAdministrators(const control_client::Channel& channel) {
   return std::filesystem::path(channel.socket()).filename() == "admin.sock";
 }
 
+Error AdministratorsOnly(const char* what) {
+  return {Code::kDenied,
+          fmt::format("only an administrator may {}: use the admin socket as root or a member of group tierd", what)};
+}
+
 bool SocketIsNamed(const DaemonOptions& options) { return SocketsOf(options.socket).named; }
 
 int ExitCodeOf(Code code) {

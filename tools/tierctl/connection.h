@@ -16,6 +16,8 @@ Result<std::unique_ptr<control_client::Channel>> Connect(const DaemonOptions& op
                                                          std::optional<std::chrono::milliseconds> within = {});
 // Whether it came to the admin socket.
 bool IsForAdministrators(const control_client::Channel& channel);
+// The refusal of what only that one may be asked for, as the daemon words it; `what`: "set a quota".
+Error AdministratorsOnly(const char* what);
 // Whether the caller says which daemon it means, by option or environment.
 bool SocketIsNamed(const DaemonOptions& options);
 // What a verb ends with that failed so: the one table for all verbs.

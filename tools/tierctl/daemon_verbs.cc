@@ -221,23 +221,6 @@ int RetryDevice(const DaemonOptions& options, uint32_t device) {
   });
 }
 
-int PurgeDevice(const DaemonOptions& options, const std::string& uuid) {
-  v1::PurgeDeviceRequest request;
-  request.set_uuid(uuid);
-  return Ask<v1::PurgeDeviceResponse>(options, &Stub::PurgeDevice, request, [&](const v1::PurgeDeviceResponse& answer) {
-    if (options.output.json) {
-      Json document = ToJson(answer);
-      document["purged"] = uuid;
-      PrintJson(document);
-      return kExitOk;
-    }
-    fmt::print("device {} is given up, with what {} {} persisted on it\n", Printable(uuid), answer.jobs_size(),
-               answer.jobs_size() == 1 ? "job" : "jobs");
-    for (const std::string& job : answer.jobs()) fmt::print("  {}\n", Printable(job));
-    return kExitOk;
-  });
-}
-
 int ShowVersion(const DaemonOptions& options) {
   const auto answer = AnswerTo<v1::GetStatusResponse>(options, &Stub::GetStatus, v1::GetStatusRequest());
   const std::string reason = answer ? "" : answer.error().message;

@@ -13,7 +13,6 @@ int ShowStatus(const DaemonOptions& options);
 int ListDevices(const DaemonOptions& options);
 int DrainDevice(const DaemonOptions& options, uint32_t device, bool undo);
 int RetryDevice(const DaemonOptions& options, uint32_t device);
-int PurgeDevice(const DaemonOptions& options, const std::string& uuid);
 // Without a daemon at the usual places that of tierctl alone, with the places; one that was named, or may not be asked,
 // is a failure.
 int ShowVersion(const DaemonOptions& options);

@@ -38,6 +38,9 @@ constexpr uint64_t kMemlockWanted = kGiB;      // Below it even one large window
 constexpr uint64_t kOpenFilesWanted = 20'000;  // A descriptor a window, and one for each socket.
 constexpr const char* kVerdictWords[] = {"ok", "note", "degraded", "bad"};
 constexpr char kMemoryCheck[] = "memory";
+constexpr char kMemlockCheck[] = "memlock";
+constexpr char kOpenFilesCheck[] = "open files";
+constexpr char kIoUringCheck[] = "io_uring";
 constexpr char kDiskCheck[] = "disk";
 constexpr char kDataCheck[] = "data directory";
 constexpr char kSocketsCheck[] = "sockets";
@@ -83,13 +86,14 @@ void GrantByLimit(const Machine& machine, const char* name, const std::string& v
 }
 
 Finding CheckMemlock(const Machine& machine) {
-  if (machine.ipc_lock) return {"memlock", Verdict::kGood, "CAP_IPC_LOCK: memory may be pinned without limit", "", ""};
+  if (machine.ipc_lock)
+    return {kMemlockCheck, Verdict::kGood, "CAP_IPC_LOCK: memory may be pinned without limit", "", ""};
   if (machine.memlock_bytes >= kMemlockWanted) {
     const std::string limit = machine.memlock_bytes == ~uint64_t{0} ? "no limit" : HumanBytes(machine.memlock_bytes);
-    return {"memlock", Verdict::kGood, "limit: " + limit, "", ""};
+    return {kMemlockCheck, Verdict::kGood, "limit: " + limit, "", ""};
   }
   const std::string limit = HumanBytes(machine.memlock_bytes);
-  Finding finding{"memlock", Verdict::kDegraded,
+  Finding finding{kMemlockCheck, Verdict::kDegraded,
                   "limit " + limit + ": windows are not registered for I/O (mode unpinned)", "", ""};
   GrantByLimit(machine, "memlock", "unlimited", &finding);
   return finding;
@@ -97,8 +101,8 @@ Finding CheckMemlock(const Machine& machine) {
 
 Finding CheckOpenFiles(const Machine& machine) {
   const std::string found = fmt::format("hard limit {}", machine.open_files);
-  if (machine.open_files >= kOpenFilesWanted) return {"open files", Verdict::kGood, found, "", ""};
-  Finding finding{"open files", Verdict::kDegraded, found + ": bounds windows and sessions", "", ""};
+  if (machine.open_files >= kOpenFilesWanted) return {kOpenFilesCheck, Verdict::kGood, found, "", ""};
+  Finding finding{kOpenFilesCheck, Verdict::kDegraded, found + ": bounds windows and sessions", "", ""};
   GrantByLimit(machine, "nofile", "65536", &finding);
   return finding;
 }
@@ -130,11 +134,11 @@ Finding CheckHugePages(const Machine& machine) {
 
 Finding CheckIoUring(const Machine& machine) {
   const int error = machine.try_io_uring();
-  if (error == 0) return {"io_uring", Verdict::kGood, "works", "", ""};
+  if (error == 0) return {kIoUringCheck, Verdict::kGood, "works", "", ""};
   std::string disabled = ReadText(machine, "/proc/sys/kernel/io_uring_disabled");
   disabled.erase(disabled.find_last_not_of(" \n") + 1);
   const bool by_sysctl = !disabled.empty() && disabled != "0";
-  Finding finding{"io_uring", Verdict::kDegraded,
+  Finding finding{kIoUringCheck, Verdict::kDegraded,
                   fmt::format("{}{}: I/O runs on a thread pool", std::strerror(error),
                               by_sysctl ? " (kernel.io_uring_disabled=" + disabled + ")" : ""),
                   "", ""};
@@ -267,8 +271,38 @@ std::vector<Finding> DirectoryOf(const char* check, const std::string& directory
   return {{check, Verdict::kGood, directory + " is the daemon's", "", ""}};
 }
 
+// A line that lifts a limit of this login lifts none of a daemon that runs.
+Finding MemlockOf(const v1::NodeStatus& status) {
+  if (status.memory_mode() == v1::MEMORY_MODE_PINNED)
+    return {kMemlockCheck, Verdict::kGood, "the daemon's memory is pinned", "", ""};
+  const std::string& reason = status.memory_mode_reason();
+  return {kMemlockCheck, Verdict::kNote, "the daemon's memory is not pinned" + (reason.empty() ? "" : ": " + reason),
+          "", "a limit that is raised holds from the next start of tierd on"};
+}
+
+Finding IoUringOf(const v1::NodeStatus& status, Finding by_default) {
+  if (status.io_mode() == v1::IO_MODE_IO_URING)
+    return {kIoUringCheck, Verdict::kGood, "the daemon's I/O runs on it", "", ""};
+  if (by_default.verdict == Verdict::kGood)
+    return {kIoUringCheck, Verdict::kNote, "works here; the daemon's I/O runs on a thread pool", "",
+            "the log of its start says why"};
+  by_default.verdict = Verdict::kNote;
+  return by_default;
+}
+
+// The limit of a daemon that runs is not told: this one is of a daemon that this login starts.
+Finding OpenFilesOf(Finding by_default) {
+  if (by_default.verdict == Verdict::kGood) return by_default;
+  by_default.verdict = Verdict::kNote;
+  by_default.found += " of a tierd that is started from this shell";
+  return by_default;
+}
+
 std::vector<Finding> AsTheDaemonHasIt(Finding by_default, const v1::NodeStatus& status) {
   if (by_default.check == kMemoryCheck) return {MemoryOf(status)};
+  if (by_default.check == kMemlockCheck) return {MemlockOf(status)};
+  if (by_default.check == kIoUringCheck) return {IoUringOf(status, std::move(by_default))};
+  if (by_default.check == kOpenFilesCheck) return {OpenFilesOf(std::move(by_default))};
   if (by_default.check == kDiskCheck) return DisksOf(status);
   if (by_default.check == kDataCheck) return DirectoryOf(kDataCheck, status.data_directory());
   if (by_default.check == kSocketsCheck) return DirectoryOf(kSocketsCheck, status.socket_directory());
@@ -409,10 +443,7 @@ std::vector<Finding> WithDaemon(std::vector<Finding> by_default, const v1::NodeS
                   WordOf(status.memory_mode()), WordOf(status.huge_page_mode()), SsdModeText(status));
   const std::string lack = LackText(status);  // As `tierctl status` has it.
   if (!lack.empty()) found += "; " + lack;
-  findings.push_back({"daemon", lack.empty() ? Verdict::kGood : Verdict::kDegraded, std::move(found), "",
-                      status.degraded_by().empty()
-                          ? ""
-                          : "limits and io_uring above are those of a tierd that is started from this shell"});
+  findings.push_back({"daemon", lack.empty() ? Verdict::kGood : Verdict::kDegraded, std::move(found), "", ""});
   return findings;
 }
 

@@ -51,8 +51,8 @@ std::vector<Finding> Examine(const Machine& machine);
 // No daemon answers: a note, unless the caller says that there is one by naming its socket. Says that the default
 // places were checked.
 Finding WithoutDaemon(const Machine& machine, const Error& error, bool named);
-// One answers: its own memory, devices and directories in place of the default ones, then its modes. What else was
-// found of this machine and login is a note.
+// One answers: its own memory, devices and directories in place of the default ones, its modes in place of what this
+// login may pin and use, then all its modes. What else was found of this machine and login is a note.
 std::vector<Finding> WithDaemon(std::vector<Finding> by_default, const v1::NodeStatus& status,
                                 const std::string& socket);
 // 0 with notes, 6 degraded, 1 bad.

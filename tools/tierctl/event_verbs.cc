@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "libclient/control/watch.h"
+#include "tools/tierctl/ask.h"
 #include "tools/tierctl/connection.h"
 #include "tools/tierctl/message_json.h"
 #include "tools/tierctl/printable.h"
@@ -46,6 +47,15 @@ Error ReadStream(const DaemonOptions& options, const WatchOptions& watch,
   }
 }
 
+// Of the daemon, in seconds of Unix time. None: it does not say.
+std::optional<int64_t> StartOf(const DaemonOptions& options) {
+  const auto answer =
+      AnswerTo<v1::GetStatusResponse>(options, &v1::ControlService::Stub::GetStatus, v1::GetStatusRequest());
+  if (!answer) return std::nullopt;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::floor<std::chrono::seconds>(now).count() - answer->status().uptime().seconds();
+}
+
 int ShowRecent(const DaemonOptions& options, uint64_t since) {
   Json events = Json::array();
   uint64_t last = 0;
@@ -55,6 +65,9 @@ int ShowRecent(const DaemonOptions& options, uint64_t since) {
   });
   if (end.code != Code::kOk) return Explain(end);
   options.output.json ? PrintJson({{"events", events}}) : fmt::print("{}", SinceText(last, options.output));
+  // Not among what is read by programs.
+  if (last == 0 && !options.output.json)
+    fmt::print(stderr, "tierctl: {}\n", NoneText(since, since == 0 ? StartOf(options) : std::nullopt));
   return kExitOk;
 }
 
@@ -88,6 +101,12 @@ std::string EventText(const v1::Event& event, const OutputOptions& output) {
 std::string SinceText(uint64_t last, const OutputOptions& output) {
   if (last == 0) return {};
   return Wrapped(fmt::format("what comes behind these: tierctl events --since {}", last), output.width, 0) + "\n";
+}
+
+std::string NoneText(uint64_t since, std::optional<int64_t> daemon_start) {
+  if (since != 0) return fmt::format("no event behind {}", since);
+  const std::string when = daemon_start ? " since tierd started at " + LocalTimeText(*daemon_start) : " yet";
+  return fmt::format("no event that you may see{}", when);
 }
 
 std::optional<uint64_t> ParseSequence(const std::string& text) {

@@ -29,6 +29,10 @@ std::string EventText(const v1::Event& event, const OutputOptions& output);
 // Below the recent ones: how to ask for those behind the last of them, by its number. Empty: there was none.
 std::string SinceText(uint64_t last, const OutputOptions& output);
 
+// In place of them, where there is none: behind which event, or since when, by the start of the daemon in seconds of
+// Unix time, where it is known.
+std::string NoneText(uint64_t since, std::optional<int64_t> daemon_start);
+
 // The number of an event. None: it is not one that fits, in digits alone.
 std::optional<uint64_t> ParseSequence(const std::string& text);
 

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <exception>
 #include <functional>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,9 +14,11 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "tools/tierctl/command_words.h"
 #include "tools/tierctl/completion.h"
 #include "tools/tierctl/config_verbs.h"
 #include "tools/tierctl/daemon_verbs.h"
+#include "tools/tierctl/device_purge.h"
 #include "tools/tierctl/device_verbs.h"
 #include "tools/tierctl/doctor.h"
 #include "tools/tierctl/event_verbs.h"
@@ -32,12 +33,12 @@
 #include "tools/tierctl/stall_verbs.h"
 #include "tools/tierctl/tensor_verbs.h"
 #include "tools/tierctl/top.h"
+#include "tools/tierctl/user_names.h"
 #include "tools/tierctl/words.h"
 
 namespace tier::tierctl {
 namespace {
 
-constexpr const char* kQuotaLevels[] = {"default", "user", "group"};
 constexpr const char* kJobHelp = "Name of the job; UID/NAME or OWNER/NAME, where several users have one of that name";
 
 // Everything the options of all verbs fill in.
@@ -60,7 +61,7 @@ struct Arguments {
   std::optional<std::chrono::seconds> timeout;
   std::optional<uint64_t> since;
   std::optional<std::string> uid;
-  double interval_s = 1;
+  std::chrono::nanoseconds interval = std::chrono::seconds(1);
   bool follow = false;
   bool once = false;
   bool show_token = false;
@@ -216,13 +217,19 @@ class CommandLine {
   }
 
   void AddWatchingVerbs() {
-    CLI::App* top = Verb(&app_, "top", "Jobs and devices with their rates, as they change", [this] {
-      return ShowTop(args_.daemon, {.interval_s = args_.interval_s, .once = args_.once});
-    });
-    top->add_option("--interval", args_.interval_s, "Between two readings, 0.1 to 3600")
+    CLI::App* top = Verb(&app_, "top", "Jobs and devices with their rates, as they change",
+                         [this] { return ShowTop(args_.daemon, {.interval = args_.interval, .once = args_.once}); });
+    top->add_option_function<std::string>(
+           "--interval",
+           [this](const std::string& text) { args_.interval = ParseInterval(text).value_or(args_.interval); },
+           "Between two readings, 0.1 to 3600")
         ->type_name("SECONDS")
-        ->check(CLI::Range(0.1, 3600.0).description(""))
-        ->capture_default_str();
+        ->check([](const std::string& text) {
+          return ParseInterval(text)
+                     ? ""
+                     : fmt::format("\"{}\" is no time from 0.1 s to 1 h; write 0.5, 5, 500ms or 1min", Printable(text));
+        })
+        ->default_str("1");
     top->add_flag("--once", args_.once, "Print one table, of two readings, and end; also where there is no terminal");
     Examples(top, {"top", "top --interval 5", "top --once --json"}, kTopKeys);
     CLI::App* events =
@@ -328,16 +335,29 @@ class CommandLine {
     format->add_flag("--force", args_.force, "Even over foreign content");
     drain->add_flag("--undo", args_.undo, "Use it again");
     for (CLI::App* verb : {drain, retry}) {
-      verb->add_option("device", args_.device, "Number of the device (tierctl device list)")->required();
+      verb->add_option_function<std::string>(
+              "device", [this](const std::string& text) { args_.device = NumberIn(text).value_or(0); },
+              "Number of the device (tierctl device list)")
+          ->type_name("NUMBER")
+          ->required()
+          ->check([](const std::string& text) {
+            return NumberIn(text) ? ""
+                                  : fmt::format(
+                                        "\"{}\" is no number of a device; 'tierctl device list' has them, 0 is "
+                                        "the first",
+                                        Printable(text));
+          });
     }
     Examples(show, {"device show /var/lib/tierd/tier.ssd"});
     Examples(format, {"device format /dev/nvme1n1", "device format --force /dev/nvme1n1"});
     Examples(drain, {"device drain 1", "device drain 1 --undo"});
     Examples(retry, {"device retry 0"});
     CLI::App* purge = Verb(noun, "purge", "Give up a missing device for good, and all that jobs persisted on it",
-                           [this] { return PurgeDevice(args_.daemon, args_.uuid); });
+                           [this] { return PurgeDevice(args_.daemon, args_.uuid, args_.force); });
     purge->add_option("uuid", args_.uuid, "UUID of the device (tierctl device list)")->required();
-    Examples(purge, {"device purge 956cd917-41c1-4fd0-8a5c-2b9e6f1d7a30"});
+    purge->add_flag("--force", args_.force, "Even where jobs persisted something on it; without, that is shown");
+    Examples(purge, {"device purge 956cd917-41c1-4fd0-8a5c-2b9e6f1d7a30",
+                     "device purge --force 956cd917-41c1-4fd0-8a5c-2b9e6f1d7a30"});
   }
 
   void AddPoolVerbs() {
@@ -435,45 +455,8 @@ class CommandLine {
     return kExitUsage;
   }
 
-  // By its name; the path is that of its verb.
-  static ArgumentWords ArgumentOf(const std::string& name, const std::string& path) {
-    using Asked = ArgumentWords::Asked;
-    if (name == "job" && path != "job open") return {.values = {}, .asked = Asked::kJobs};
-    if (name == "device") return {.values = {}, .asked = Asked::kDevices};
-    if (name == "uuid") return {.values = {}, .asked = Asked::kMissingDevices};
-    if (name == "shell") return {.values = {std::begin(kShells), std::end(kShells)}};
-    if (name == "for") return {.values = {std::begin(kQuotaLevels), std::end(kQuotaLevels)}};
-    if (name == "option") return {.values = path == "config set" ? OptionNamesForSet() : OptionNames()};
-    return {};
-  }
-
-  // The app and all below it; those of all verbs are options of each.
-  void Describe(const CLI::App& app, const std::string& path, std::vector<CommandWords>* commands) const {
-    CommandWords command{.path = path};
-    const auto children = app.get_subcommands([](const CLI::App*) { return true; });
-    for (const CLI::App* child : children) command.verbs.push_back({child->get_name(), child->get_description()});
-    for (const CLI::App* of : {&app, &app_}) {
-      for (const CLI::Option* option : of->get_options()) {
-        if (option->get_lnames().empty() || (of == &app_ && &app != &app_ && option == app_.get_help_ptr())) continue;
-        command.options.push_back({.word = "--" + option->get_lnames().front(),
-                                   .help = option->get_description(),
-                                   .takes_value = option->get_items_expected_max() > 0});
-      }
-      if (&app == &app_) break;
-    }
-    for (const CLI::Option* option : app.get_options()) {
-      if (option->get_positional()) command.arguments.push_back(ArgumentOf(option->get_single_name(), path));
-    }
-    commands->push_back(std::move(command));
-    for (const CLI::App* child : children) {
-      Describe(*child, path.empty() ? child->get_name() : path + " " + child->get_name(), commands);
-    }
-  }
-
   int PrintCompletion() {
-    std::vector<CommandWords> commands;
-    Describe(app_, "", &commands);
-    fmt::print("{}", CompletionScript(args_.shell, commands));
+    fmt::print("{}", CompletionScript(args_.shell, CommandsOf(app_)));
     return kExitOk;
   }
 

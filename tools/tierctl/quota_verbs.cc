@@ -195,12 +195,20 @@ int ShowQuotas(const DaemonOptions& options) {
       });
 }
 
+// The daemon tells others of no quota: an empty table would say that there is none.
 int ListQuotas(const DaemonOptions& options) {
-  return Ask<v1::ListQuotasResponse>(
-      options, &Stub::ListQuotas, v1::ListQuotasRequest(), [&](const v1::ListQuotasResponse& answer) {
-        options.output.json ? PrintJson(ToJson(answer)) : fmt::print("{}", RenderQuotas(answer, options.output, {}));
-        return kExitOk;
-      });
+  const auto channel = Connect(options);
+  if (!channel) return Explain(channel.error());
+  if (!IsForAdministrators(**channel)) {
+    Error refused = AdministratorsOnly("list the quotas");
+    refused.message += "; 'tierctl quota' shows what holds for you";
+    return Explain(refused);
+  }
+  v1::ListQuotasResponse answer;
+  if (const auto listed = (*channel)->Call(&Stub::ListQuotas, v1::ListQuotasRequest(), &answer); !listed)
+    return Explain(listed.error());
+  options.output.json ? PrintJson(ToJson(answer)) : fmt::print("{}", RenderQuotas(answer, options.output, {}));
+  return kExitOk;
 }
 
 int SetQuota(const DaemonOptions& options, const QuotaWords& words) {

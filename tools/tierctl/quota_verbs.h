@@ -23,7 +23,7 @@ struct QuotaWords {
 
 // Who has what of which quota.
 int ShowQuotas(const DaemonOptions& options);
-// The quotas that there are, for whomever.
+// The quotas that there are; DENIED for others than administrators.
 int ListQuotas(const DaemonOptions& options);
 int SetQuota(const DaemonOptions& options, const QuotaWords& words);
 int ClearQuota(const DaemonOptions& options, const QuotaWords& words);

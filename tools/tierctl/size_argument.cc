@@ -17,12 +17,16 @@ const char* UnitFor(uint64_t number) {
   return number < kMiB ? "MiB" : "KiB";
 }
 
+// KB is often typed for what the configuration calls kB.
+Result<uint64_t> ReadSize(const std::string& text) {
+  const bool is_kilo = text.ends_with("KB");
+  return config::ParseSize(is_kilo ? text.substr(0, text.size() - 2) + "kB" : text);
+}
+
 }  // namespace
 
 std::optional<uint64_t> ParseBytes(const std::string& text) {
-  // KB is often typed for what the configuration calls kB.
-  const bool is_kilo = text.ends_with("KB");
-  const auto bytes = config::ParseSize(is_kilo ? text.substr(0, text.size() - 2) + "kB" : text);
+  const auto bytes = ReadSize(text);
   return bytes ? std::optional(*bytes) : std::nullopt;
 }
 
@@ -35,8 +39,12 @@ std::optional<std::string> MissingUnit(const std::string& option, const std::str
 }
 
 Result<uint64_t> SizeArgument(const std::string& option, const std::string& text, const std::string& or_else) {
-  const auto bytes = ParseBytes(text);
+  const auto bytes = ReadSize(text);
   if (!bytes) {
+    // What says how to write it shows the size of a whole node.
+    const std::string& reason = bytes.error().message;
+    if (reason.find("write it like") == std::string::npos)
+      return Fail(Code::kInvalid, fmt::format("{}: {}", option, Printable(reason)));
     return Fail(Code::kInvalid, fmt::format("{} \"{}\" is no size; write it like 512MiB or 16GiB, {}", option,
                                             Printable(text), or_else));
   }

@@ -16,8 +16,8 @@ std::optional<uint64_t> ParseBytes(const std::string& text);
 // for and how to write it. A cap of 64 bytes would end what runs, and is never meant.
 std::optional<std::string> MissingUnit(const std::string& option, const std::string& text);
 
-// The size that stands behind `option`. INVALID, with a sentence that says how to write it: it is no size, or its unit
-// is missing. `or_else` says what may be written besides.
+// The size that stands behind `option`. INVALID, with a sentence that says how to write it: it is no size, its unit is
+// unknown or missing. `or_else` says what may be written besides.
 Result<uint64_t> SizeArgument(const std::string& option, const std::string& text, const std::string& or_else);
 
 }  // namespace tier::tierctl

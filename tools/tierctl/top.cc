@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "daemon/config/quantity.h"
 #include "tools/tierctl/connection.h"
 #include "tools/tierctl/message_json.h"
 #include "tools/tierctl/printable.h"
@@ -23,6 +24,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Stub = v1::ControlService::Stub;
+
+constexpr auto kIntervalMin = std::chrono::milliseconds(100);
+constexpr auto kIntervalMax = std::chrono::hours(1);
 
 // One daemon, read again and again; connected again after a failure.
 class Reader {
@@ -65,10 +69,6 @@ class Reader {
   std::optional<Reading> now_;
 };
 
-Clock::duration IntervalOf(const TopOptions& top) {
-  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(top.interval_s));
-}
-
 // False: standard output does not take it. A closed pipe shows at the next table.
 bool PrintView(const TopView& view, const OutputOptions& output) {
   if (output.json) return PrintJsonLine(TopJson(view));
@@ -85,7 +85,7 @@ int PrintTables(const DaemonOptions& options, const TopOptions& top) {
   Reader reader(options);
   if (const Status read = reader.Read(); !read) return Explain(read.error());
   for (;;) {
-    std::this_thread::sleep_for(IntervalOf(top));
+    std::this_thread::sleep_for(top.interval);
     if (const Status read = reader.Read(); !read) return Explain(read.error());
     if (top.once) {
       PrintOnce(reader.View(), options.output);
@@ -121,7 +121,7 @@ Status ShowScreen(const DaemonOptions& options, const TopOptions& top, Screen& s
       if (!read && !read_any) return read;
       read_any = true;
       trouble = read ? "" : "no answer: " + read.error().message;
-      due = Clock::now() + IntervalOf(top);
+      due = Clock::now() + top.interval;
     }
     const Screen::Size size = screen.size();
     OutputOptions output = options.output;
@@ -134,6 +134,13 @@ Status ShowScreen(const DaemonOptions& options, const TopOptions& top, Screen& s
 }
 
 }  // namespace
+
+std::optional<std::chrono::nanoseconds> ParseInterval(const std::string& text) {
+  const bool is_number = text.find_first_not_of("0123456789.") == std::string::npos;
+  const auto interval = config::ParseDuration(is_number ? text + "s" : text);
+  if (!interval || *interval < kIntervalMin || *interval > kIntervalMax) return std::nullopt;
+  return *interval;
+}
 
 int ShowTop(const DaemonOptions& options, const TopOptions& top) {
   const bool plain = top.once || options.output.json || ::isatty(STDOUT_FILENO) == 0;

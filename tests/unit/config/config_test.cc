@@ -147,7 +147,7 @@ TEST(Config, MistakesAreToldWithLineAndRemedy) {
       {"[ssd]\ndrive_writes_per_day = \"1\"\n", "must be a number like 0.5, without quotes"},
       {"[engine]\ndeadline = \"60\"\n", "no unit; write it like \"250ms\""},
       {"[engine]\ndeadline = 60\n", "must be a time"},
-      {"[engine]\ndeadline = \"1ns\"\n", "out of range"},
+      {"[engine]\ndeadline = \"0s\"\n", "engine.deadline: 0s is out of range, allowed are 10ms to 24h"},
       {"[engine]\nwrite_behind = \"95%\"\n",
        "tierd.toml:2: option engine.write_behind: must not be above engine.evict"},
       {"[engine]\n\nevict = \"10%\"\n", "tierd.toml:3: option engine.write_behind: must not be above engine.evict"},
@@ -340,14 +340,40 @@ TEST(Options, NamesAreUniqueAndHelpIsThere) {
   }
 }
 
+TEST(Config, AnOptionThatIsLikeNoneIsAnsweredWithTheCommandThatListsAll) {
+  const auto refused = ParseConfig("[ssd]\nnope = 1\n", "tierd.toml");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, "tierd.toml:2: unknown option 'ssd.nope'; tierd --print-default-config lists all");
+}
+
 TEST(Options, AreFoundInSentences) {
   EXPECT_TRUE(NamesAnOption("it is too large; lower arena.maximum"));
   EXPECT_FALSE(NamesAnOption("the arena is at its maximum"));
 }
 
-TEST(Options, NearestSurvivesAnything) {
-  EXPECT_NE(NearestOption(""), nullptr);
-  EXPECT_NE(NearestOption(std::string(100'000, 'x')), nullptr);
+TEST(Options, TheNearestIsOneThatMayHaveBeenMeant) {
+  const auto nearest = [](std::string_view key) {
+    const Option* const option = NearestOption(key);
+    return option == nullptr ? std::string_view() : option->key;
+  };
+  EXPECT_EQ(nearest("engine.deadlin"), "engine.deadline");
+  EXPECT_EQ(nearest("jobs.deadline"), "engine.deadline") << "in another section";
+  EXPECT_EQ(nearest("queue_dpeth"), "ssd.queue_depth");
+  EXPECT_EQ(nearest("arena.max"), "arena.maximum") << "its beginning";
+  for (const std::string& key : {std::string(), std::string("nope"), std::string("no.such.option"), std::string("x.y"),
+                                 std::string(100'000, 'x')})
+    EXPECT_EQ(nearest(key), "") << key.substr(0, 20);
+}
+
+TEST(Quantity, DurationsAreWrittenInTheLargestUnitThatLeavesNothingOver) {
+  for (const auto* text : {"0s", "1ns", "1500ns", "10ms", "60s", "90s", "24h"}) {
+    const auto duration = ParseDuration(text);
+    ASSERT_TRUE(duration) << text;
+    EXPECT_EQ(ParseDuration(FormatDuration(*duration)).value(), *duration) << text;
+  }
+  EXPECT_EQ(FormatDuration(std::chrono::milliseconds(1500)), "1500ms");
+  EXPECT_EQ(FormatDuration(std::chrono::minutes(2)), "120s");
+  EXPECT_EQ(FormatDuration(std::chrono::hours(24)), "24h");
 }
 
 TEST(Quantity, SizesHaveBinaryAndDecimalUnits) {

@@ -251,6 +251,7 @@ TEST_F(LiveConfigTest, AnOptionIsSetUntilTheNextReload) {
 }
 
 TEST_F(LiveConfigTest, WhatIsWrongIsRefusedAndChangesNothing) {
+  EXPECT_EQ(Refused("nope", "5s"), "unknown option 'nope'; tierctl config get lists all");
   EXPECT_THAT(Refused("engine.deadlin", "5s"), HasSubstr("unknown option 'engine.deadlin'; the nearest is 'engine.de"));
   EXPECT_THAT(Refused("engine.deadline", "5"), HasSubstr("option engine.deadline"));
   EXPECT_THAT(Refused("ssd.queue_depth", "16"),

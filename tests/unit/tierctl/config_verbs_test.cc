@@ -40,6 +40,7 @@ TEST(ConfigVerbs, AsksWhetherTheNearestOptionWasMeant) {
   EXPECT_EQ(NoSuchOptionText("engine.deadlin"),
             "no option 'engine.deadlin'; did you mean 'engine.deadline'? tierctl config get lists all");
   EXPECT_THAT(NoSuchOptionText("jobs.deadline"), HasSubstr("did you mean 'engine.deadline'?")) << "in another section";
+  EXPECT_EQ(NoSuchOptionText("nope"), "no option 'nope'; tierctl config get lists all") << "none is near";
 }
 
 TEST(ConfigVerbs, DifferencesAreAllThatIsNotAsInTheFileOrByDefault) {

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
@@ -215,6 +216,33 @@ TEST_F(DoctorTest, ADaemonThatRunsSaysItselfWhatItLacks) {
   const auto lacking = WithDaemon(Examine(machine_), status, "/s");
   EXPECT_EQ(ExitCodeOf(lacking), kExitDegraded);
   EXPECT_THAT(lacking.back().found, HasSubstr("memory is not pinned: RLIMIT_MEMLOCK is 8 MiB"));
+}
+
+// What a user may pin itself says nothing of a daemon of root.
+TEST_F(DoctorTest, BesideADaemonItsModesDecideAndNotTheLimitsOfThisLogin) {
+  const auto row = [this](const v1::NodeStatus& status, const char* check) {
+    const std::vector<Finding> findings = WithDaemon(Examine(machine_), status, "/s");
+    const auto found = std::ranges::find(findings, check, &Finding::check);
+    return found == findings.end() ? Finding{} : *found;
+  };
+  LackEverything();
+  v1::NodeStatus status;
+  status.set_io_mode(v1::IO_MODE_IO_URING);
+  status.set_memory_mode(v1::MEMORY_MODE_PINNED);
+  EXPECT_EQ(row(status, "memlock").found, "the daemon's memory is pinned");
+  EXPECT_EQ(row(status, "memlock").verdict, Verdict::kGood);
+  EXPECT_EQ(row(status, "memlock").remedy + row(status, "memlock").advice, "");
+  EXPECT_EQ(row(status, "io_uring").found, "the daemon's I/O runs on it");
+  EXPECT_EQ(row(status, "io_uring").verdict, Verdict::kGood);
+  EXPECT_THAT(row(status, "open files").found, HasSubstr("of a tierd that is started from this shell"));
+  machine_.memlock_bytes = ~uint64_t{0};  // And the other way round.
+  machine_.try_io_uring = [] { return 0; };
+  status.set_io_mode(v1::IO_MODE_THREADS);
+  status.set_memory_mode(v1::MEMORY_MODE_UNPINNED);
+  status.set_memory_mode_reason("RLIMIT_MEMLOCK is 8 MiB");
+  EXPECT_EQ(row(status, "memlock").found, "the daemon's memory is not pinned: RLIMIT_MEMLOCK is 8 MiB");
+  EXPECT_EQ(row(status, "memlock").verdict, Verdict::kNote) << "the last row says whether that is a lack";
+  EXPECT_THAT(row(status, "io_uring").found, HasSubstr("the daemon's I/O runs on a thread pool"));
 }
 
 TEST_F(DoctorTest, ADaemonThatWasNamedIsMissedAndOneThatWasNotIsStarted) {

@@ -50,6 +50,12 @@ TEST_F(EventTextTest, TheNumberForSinceStandsBelowTheRecentOnes) {
   EXPECT_EQ(SinceText(0, {}), "");
 }
 
+TEST_F(EventTextTest, ThatThereIsNoneIsSaidWithSinceWhen) {
+  EXPECT_EQ(NoneText(0, 1'763'985'601), "no event that you may see since tierd started at 2025-11-24 12:00:01");
+  EXPECT_EQ(NoneText(0, std::nullopt), "no event that you may see yet");
+  EXPECT_EQ(NoneText(17, std::nullopt), "no event behind 17");
+}
+
 TEST_F(EventTextTest, GoesOnBelowItselfOnATerminal) {
   EXPECT_EQ(EventText(MakeEvent("drain", "the daemon is being drained and takes no new work"), {.width = 70}),
             "2025-11-24 12:00:01  drain             the daemon is being drained and\n"

@@ -30,7 +30,8 @@ TEST(ParseTimeout, TakesSecondsWithOrWithoutAUnitAndLongerOnes) {
   EXPECT_EQ(ParseTimeout("5min"), seconds(300));
   EXPECT_EQ(ParseTimeout("2h"), hours(2));
   EXPECT_EQ(ParseTimeout("31536000"), hours(365 * 24));
-  for (const char* text : {"", "0", "0s", "-1", "1.5s", "10ms", "10 elephants", "s", "99999h", "99999999999999999999"})
+  for (const char* text :
+       {"", "0", "0s", "-1", "1.5s", "10ms", "10 elephants", "s", "99999h", "99999999999999999999", "nan", "inf"})
     EXPECT_EQ(ParseTimeout(text), std::nullopt) << text;
 }
 

@@ -50,6 +50,10 @@ TEST(SizeArgument, BytesThatAreMeantAreTaken) {
 TEST(SizeArgument, WhatIsNoSizeIsToldWithItsOption) {
   EXPECT_EQ(SizeArgument("--limit", "much", "or as a number of bytes").error().message,
             "--limit \"much\" is no size; write it like 512MiB or 16GiB, or as a number of bytes");
+  EXPECT_EQ(SizeArgument("--limit", "1PiB", "").error().message,
+            "--limit: '1PiB' has the unit 'PiB'; known are B, KiB, MiB, GiB, TiB, kB, MB, GB, TB");
+  EXPECT_EQ(SizeArgument("--limit", "99999999999TiB", "").error().message, "--limit: '99999999999TiB' is too large");
+  EXPECT_THAT(SizeArgument("--limit", "1\033[2J", "").error().message, HasSubstr("'1\\x1b[2J' has the unit"));
   EXPECT_THAT(SizeArgument("--limit", "\033[2J", "").error().message, HasSubstr("\\x1b[2J"));
   EXPECT_FALSE(MissingUnit("arena.minimum", "25%"));
   EXPECT_THAT(MissingUnit("arena.minimum", "64"), Optional(HasSubstr("arena.minimum 64 is 64 bytes")));
