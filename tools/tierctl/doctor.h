@@ -47,7 +47,8 @@ struct Machine {
 };
 
 Machine ThisMachine();
-std::vector<Finding> Examine(const Machine& machine);
+// `status`: of the daemon that answers, by which the huge pages are counted; null: none does.
+std::vector<Finding> Examine(const Machine& machine, const v1::NodeStatus* status = nullptr);
 // No daemon answers: a note, unless the caller says that there is one by naming its socket. Says that the default
 // places were checked.
 Finding WithoutDaemon(const Machine& machine, const Error& error, bool named);
