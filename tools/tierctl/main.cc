@@ -259,7 +259,7 @@ class CommandLine {
                             [this] { return ShowStalls(args_.daemon, args_.job, args_.longest); });
     stalls->add_flag("--longest", args_.longest, "The longest first, instead of the newest");
     CLI::App* remove = Verb(noun, "remove", "End a job's sessions and free its tensors",
-                            [this] { return RemoveJob(args_.daemon, args_.job, args_.purge); });
+                            [this] { return RemoveJob(args_.daemon, args_.job, {args_.purge, args_.force}); });
     for (CLI::App* verb : {show, open, set, stalls, remove}) verb->add_option("job", args_.job, kJobHelp)->required();
     for (CLI::App* verb : {open, set}) {
       verb->add_option("--guarantee", args_.sizes.guarantee, "RAM that it always gets, such as 16GiB")
@@ -277,6 +277,7 @@ class CommandLine {
     open->add_option("--uid", args_.uid, "For this user or owner: its first run joins without a token (administrators)")
         ->type_name("USER");
     remove->add_flag("--purge", args_.purge, "Its persisted tensors too, also where the job is not open");
+    remove->add_flag("--force", args_.force, "Also while processes are attached, whose runs end with it");
     Examples(show, {"job show train", "job show 1001/train --show-token"});
     Examples(open, {"job open train --guarantee 16GiB", "job open nightly --named --limit 64GiB",
                     "job open step-4711 --uid 1001 --guarantee 64GiB"});
@@ -286,7 +287,7 @@ class CommandLine {
         "Long is what jobs.stall_threshold says (tierctl config set jobs.stall_threshold 1s). RAM: room within the\n"
         "job's share; SSD read, SSD write; lease: another lease, or an update that is not finished; budget: the\n"
         "work of the engine's turns; queue: behind other requests of the job.\n\n");
-    Examples(remove, {"job remove train", "job remove --purge 1001/train"});
+    Examples(remove, {"job remove train", "job remove --force 1001/train", "job remove --purge 1001/train"});
   }
 
   void AddTensorVerbs() {
