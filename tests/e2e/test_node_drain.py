@@ -24,6 +24,10 @@ def test_a_drained_node_lets_jobs_go_on_and_takes_none(own_daemon: launcher.Runn
         assert launcher.metrics(own_daemon)["tierd_draining"] == 1
         status = tierctl(own_daemon, "status")
         assert status.returncode == 6 and "draining" in status.stdout, status.stdout
+        said = " ".join(tierctl(own_daemon, "--help").stdout.split())
+        assert "6 degraded or drained." in said
+        page = (launcher.ROOT / "deploy/man/tierctl.1").read_text()
+        assert "6 degraded or drained." in page
         assert json.loads(tierctl(own_daemon, "status", "--json").stdout)["draining"]
 
         with pytest.raises(tierd.Denied, match="tierctl undrain"):

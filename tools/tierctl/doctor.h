@@ -56,7 +56,7 @@ Finding WithoutDaemon(const Machine& machine, const Error& error, bool named);
 // found of this machine and login is a note.
 std::vector<Finding> WithDaemon(std::vector<Finding> by_default, const v1::NodeStatus& status,
                                 const std::string& socket);
-// 0 with notes, 6 degraded, 1 bad.
+// 0 with notes, 6 degraded or drained, 1 bad.
 int ExitCodeOf(const std::vector<Finding>& findings);
 // All of that for this machine and the daemon that answers, if one does.
 std::vector<Finding> Diagnose(const DaemonOptions& options);

@@ -95,7 +95,7 @@ class CommandLine {
     });
     app_.footer(
         "--json, --socket and --token may stand before or behind every verb.\nExit codes: 0 ok, 1 failure, 2 usage, 3 "
-        "not found, 4 daemon unreachable, 5 refused, 6 degraded.");
+        "not found, 4 daemon unreachable, 5 refused, 6 degraded or drained.");
     AddTopVerbs();
     AddWatchingVerbs();
     AddJobVerbs();
