@@ -1,6 +1,7 @@
 // The verb that shows what happens in the daemon.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -11,8 +12,14 @@
 
 namespace tier::tierctl {
 
+// Where events begin: behind one of them, or at a time.
+struct Since {
+  uint64_t sequence = 0;
+  std::optional<std::chrono::seconds> ago;
+};
+
 struct EventsOptions {
-  std::optional<uint64_t> since;  // Only events behind this one.
+  std::optional<Since> since;
   bool follow = false;
 };
 
@@ -29,7 +36,9 @@ std::string EventText(const v1::Event& event, const OutputOptions& output);
 // Below the recent ones: how to ask for those behind the last of them, by its number. Empty: there was none.
 std::string SinceText(uint64_t last, const OutputOptions& output);
 
-// The number of an event. None: it is not one that fits, in digits alone.
-std::optional<uint64_t> ParseSequence(const std::string& text);
+// Of digits alone, the number of an event; else a time such as 10min, of a second to a year. None: it is neither.
+std::optional<Since> ParseSince(const std::string& text);
+// What to say of a text that ParseSince refuses; else "".
+std::string SinceMistake(const std::string& text);
 
 }  // namespace tier::tierctl

@@ -58,7 +58,7 @@ struct Arguments {
   uint32_t device = 0;
   uint32_t max = 1000;
   std::optional<std::chrono::seconds> timeout;
-  std::optional<uint64_t> since;
+  std::optional<Since> since;
   std::optional<std::string> uid;
   double interval_s = 1;
   bool follow = false;
@@ -230,13 +230,13 @@ class CommandLine {
              [this] { return ShowEvents(args_.daemon, {.since = args_.since, .follow = args_.follow}); });
     events->add_flag("--follow,-f", args_.follow, "Go on with what happens from now on, until interrupted");
     events
-        ->add_option("--since", args_.since,
-                     "Only events behind the one with this number, which the last line and --json of each show")
-        ->type_name("SEQUENCE")
-        ->check([](const std::string& text) {
-          return ParseSequence(text) ? "" : fmt::format("\"{}\" is no number of an event", Printable(text));
-        });
-    Examples(events, {"events", "events --follow --json", "events --follow --since 1764223200000017"});
+        ->add_option_function<std::string>(
+            "--since", [this](const std::string& text) { args_.since = ParseSince(text); },
+            "Only events behind the one with this number, which the last line and --json of each show; or of this time")
+        ->type_name("SEQUENCE|TIME")
+        ->check(SinceMistake);
+    Examples(events,
+             {"events", "events --follow --json", "events --since 10min", "events --follow --since 1764223200000017"});
   }
 
   void AddJobVerbs() {
