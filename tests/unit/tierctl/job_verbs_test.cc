@@ -26,12 +26,14 @@ TEST(RenderJobs, SaysHowMuchEachJobLeases) {
   jobs.mutable_jobs(0)->set_ram_bytes(uint64_t{8} << 30);
   jobs.mutable_jobs(0)->set_leased_bytes(uint64_t{3} << 30);
   EXPECT_THAT(RenderJobs(jobs, {}), AllOf(HasSubstr("  RAM    LEASED  "), HasSubstr("  8.00 GiB  3.00 GiB  ")));
-  EXPECT_THAT(RenderJobs(jobs, {.width = 56}), AllOf(HasSubstr("  RAM "), HasSubstr("MAY HOLD"), Not(HasSubstr("LEASED"))))
+  EXPECT_THAT(RenderJobs(jobs, {.width = 56}),
+              AllOf(HasSubstr("  RAM "), HasSubstr("MAY HOLD"), Not(HasSubstr("LEASED"))))
       << "a narrow terminal has what it had";
 }
 
 TEST(RemoveJob, SaysWhoseRunItWouldEnd) {
   v1::Job job;
+  job.set_uid(4'000'000'000);  // Of no user: none of these processes is there.
   job.set_named(true);
   for (const int64_t pid : {4711, 4712}) {
     v1::JobSession* const session = job.add_sessions();
