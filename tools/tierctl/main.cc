@@ -194,12 +194,12 @@ class CommandLine {
     drain
         ->add_option_function<std::string>(
             "--timeout", [this](const std::string& text) { args_.timeout = ParseTimeout(text); },
-            "How long the writes may take, 3600 at most; or with --wait all of it, which has no limit by default")
-        ->type_name("SECONDS")
+            "How long the writes may take, such as 90 or 5min (60 s unless said, 1h at most); or with --wait how long "
+            "all of it may take (no limit unless said)")
+        ->type_name("TIME")
         ->check([](const std::string& text) {
           return ParseTimeout(text) ? "" : fmt::format("\"{}\" is no time; write 90, 90s, 5min or 2h", Printable(text));
-        })
-        ->default_str("60");
+        });
     Examples(drain, {"drain --wait && systemctl restart tierd", "drain --wait --timeout 7200", "drain train"});
     Examples(Verb(&app_, "undrain", "Take new jobs and processes again", [this] { return Undrain(args_.daemon); }),
              {"undrain"});
