@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
+#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -165,6 +166,11 @@ class EventLog::Watcher {
 struct EventLog::Shared {
   explicit Shared(uint64_t last) : first_base(last), last_sequence(last), of_jobs(last), of_machine(last) {}
 
+  // The events that are gone came before the next one that is kept. Without one, the time of the question stays.
+  static void DateLost(std::vector<Event>* events) {
+    const auto lost = std::ranges::find(*events, kEventsLost, &Event::kind);
+    if (lost != events->end() && std::next(lost) != events->end()) lost->unix_time_ms = std::next(lost)->unix_time_ms;
+  }
   // A caller that knows a later number than the last has it from a daemon whose clock went ahead.
   std::vector<Event> Since(const Caller& caller, uint64_t since) const TIER_REQUIRES(mutex) {
     std::vector<Event> events;
@@ -184,6 +190,7 @@ struct EventLog::Shared {
     of_jobs.AddSince(from, caller, &events);
     of_machine.AddSince(from, caller, &events);
     std::ranges::sort(events, {}, &Event::sequence);
+    DateLost(&events);
     TIER_CHECK(events.size() <= 2 * kEventsKeptMax + 1, "{} events", events.size());
     return events;
   }

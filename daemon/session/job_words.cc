@@ -31,4 +31,9 @@ std::string ProcessText(const Job& job, tiering::SessionId session) {
   return member == job.members.end() ? std::string() : ProcessText(member->client_pid);
 }
 
+std::string AttachedText(int32_t rank, std::string_view process) {
+  if (rank >= 0) return fmt::format(" (rank {}{})", rank, process);
+  return process.empty() ? std::string() : fmt::format(" ({})", process.substr(std::string_view(", ").size()));
+}
+
 }  // namespace tier::session

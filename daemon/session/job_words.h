@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "daemon/session/job_registry.h"
 #include "daemon/tiering/api/snapshot.h"
@@ -16,5 +17,7 @@ std::string TermsText(const tiering::JobCounters& has);
 std::string ProcessText(int32_t client_pid);
 // Of that session of the job; empty also where it is no member.
 std::string ProcessText(const Job& job, tiering::SessionId session);
+// " (rank 0, process 4711)", of a text of ProcessText; without what there is not. `rank` -1: it has none.
+std::string AttachedText(int32_t rank, std::string_view process);
 
 }  // namespace tier::session

@@ -78,8 +78,8 @@ Attached SessionTable::Add(std::unique_ptr<Entry> added, int32_t rank) {
   const Job& job = *job_service_->registry().Find(entry.job);
   job_service_->engine().SetNode(entry.port.session(), entry.numa_node);
   job_service_->events().Emit("session_attached", &job,
-                              fmt::format("session {} of uid {} attached to job '{}' (rank {}{})", session, entry.uid,
-                                          job.name, rank, ProcessText(job, entry.port.session())));
+                              fmt::format("session {} of uid {} attached to job '{}'{}", session, entry.uid, job.name,
+                                          AttachedText(rank, ProcessText(job, entry.port.session()))));
   sessions_.emplace(session, std::move(added));
   return Attached{.job = static_cast<uint64_t>(job.id),
                   .job_name = job.name,

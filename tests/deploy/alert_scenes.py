@@ -135,7 +135,7 @@ def ssd_drained(node: Node) -> Play:
     node.start()
     drained = 'tierd_degraded{cause="ssd_drained"}'
     yield
-    node.tierctl("device", "drain", "0")
+    launcher.run_tierctl(node.running, "device", "drain", "0")  # Status 6: it is the only one.
     node.wait_figure(drained)
     yield
     node.tierctl("device", "drain", "0", "--undo")

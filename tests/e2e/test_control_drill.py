@@ -54,6 +54,26 @@ def test_tierctl_finds_the_same_daemon(own_daemon: launcher.Running) -> None:
     assert missing.returncode == 3, missing.stderr
 
 
+def test_a_job_with_processes_is_removed_by_force_alone(own_daemon: launcher.Running) -> None:
+    pid = os.getpid()
+    with tierd.connect(job="train", socket=own_daemon.socket) as client:
+        client.put("weights", bytes(5 << 20))
+        refused = launcher.run_tierctl(own_daemon, "job", "remove", "train")
+        assert refused.returncode == 5, refused
+        assert f"job 'train' has 1 process attached: {pid}; removing it ends its run" in refused.stderr
+        assert "tierctl job remove --force train" in refused.stderr
+        assert len(client.get("weights")) == 5 << 20, "nothing was done to it"
+        removed = json.loads(launcher.tierctl(own_daemon, "job", "remove", "--force", "train", "--json"))
+        assert [session["client_pid"] for session in removed["sessions"]] == [pid]
+        assert removed["ram_bytes"] >= 5 << 20
+        with pytest.raises(tierd.Revoked, match=r"closed by request of uid \d+ \(tierctl job remove\)"):
+            client.get("weights")
+    with tierd.connect(job="train", socket=own_daemon.socket, named=True) as client:
+        client.put("weights", bytes(5 << 20))
+    said = launcher.tierctl(own_daemon, "job", "remove", "train")
+    assert said.startswith("removed job train; freed "), "its process has left"
+
+
 def test_what_a_closed_job_persisted_is_listed_and_removed(own_daemon: launcher.Running) -> None:
 
     def tierctl(*words: str) -> subprocess.CompletedProcess[str]:

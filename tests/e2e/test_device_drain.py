@@ -62,8 +62,10 @@ def test_who_drains_the_only_device_is_told_what_follows(socket_folder: pathlib.
         with tierd.connect(job="training", socket=daemon.socket, named=True) as client:
             client.put("weight", os.urandom(5 << 20))
             client.persist()
-        drained = launcher.tierctl(daemon, "device", "drain", "0")
-        assert "no other SSD device takes new tensors" in drained and "device drain 0 --undo" in drained
+        drained = launcher.run_tierctl(daemon, "device", "drain", "0")
+        assert drained.returncode == 6, "what waits for it to be empty does not begin"
+        assert drained.stdout.startswith("device 0 takes no new tensors, and cannot be emptied: no other SSD device")
+        assert "being emptied" not in drained.stdout and "device drain 0 --undo" in drained.stdout
         status = launcher.run_tierctl(daemon, "status")
         assert status.returncode == 6 and "no SSD device takes new tensors" in status.stdout, status.stdout
         assert "no SSD device takes new tensors" in launcher.run_tierctl(daemon, "doctor").stdout

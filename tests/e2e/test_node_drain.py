@@ -8,6 +8,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 import time
 
 import launcher
@@ -24,6 +25,10 @@ def test_a_drained_node_lets_jobs_go_on_and_takes_none(own_daemon: launcher.Runn
         assert launcher.metrics(own_daemon)["tierd_draining"] == 1
         status = tierctl(own_daemon, "status")
         assert status.returncode == 6 and "draining" in status.stdout, status.stdout
+        said = " ".join(tierctl(own_daemon, "--help").stdout.split())
+        assert "6 degraded or drained." in said
+        page = (launcher.ROOT / "deploy/man/tierctl.1").read_text()
+        assert "6 degraded or drained." in page
         assert json.loads(tierctl(own_daemon, "status", "--json").stdout)["draining"]
 
         with pytest.raises(tierd.Denied, match="tierctl undrain"):
@@ -156,6 +161,28 @@ def test_who_interrupts_a_drain_is_told_that_it_holds(own_daemon: launcher.Runni
         assert waiting.returncode == -number, "a shell sees that the signal ended it, and ends its script"
         assert "tierctl: interrupted; the node stays drained (tierctl undrain)" in errors
         assert launcher.metrics(own_daemon)["tierd_draining"] == 1
+
+
+def test_a_drain_says_which_process_is_stopped(own_daemon: launcher.Running) -> None:
+    code = """import sys, tierd
+client = tierd.connect(job="held", socket=sys.argv[1])
+print("there", flush=True)
+sys.stdin.read()"""
+    held = subprocess.Popen(
+        [sys.executable, "-c", code, own_daemon.socket], env=launcher.environment(), stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with held:
+        try:
+            assert held.stdin and held.stdout and held.stdout.readline() == "there\n"
+            waited = tierctl(own_daemon, "drain", "--wait", "--timeout", "1")
+            assert f"({os.getuid()}/held: {held.pid}); the node stays" in waited.stderr, waited
+            held.send_signal(signal.SIGSTOP)
+            waited = tierctl(own_daemon, "drain", "--wait", "--timeout", "1")
+            assert f"({os.getuid()}/held: {held.pid} (stopped)); the node stays" in waited.stderr, waited
+        finally:
+            held.send_signal(signal.SIGCONT)
+            held.stdin.close()
 
 
 def test_a_drain_waits_no_longer_than_it_may_for_a_daemon_that_hangs(own_daemon: launcher.Running) -> None:

@@ -159,7 +159,7 @@ def test_a_job_that_is_called_like_that_of_another_is_never_meant(node: launcher
             assert refused.returncode == 3 and name in refused.stderr, (words, refused)
         own = ask(node.directory / "control.sock", "job", "set", name, "--limit", "8MiB", uid=OTHER)
         assert own.returncode == 0, own.stderr
-        assert admin(node, "job", "remove", f"{OTHER}/{name}").returncode == 0
+        assert admin(node, "job", "remove", "--force", f"{OTHER}/{name}").returncode == 0
     for one in called_so:
         end(one)
 

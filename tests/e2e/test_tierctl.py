@@ -338,8 +338,9 @@ def test_no_help_is_wider_than_the_terminal(verb: str, columns: int) -> None:
 def test_a_default_is_shown_where_an_option_has_one() -> None:
     if not PROGRAM.exists():
         pytest.skip("needs a build")
-    for verb, default in (("drain", "--timeout SECONDS=60"), ("tensor list", "--max COUNT=1000"),
-                          ("top", "--interval SECONDS=1")):  # fmt: skip
+    for verb, default in (("drain", "such as 90 or 5min (60 s unless said, 1h at most)"),
+                          ("drain", "with --wait how long all of it may take (no limit unless said)"),
+                          ("tensor list", "--max COUNT=1000"), ("top", "--interval SECONDS=1")):  # fmt: skip
         text = subprocess.run([PROGRAM, *verb.split(), "--help"], capture_output=True, text=True, check=True).stdout
         assert default in " ".join(text.split()), text
 
@@ -369,7 +370,7 @@ def test_a_mistyped_option_is_answered_with_the_one_that_was_meant() -> None:
         (["device", "retry", "4294967296"], "is no number of a device"),
         (["job", "set", "train", "--limit", "1PiB"], "--limit: '1PiB' has the unit 'PiB'; known are B, KiB, MiB,"),
         (["top", "--interval", "nan"], '"nan" is no time from 0.1 s to 1 h; write 0.5, 5, 500ms or 1min'),
-        (["events", "--since", "-1"], '"-1" is no number of an event'),
+        (["events", "--since", "-1"], '"-1" is no number of an event, and no time such as 90s'),
         (["events", "--since", "12345678901234567890123"], "is no number of an event"),
     ):
         done = subprocess.run([PROGRAM, *words], capture_output=True, text=True)

@@ -62,6 +62,20 @@ def test_events_since_one_are_those_behind_it(own_daemon: launcher.Running) -> N
     assert said == f"tierctl: no event behind {all_of_them[-1]['sequence']}\n"
     gone, *rest = events(own_daemon, "--since", 5)
     assert gone["kind"] == "events_lost" and "started since" in gone["message"] and rest == all_of_them
+    assert gone["event_time"] == rest[0]["event_time"], "times do not go back"
+    assert "rank" not in next(event["message"] for event in rest if event["kind"] == "session_attached")
+    assert events(own_daemon, "--since", "1h") == all_of_them
+
+
+def test_events_since_a_time_are_those_that_came_in_it(own_daemon: launcher.Running) -> None:
+    tierd.connect(job="early", socket=own_daemon.socket).close()
+    launcher.wait_for("the job's end", lambda: len(events(own_daemon)) == 4)
+    launcher.wait_for("six seconds", lambda: not events(own_daemon, "--since", "6s"))
+    begin = time.time()
+    tierd.connect(job="late", socket=own_daemon.socket).close()
+    launcher.wait_for("the job's end", lambda: len(events(own_daemon)) == 8)
+    late = events(own_daemon, "--since", f"{int(time.time() - begin) + 4}s")
+    assert [event["job"] for event in late] == ["late"] * 4
 
 
 def test_who_follows_loses_nothing_while_the_daemon_is_away(socket_folder: pathlib.Path) -> None:

@@ -90,7 +90,7 @@ def _look_after(cell: Cell, node: Node, fault: Fault) -> None:
     node.close_client()
     cell.after = _states(node)
     try:
-        node.tierctl("job", "remove", JOB, "--purge")
+        node.tierctl("job", "remove", JOB, "--purge", "--force")
     except TierctlError as error:
         cell.sentence += f" | {error}"
     # At least a second: the daemon's figures may be so old.

@@ -196,12 +196,14 @@ int DrainDevice(const DaemonOptions& options, uint32_t device, bool undo) {
     const std::string note = undo ? "" : NoteOfDrain(options, device);
     if (options.output.json) {
       undo ? PrintJson({{"used", device}}) : PrintJson({{"draining", device}, {"note", note}});
-      return kExitOk;
+    } else if (note.empty()) {
+      fmt::print("device {} is {}\n", device,
+                 undo ? "used again" : "being emptied; 'tierctl device list' says what stays on it, and why");
+    } else {
+      const std::string said = fmt::format("device {} takes no new tensors, and cannot be emptied: {}", device, note);
+      fmt::print("{}\n", Wrapped(said, options.output.width, 0));
     }
-    fmt::print("device {} is {}\n", device,
-               undo ? "used again" : "being emptied; 'tierctl device list' says what stays on it, and why");
-    if (!note.empty()) fmt::print("{}\n", Wrapped(note, options.output.width, 0));
-    return kExitOk;
+    return note.empty() ? kExitOk : kExitDegraded;
   });
 }
 

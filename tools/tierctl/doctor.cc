@@ -118,16 +118,31 @@ HostMemory MemoryOf(const Machine& machine) {
   return {Field(text, "MemTotal") * 1024, Field(text, "MemAvailable") * 1024};
 }
 
-Finding CheckHugePages(const Machine& machine) {
+// How many huge pages the pool needs for all windows of the daemon that answers: those that others have of it, and one
+// for each 2 MiB of the arena. What the daemon has is at most what it holds.
+uint64_t HugePagesFor(const v1::NodeStatus& status, uint64_t used) {
+  const bool has_some = status.huge_page_mode() == v1::HUGE_PAGE_MODE_HUGETLB;
+  const uint64_t own = has_some ? std::min(used, status.arena_bytes() / kHugePage) : 0;
+  return used - own + status.arena_max_bytes() / kHugePage;
+}
+
+Finding CheckHugePages(const Machine& machine, const v1::NodeStatus* status) {
   const std::string text = ReadText(machine, "/proc/meminfo");
   const uint64_t total = Field(text, "HugePages_Total");
   const uint64_t free = Field(text, "HugePages_Free");
   if (free > 0) return {"huge pages", Verdict::kGood, fmt::format("{} of {} free", free, total), "", ""};
-  Finding finding{"huge pages", Verdict::kNote,
-                  fmt::format("{} of {} free: windows use small pages, or collapsed ones", free, total), "",
-                  "optional; best at boot, while memory is in one piece"};
   const HostMemory memory = MemoryOf(machine);
-  const uint64_t wanted = std::min(memory.arena_default(), memory.available / 2) / kHugePage;
+  const uint64_t needed = status != nullptr ? HugePagesFor(*status, total) : total + memory.arena_default() / kHugePage;
+  const bool has_some = status != nullptr && status->huge_page_mode() == v1::HUGE_PAGE_MODE_HUGETLB;
+  if (has_some && needed <= total)
+    return {"huge pages", Verdict::kGood, fmt::format("{} of {} free: tierd's windows are in them", free, total), "",
+            ""};
+  Finding finding{"huge pages", Verdict::kNote,
+                  fmt::format("{} of {} free: {}windows use small pages, or collapsed ones", free, total,
+                              has_some ? "tierd has some, and more " : ""),
+                  "", "optional; best at boot, while memory is in one piece"};
+  const uint64_t lacking = needed > total ? needed - total : 0;
+  const uint64_t wanted = std::min(lacking, memory.available / 2 / kHugePage);
   if (wanted > 0) GrantBySetting(machine, std::to_string(total + wanted), "/proc/sys/vm/nr_hugepages", &finding);
   return finding;
 }
@@ -415,10 +430,10 @@ Machine ThisMachine() {
   return machine;
 }
 
-std::vector<Finding> Examine(const Machine& machine) {
-  return {CheckMemory(machine),    CheckMemlock(machine),       CheckOpenFiles(machine),
-          CheckHugePages(machine), CheckThp(machine),           CheckIoUring(machine),
-          CheckDisk(machine),      CheckDataDirectory(machine), CheckSockets(machine)};
+std::vector<Finding> Examine(const Machine& machine, const v1::NodeStatus* status) {
+  return {CheckMemory(machine), CheckMemlock(machine), CheckOpenFiles(machine), CheckHugePages(machine, status),
+          CheckThp(machine),    CheckIoUring(machine), CheckDisk(machine),      CheckDataDirectory(machine),
+          CheckSockets(machine)};
 }
 
 Finding WithoutDaemon(const Machine& machine, const Error& error, bool named) {
@@ -468,11 +483,11 @@ Json ToJson(const std::vector<Finding>& findings) {
 
 std::vector<Finding> Diagnose(const DaemonOptions& options) {
   const Machine machine = ThisMachine();
-  std::vector<Finding> findings = Examine(machine);
   v1::GetStatusResponse answered;
   auto channel = Connect(options);
   auto answer = channel ? (*channel)->Call(&v1::ControlService::Stub::GetStatus, v1::GetStatusRequest(), &answered)
                         : Status(std::unexpected(channel.error()));
+  std::vector<Finding> findings = Examine(machine, answer ? &answered.status() : nullptr);
   if (answer) {
     findings = WithDaemon(std::move(findings), answered.status(), (*channel)->socket());
   } else {

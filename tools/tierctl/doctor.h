@@ -47,7 +47,8 @@ struct Machine {
 };
 
 Machine ThisMachine();
-std::vector<Finding> Examine(const Machine& machine);
+// `status`: of the daemon that answers, by which the huge pages are counted; null: none does.
+std::vector<Finding> Examine(const Machine& machine, const v1::NodeStatus* status = nullptr);
 // No daemon answers: a note, unless the caller says that there is one by naming its socket. Says that the default
 // places were checked.
 Finding WithoutDaemon(const Machine& machine, const Error& error, bool named);
@@ -55,7 +56,7 @@ Finding WithoutDaemon(const Machine& machine, const Error& error, bool named);
 // login may pin and use, then all its modes. What else was found of this machine and login is a note.
 std::vector<Finding> WithDaemon(std::vector<Finding> by_default, const v1::NodeStatus& status,
                                 const std::string& socket);
-// 0 with notes, 6 degraded, 1 bad.
+// 0 with notes, 6 degraded or drained, 1 bad.
 int ExitCodeOf(const std::vector<Finding>& findings);
 // All of that for this machine and the daemon that answers, if one does.
 std::vector<Finding> Diagnose(const DaemonOptions& options);

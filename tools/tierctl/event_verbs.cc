@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "daemon/config/quantity.h"
 #include "libclient/control/watch.h"
 #include "tools/tierctl/ask.h"
 #include "tools/tierctl/connection.h"
@@ -56,18 +57,31 @@ std::optional<int64_t> StartOf(const DaemonOptions& options) {
   return std::chrono::floor<std::chrono::seconds>(now).count() - answer->status().uptime().seconds();
 }
 
-int ShowRecent(const DaemonOptions& options, uint64_t since) {
+// Of the events that are shown, the second from which on they are; 0: all are. The daemon knows numbers alone.
+int64_t FirstSecond(const Since& since) {
+  if (!since.ago) return 0;
+  const auto begin = std::chrono::system_clock::now() - *since.ago;
+  return std::chrono::floor<std::chrono::seconds>(begin.time_since_epoch()).count();
+}
+
+int ShowRecent(const DaemonOptions& options, const Since& since) {
+  const int64_t first = FirstSecond(since);
   Json events = Json::array();
   uint64_t last = 0;
-  const Error end = ReadRecent(options, since, [&](const v1::Event& event) {
+  bool none = true;
+  const Error end = ReadRecent(options, since.sequence, [&](const v1::Event& event) {
     last = event.sequence();
+    if (event.event_time().seconds() < first) return;
+    none = false;
     options.output.json ? events.push_back(ToJson(event)) : fmt::print("{}\n", EventText(event, options.output));
   });
   if (end.code != Code::kOk) return Explain(end);
   options.output.json ? PrintJson({{"events", events}}) : fmt::print("{}", SinceText(last, options.output));
   // Not among what is read by programs.
-  if (last == 0 && !options.output.json)
-    fmt::print(stderr, "tierctl: {}\n", NoneText(since, since == 0 ? StartOf(options) : std::nullopt));
+  if (none && !options.output.json) {
+    const bool all = since.sequence == 0 && !since.ago;
+    fmt::print(stderr, "tierctl: {}\n", NoneText(since, all ? StartOf(options) : std::nullopt));
+  }
   return kExitOk;
 }
 
@@ -103,21 +117,31 @@ std::string SinceText(uint64_t last, const OutputOptions& output) {
   return Wrapped(fmt::format("what comes behind these: tierctl events --since {}", last), output.width, 0) + "\n";
 }
 
-std::string NoneText(uint64_t since, std::optional<int64_t> daemon_start) {
-  if (since != 0) return fmt::format("no event behind {}", since);
+std::string NoneText(const Since& since, std::optional<int64_t> daemon_start) {
+  if (since.sequence != 0) return fmt::format("no event behind {}", since.sequence);
+  if (since.ago) return "no event that you may see in that time";
   const std::string when = daemon_start ? " since tierd started at " + LocalTimeText(*daemon_start) : " yet";
   return fmt::format("no event that you may see{}", when);
 }
 
-std::optional<uint64_t> ParseSequence(const std::string& text) {
+std::optional<Since> ParseSince(const std::string& text) {
   uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
+  if (error == std::errc() && end == text.data() + text.size()) return Since{.sequence = number};
+  const auto ago = config::ParseDuration(text);
+  if (!ago || *ago < std::chrono::seconds(1) || *ago > std::chrono::years(1)) return std::nullopt;
+  return Since{.ago = std::chrono::floor<std::chrono::seconds>(*ago)};
+}
+
+std::string SinceMistake(const std::string& text) {
+  if (ParseSince(text)) return {};
+  return fmt::format("\"{}\" is no number of an event, and no time such as 90s, 10min or 1h", Printable(text));
 }
 
 int ShowEvents(const DaemonOptions& options, const EventsOptions& events) {
-  if (!events.follow) return ShowRecent(options, events.since.value_or(0));
-  uint64_t last = events.since.value_or(0);
+  if (!events.follow) return ShowRecent(options, events.since.value_or(Since{}));
+  const int64_t first = FirstSecond(events.since.value_or(Since{}));
+  uint64_t last = events.since ? events.since->sequence : 0;
   if (!events.since) {  // From now on: behind the latest of those that are kept.
     const Error end = ReadRecent(options, 0, [&](const v1::Event& event) { last = event.sequence(); });
     if (end.code != Code::kOk) return Explain(end);
@@ -128,6 +152,7 @@ int ShowEvents(const DaemonOptions& options, const EventsOptions& events) {
       waits = false;
       was_there = true;
       last = event.sequence();
+      if (event.event_time().seconds() < first) return true;
       if (options.output.json) return PrintJsonLine(ToJson(event));
       fmt::print("{}\n", EventText(event, options.output));
       return FlushOutput();  // A closed pipe shows at the next event.

@@ -1,6 +1,7 @@
 // The verb that shows what happens in the daemon.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -11,8 +12,14 @@
 
 namespace tier::tierctl {
 
+// Where events begin: behind one of them, or at a time.
+struct Since {
+  uint64_t sequence = 0;
+  std::optional<std::chrono::seconds> ago;
+};
+
 struct EventsOptions {
-  std::optional<uint64_t> since;  // Only events behind this one.
+  std::optional<Since> since;
   bool follow = false;
 };
 
@@ -31,9 +38,11 @@ std::string SinceText(uint64_t last, const OutputOptions& output);
 
 // In place of them, where there is none: behind which event, or since when, by the start of the daemon in seconds of
 // Unix time, where it is known.
-std::string NoneText(uint64_t since, std::optional<int64_t> daemon_start);
+std::string NoneText(const Since& since, std::optional<int64_t> daemon_start);
 
-// The number of an event. None: it is not one that fits, in digits alone.
-std::optional<uint64_t> ParseSequence(const std::string& text);
+// Of digits alone, the number of an event; else a time such as 10min, of a second to a year. None: it is neither.
+std::optional<Since> ParseSince(const std::string& text);
+// What to say of a text that ParseSince refuses; else "".
+std::string SinceMistake(const std::string& text);
 
 }  // namespace tier::tierctl

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <map>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -26,6 +28,9 @@ namespace tier::tierctl {
 namespace {
 
 using Stub = v1::ControlService::Stub;
+
+constexpr auto kLeaving = std::chrono::seconds(1);
+constexpr auto kPoll = std::chrono::milliseconds(100);
 
 std::string LimitText(uint64_t limit) { return limit == 0 ? "none" : HumanBytes(limit); }
 
@@ -52,8 +57,7 @@ void PrintJob(const v1::Job& job, const OutputOptions& output) {
           {"promise", fmt::format("{} promised, guarantee {}, {} borrowed beyond it, {} owed",
                                   HumanBytes(job.promised_bytes()), LimitText(job.guarantee_bytes()),
                                   HumanBytes(job.borrowed_bytes()), HumanBytes(job.owed_bytes()))},
-          {"share",
-           fmt::format("may hold {} now, limit {}", HumanBytes(job.share_bytes()), LimitText(job.limit_bytes()))},
+          {"may hold", fmt::format("{} now, limit {}", HumanBytes(job.share_bytes()), LimitText(job.limit_bytes()))},
           {"kept", fmt::format("{} of windows that were taken from it and that its processes still have",
                                HumanBytes(job.kept_bytes()))},
           {"SSD", fmt::format("{} held, {} written, {} read", HumanBytes(job.ssd_bytes()),
@@ -240,6 +244,31 @@ Result<const v1::Job*> FindOfOwner(const v1::ListJobsResponse& jobs, const std::
   return find(by_user);
 }
 
+// What a job that is named persisted outlives it.
+uint64_t FreedOnSsd(const v1::Job& job, bool purge) { return job.named() && !purge ? 0 : job.ssd_bytes(); }
+
+// The open job that is meant. Without a name: none is, and the daemon knows what to say of that.
+Result<v1::Job> FindLive(const control_client::Channel& channel, const std::string& name) {
+  v1::ListJobsResponse answer;
+  if (auto listed = channel.CallPages(&Stub::ListJobs, WithTokens(false), &answer); !listed)
+    return std::unexpected(listed.error());
+  const Result<NumberOf> number_of = SplitAtOwner(name) ? NumbersFor(channel) : Result<NumberOf>(UserNumber);
+  if (!number_of) return std::unexpected(number_of.error());
+  const auto job = FindJob(answer, name, IsForAdministrators(channel), *number_of);
+  return job ? **job : v1::Job();
+}
+
+// As FindLive, and gives a process that is about to leave a moment for it: who closed a connection just now may be
+// listed still.
+Result<v1::Job> FindWithoutProcesses(const control_client::Channel& channel, const std::string& name) {
+  const auto end = std::chrono::steady_clock::now() + kLeaving;
+  for (;;) {
+    auto job = FindLive(channel, name);
+    if (!job || job->sessions().empty() || std::chrono::steady_clock::now() >= end) return job;
+    std::this_thread::sleep_for(kPoll);
+  }
+}
+
 Json WithoutPageToken(Json document) {
   document.erase("next_page_token");
   return document;
@@ -280,7 +309,7 @@ std::string RenderJobs(const v1::ListJobsResponse& answer, const OutputOptions& 
                                   [](const v1::Job& job) { return std::to_string(job.tensor_count()); })),
           bytes("RAM", &v1::Job::ram_bytes),
           DroppedAs(2, bytes("LEASED", &v1::Job::leased_bytes)),
-          DroppedAs(3, bytes("SHARE", &v1::Job::share_bytes)),
+          DroppedAs(3, bytes("MAY HOLD", &v1::Job::share_bytes)),
           DroppedAs(4, bytes("DIRTY", &v1::Job::dirty_bytes)),
           bytes("SSD", &v1::Job::ssd_bytes),
           DroppedAs(5,
@@ -394,14 +423,55 @@ int OpenJob(const DaemonOptions& options, const JobChange& job, bool named, cons
                                   [&](const v1::OpenJobResponse& answer) { return ShowOneJob(options, answer.job()); });
 }
 
-int RemoveJob(const DaemonOptions& options, const std::string& name, bool purge) {
+std::string StillAttachedText(const v1::Job& job, const std::string& name) {
+  const bool one = job.sessions_size() == 1;
+  return fmt::format(
+      "job '{}' has {} attached: {}; removing it ends {} run: stop {} first, or tierctl job remove "
+      "--force {}",
+      name, base::Counted(job.sessions_size(), "process", "processes"), ProcessesText(job), one ? "its" : "their",
+      one ? "it" : "them", name);
+}
+
+std::string RemovedText(const v1::Job& job, const std::string& name, bool purge) {
+  std::string text = fmt::format("removed job {}", name);
+  if (!job.sessions().empty()) {
+    text += fmt::format("; ended the {} of {}", job.sessions_size() == 1 ? "session" : "sessions",
+                        base::Counted(job.sessions_size(), "process", "processes"));
+    text += ": " + ProcessesText(job);
+  }
+  const uint64_t ssd_bytes = FreedOnSsd(job, purge);
+  if (job.held_bytes() != 0) text += fmt::format("; freed {} of RAM", HumanBytes(job.held_bytes()));
+  if (ssd_bytes != 0)
+    text += fmt::format("{} {} on SSD", job.held_bytes() != 0 ? " and" : "; freed", HumanBytes(ssd_bytes));
+  if (job.named() && !purge && job.ssd_bytes() != 0) text += "; what it persisted stays on SSD (--purge deletes it)";
+  return text;
+}
+
+int RemoveJob(const DaemonOptions& options, const std::string& name, const Removal& removal) {
+  const auto channel = Connect(options);
+  if (!channel) return Explain(channel.error());
+  const auto live = removal.force ? FindLive(**channel, name) : FindWithoutProcesses(**channel, name);
+  if (!live) return Explain(live.error());
+  if (!removal.force && !live->sessions().empty()) {
+    fmt::print(stderr, "tierctl: {}\n", Printable(StillAttachedText(*live, name)));
+    return kExitRefused;
+  }
   v1::CloseJobRequest request;
   request.set_name(name);
-  request.set_purge(purge);
-  return Ask<v1::CloseJobResponse>(options, &Stub::CloseJob, request, [&](const v1::CloseJobResponse&) {
-    options.output.json ? PrintJson({{"removed", name}}) : fmt::print("removed job {}\n", Printable(name));
+  request.set_purge(removal.purge);
+  v1::CloseJobResponse ignored;
+  if (const auto closed = (*channel)->Call(&Stub::CloseJob, request, &ignored); !closed) return Explain(closed.error());
+  if (!options.output.json) {
+    fmt::print("{}\n", Printable(RemovedText(*live, name, removal.purge)));
     return kExitOk;
-  });
+  }
+  Json sessions = Json::array();
+  for (const v1::JobSession& session : live->sessions()) sessions.push_back(ToJson(session));
+  PrintJson({{"removed", name},
+             {"sessions", std::move(sessions)},
+             {"ram_bytes", live->held_bytes()},
+             {"ssd_bytes", FreedOnSsd(*live, removal.purge)}});
+  return kExitOk;
 }
 
 }  // namespace tier::tierctl

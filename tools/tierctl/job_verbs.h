@@ -36,7 +36,17 @@ int ShowJob(const DaemonOptions& options, const std::string& name, bool show_tok
 int SetJob(const DaemonOptions& options, const JobChange& change);
 // `user`: for whom it is, by uid or by the name of an owner or user; none: the caller.
 int OpenJob(const DaemonOptions& options, const JobChange& job, bool named, const std::optional<std::string>& user);
-int RemoveJob(const DaemonOptions& options, const std::string& name, bool purge);
+struct Removal {
+  bool purge = false;  // What it persisted too.
+  bool force = false;  // Also while processes are attached to it.
+};
+// Refused while processes are attached, unless it is forced. By the list of jobs: a process that attaches between that
+// and the removal is ended without a question.
+int RemoveJob(const DaemonOptions& options, const std::string& name, const Removal& removal);
+// The refusal, for a job with processes.
+std::string StillAttachedText(const v1::Job& job, const std::string& name);
+// What was done: which processes lost `job`, and what it held. A job without figures was not open.
+std::string RemovedText(const v1::Job& job, const std::string& name, bool purge);
 // Names of jobs, one a line, as other verbs take them: UID/NAME where several owners have one of that name.
 int ListJobNames(const DaemonOptions& options);
 

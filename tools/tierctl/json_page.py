@@ -144,7 +144,12 @@ def verbs() -> dict[str, Shape]:
         "job open JOB": of["Job"],
         "job set JOB": of["Job"],
         "job stalls JOB": of["ListStallsResponse"],
-        "job remove JOB": {"removed": Field("string")},
+        "job remove JOB": {
+            "removed": Field("string"),
+            "sessions": Field("array of JobSession", "the processes that lost the job, with --force"),
+            "ram_bytes": Field("number", "that it held"),
+            "ssd_bytes": Field("number", "that its tensors had there; 0 where a named job keeps what it persisted"),
+        },
         "tensor list JOB": tensors,
         "tensor show JOB TENSOR": {"tensors": Field("array of Tensor")},
         "device list": of["ListDevicesResponse"],

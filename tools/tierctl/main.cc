@@ -59,7 +59,7 @@ struct Arguments {
   uint32_t device = 0;
   uint32_t max = 1000;
   std::optional<std::chrono::seconds> timeout;
-  std::optional<uint64_t> since;
+  std::optional<Since> since;
   std::optional<std::string> uid;
   std::chrono::nanoseconds interval = std::chrono::seconds(1);
   bool follow = false;
@@ -96,7 +96,7 @@ class CommandLine {
     });
     app_.footer(
         "--json, --socket and --token may stand before or behind every verb.\nExit codes: 0 ok, 1 failure, 2 usage, 3 "
-        "not found, 4 daemon unreachable, 5 refused, 6 degraded.");
+        "not found, 4 daemon unreachable, 5 refused, 6 degraded or drained.");
     AddTopVerbs();
     AddWatchingVerbs();
     AddJobVerbs();
@@ -195,12 +195,12 @@ class CommandLine {
     drain
         ->add_option_function<std::string>(
             "--timeout", [this](const std::string& text) { args_.timeout = ParseTimeout(text); },
-            "How long the writes may take, 3600 at most; or with --wait all of it, which has no limit by default")
-        ->type_name("SECONDS")
+            "How long the writes may take, such as 90 or 5min (60 s unless said, 1h at most); or with --wait how long "
+            "all of it may take (no limit unless said)")
+        ->type_name("TIME")
         ->check([](const std::string& text) {
           return ParseTimeout(text) ? "" : fmt::format("\"{}\" is no time; write 90, 90s, 5min or 2h", Printable(text));
-        })
-        ->default_str("60");
+        });
     Examples(drain, {"drain --wait && systemctl restart tierd", "drain --wait --timeout 7200", "drain train"});
     Examples(Verb(&app_, "undrain", "Take new jobs and processes again", [this] { return Undrain(args_.daemon); }),
              {"undrain"});
@@ -237,13 +237,13 @@ class CommandLine {
              [this] { return ShowEvents(args_.daemon, {.since = args_.since, .follow = args_.follow}); });
     events->add_flag("--follow,-f", args_.follow, "Go on with what happens from now on, until interrupted");
     events
-        ->add_option("--since", args_.since,
-                     "Only events behind the one with this number, which the last line and --json of each show")
-        ->type_name("SEQUENCE")
-        ->check([](const std::string& text) {
-          return ParseSequence(text) ? "" : fmt::format("\"{}\" is no number of an event", Printable(text));
-        });
-    Examples(events, {"events", "events --follow --json", "events --follow --since 1764223200000017"});
+        ->add_option_function<std::string>(
+            "--since", [this](const std::string& text) { args_.since = ParseSince(text); },
+            "Only events behind the one with this number, which the last line and --json of each show; or of this time")
+        ->type_name("SEQUENCE|TIME")
+        ->check(SinceMistake);
+    Examples(events,
+             {"events", "events --follow --json", "events --since 10min", "events --follow --since 1764223200000017"});
   }
 
   void AddJobVerbs() {
@@ -266,7 +266,7 @@ class CommandLine {
                             [this] { return ShowStalls(args_.daemon, args_.job, args_.longest); });
     stalls->add_flag("--longest", args_.longest, "The longest first, instead of the newest");
     CLI::App* remove = Verb(noun, "remove", "End a job's sessions and free its tensors",
-                            [this] { return RemoveJob(args_.daemon, args_.job, args_.purge); });
+                            [this] { return RemoveJob(args_.daemon, args_.job, {args_.purge, args_.force}); });
     for (CLI::App* verb : {show, open, set, stalls, remove}) verb->add_option("job", args_.job, kJobHelp)->required();
     for (CLI::App* verb : {open, set}) {
       verb->add_option("--guarantee", args_.sizes.guarantee, "RAM that it always gets, such as 16GiB")
@@ -284,6 +284,7 @@ class CommandLine {
     open->add_option("--uid", args_.uid, "For this user or owner: its first run joins without a token (administrators)")
         ->type_name("USER");
     remove->add_flag("--purge", args_.purge, "Its persisted tensors too, also where the job is not open");
+    remove->add_flag("--force", args_.force, "Also while processes are attached, whose runs end with it");
     Examples(show, {"job show train", "job show 1001/train --show-token"});
     Examples(open, {"job open train --guarantee 16GiB", "job open nightly --named --limit 64GiB",
                     "job open step-4711 --uid 1001 --guarantee 64GiB"});
@@ -293,7 +294,7 @@ class CommandLine {
         "Long is what jobs.stall_threshold says (tierctl config set jobs.stall_threshold 1s). RAM: room within the\n"
         "job's share; SSD read, SSD write; lease: another lease, or an update that is not finished; budget: the\n"
         "work of the engine's turns; queue: behind other requests of the job.\n\n");
-    Examples(remove, {"job remove train", "job remove --purge 1001/train"});
+    Examples(remove, {"job remove train", "job remove --force 1001/train", "job remove --purge 1001/train"});
   }
 
   void AddTensorVerbs() {

@@ -146,9 +146,10 @@ void AddMetrics(const std::string& address, Bundle* bundle) {
 void AddLog(Bundle* bundle) {
   const auto log = RunProgram(
       {"journalctl", "--unit=tierd", "--no-pager", "--output=short-iso-precise", std::string("--lines=") + kLogLines});
-  if (!log) return bundle->Miss("log.txt", log.error().message);
+  const std::string elsewhere = "; a daemon that was started by hand may log to its standard error: attach that";
+  if (!log) return bundle->Miss("log.txt", log.error().message + elsewhere);
   if (log->empty() || log->starts_with("-- No entries"))
-    return bundle->Miss("log.txt", "journalctl has no line of the unit tierd for this user");
+    return bundle->Miss("log.txt", "journalctl has no line of the unit tierd for this user" + elsewhere);
   bundle->Add("log.txt", *log);
 }
 
@@ -261,7 +262,7 @@ int Say(const Bundle& bundle, const std::string& path, const OutputOptions& outp
   }
   fmt::print("wrote {} with {} files; it has names of jobs and tensors, and no token\n", Printable(path),
              bundle.files.size());
-  for (const auto& [name, why] : bundle.missing) fmt::print("missing: {}: {}\n", name, Printable(why));
+  for (const std::string& line : MissingLines(bundle)) fmt::print("missing: {}\n", Printable(line));
   return kExitOk;
 }
 
@@ -270,7 +271,7 @@ int Say(const Bundle& bundle, const std::string& path, const OutputOptions& outp
 Error NotWritten(const std::string& path, int error) {
   const std::string what = fmt::format("cannot write {}: ", path);
   switch (error) {
-    case EEXIST: return {Code::kAlreadyExists, what + "it is there already"};
+    case EEXIST: return {Code::kAlreadyExists, what + "it is there already; choose another -o"};
     case ENOENT:
     case ENOTDIR: {
       const std::string folder = std::filesystem::path(path).parent_path().string();

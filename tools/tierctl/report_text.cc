@@ -1,6 +1,7 @@
 // See report_text.h.
 #include "tools/tierctl/report_text.h"
 
+#include <algorithm>
 #include <array>
 #include <sstream>
 
@@ -113,6 +114,21 @@ void AddKernelFacts(const std::string& root, const Result<int64_t>& pid, const s
   limits ? bundle->Add("kernel/cgroup", *limits) : bundle->Miss("kernel/cgroup", limits.error().message);
 }
 
+std::vector<std::string> MissingLines(const Bundle& bundle) {
+  std::vector<std::pair<std::string, std::string>> names_and_why;
+  for (const auto& [name, why] : bundle.missing) {
+    const auto same = std::ranges::find(names_and_why, why, &std::pair<std::string, std::string>::second);
+    if (same == names_and_why.end()) {
+      names_and_why.emplace_back(name, why);
+    } else {
+      same->first += ", " + name;
+    }
+  }
+  std::vector<std::string> lines;
+  for (const auto& [names, why] : names_and_why) lines.push_back(fmt::format("{}: {}", names, why));
+  return lines;
+}
+
 std::string ReadmeOf(const Bundle& bundle, std::string_view made_at) {
   std::string text = fmt::format(
       "A report on tierd, made by tierctl {} at {}.\n\n"
@@ -122,7 +138,7 @@ std::string ReadmeOf(const Bundle& bundle, std::string_view made_at) {
   for (const auto& [name, content] : bundle.files) text += fmt::format("  {} ({} bytes)\n", name, content.size());
   if (bundle.missing.empty()) return text + "\nNothing is missing.\n";
   text += "\nMissing:\n";
-  for (const auto& [name, why] : bundle.missing) text += fmt::format("  {}: {}\n", name, why);
+  for (const std::string& line : MissingLines(bundle)) text += fmt::format("  {}\n", line);
   return text;
 }
 

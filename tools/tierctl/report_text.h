@@ -24,6 +24,8 @@ struct Bundle {
 // its devices and data.
 void AddKernelFacts(const std::string& root, const Result<int64_t>& pid, const std::vector<std::string>& paths,
                     Bundle* bundle);
+// What is missing, with the reason: files with one reason are in one line.
+std::vector<std::string> MissingLines(const Bundle& bundle);
 // The first words of who opens the bundle: what is there, and what is not, with the reasons.
 std::string ReadmeOf(const Bundle& bundle, std::string_view made_at);
 

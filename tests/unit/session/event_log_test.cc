@@ -131,6 +131,7 @@ TEST(EventLogHistory, SaysWhereEventsAreGone) {
   EXPECT_EQ(since_nine.front().sequence, 10u) << "the last that is gone: who goes on from there is told no more of it";
   EXPECT_THAT(since_nine.front().message, HasSubstr("the daemon keeps the last 2048"));
   EXPECT_EQ(since_nine[1].message, "10");
+  EXPECT_EQ(since_nine.front().unix_time_ms, since_nine[1].unix_time_ms) << "times do not go back";
   EXPECT_EQ(log.Recent(kAlice, 10).size(), kEventsKeptMax) << "nothing behind it is gone";
   EXPECT_EQ(log.Recent(kAlice, 0).size(), kEventsKeptMax) << "all that is kept was asked for";
 }

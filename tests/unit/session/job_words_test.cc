@@ -69,6 +69,13 @@ TEST(JobWords, AListedJobAndItsEventsNameTheProcessThatTheKernelSees) {
   EXPECT_THAT(events.Wait(1).message, HasSubstr(fmt::format("of job 'train', {} ended: ", process)));
 }
 
+TEST(JobWords, WhoAttachedIsSaidWithoutWhatThereIsNot) {
+  EXPECT_EQ(AttachedText(3, ProcessText(77)), " (rank 3, process 77)");
+  EXPECT_EQ(AttachedText(0, ProcessText(0)), " (rank 0)");
+  EXPECT_EQ(AttachedText(-1, ProcessText(77)), " (process 77)");
+  EXPECT_EQ(AttachedText(-1, ProcessText(0)), "");
+}
+
 TEST(JobWords, AProcessOfAnotherNamespaceHasNoNumber) {
   EXPECT_EQ(ProcessText(0), "");
   Job job;

@@ -193,6 +193,34 @@ TEST_F(DoctorTest, WithoutHugePagesAMachineIsWell) {
   EXPECT_EQ(ExitCodeOf(Examine(machine_)), kExitOk);
 }
 
+TEST_F(DoctorTest, HugePagesAreCountedByTheArenaOfTheDaemonThatAnswers) {
+  v1::NodeStatus status;
+  status.set_huge_page_mode(v1::HUGE_PAGE_MODE_THP);
+  status.set_arena_bytes(32 << 20);
+  status.set_arena_max_bytes(128 << 20);
+  const auto row = [&](const char* pool) {
+    Write("/proc/meminfo", std::string("MemTotal: 67108864 kB\nMemAvailable: 60000000 kB\n") + pool);
+    for (const Finding& finding : WithDaemon(Examine(machine_, &status), status, "/s")) {
+      if (finding.check == "huge pages") return finding;
+    }
+    return Finding{};
+  };
+  EXPECT_EQ(row("HugePages_Total: 0\nHugePages_Free: 0\n").remedy, "echo 64 > /proc/sys/vm/nr_hugepages");
+  EXPECT_EQ(row("HugePages_Total: 8\nHugePages_Free: 0\n").remedy, "echo 72 > /proc/sys/vm/nr_hugepages")
+      << "others have them";
+  status.set_huge_page_mode(v1::HUGE_PAGE_MODE_HUGETLB);
+  const Finding some = row("HugePages_Total: 8\nHugePages_Free: 0\n");
+  EXPECT_EQ(some.remedy, "echo 64 > /proc/sys/vm/nr_hugepages") << "tierd has them";
+  EXPECT_THAT(some.found, HasSubstr("0 of 8 free: tierd has some"));
+  status.set_arena_bytes(128 << 20);
+  const Finding all = row("HugePages_Total: 64\nHugePages_Free: 0\n");
+  EXPECT_EQ(all.verdict, Verdict::kGood);
+  EXPECT_EQ(all.found, "0 of 64 free: tierd's windows are in them");
+  EXPECT_EQ(all.remedy + all.advice, "");
+  EXPECT_EQ(row("HugePages_Total: 70\nHugePages_Free: 0\n").verdict, Verdict::kGood) << "6 for others";
+  EXPECT_EQ(row("HugePages_Total: 70\nHugePages_Free: 2\n").found, "2 of 70 free");
+}
+
 TEST_F(DoctorTest, TheExitCodeIsThatOfTheWorst) {
   EXPECT_EQ(ExitCodeOf(Examine(machine_)), kExitOk);
   machine_.try_io_uring = [] { return EPERM; };

@@ -51,9 +51,10 @@ TEST_F(EventTextTest, TheNumberForSinceStandsBelowTheRecentOnes) {
 }
 
 TEST_F(EventTextTest, ThatThereIsNoneIsSaidWithSinceWhen) {
-  EXPECT_EQ(NoneText(0, 1'763'985'601), "no event that you may see since tierd started at 2025-11-24 12:00:01");
-  EXPECT_EQ(NoneText(0, std::nullopt), "no event that you may see yet");
-  EXPECT_EQ(NoneText(17, std::nullopt), "no event behind 17");
+  EXPECT_EQ(NoneText({}, 1'763'985'601), "no event that you may see since tierd started at 2025-11-24 12:00:01");
+  EXPECT_EQ(NoneText({}, std::nullopt), "no event that you may see yet");
+  EXPECT_EQ(NoneText({.sequence = 17}, std::nullopt), "no event behind 17");
+  EXPECT_EQ(NoneText({.ago = std::chrono::seconds(5)}, std::nullopt), "no event that you may see in that time");
 }
 
 TEST_F(EventTextTest, GoesOnBelowItselfOnATerminal) {
@@ -83,11 +84,18 @@ TEST_F(EventTextTest, SteersNoTerminal) {
   EXPECT_EQ(text, R"(2025-11-24 12:00:01  x\x1b[2J          job '\u{202e}' ended:\x0a\x1b]0;t\x07)");
 }
 
-TEST(ParseSequence, TakesDigitsThatFit) {
-  EXPECT_EQ(ParseSequence("0"), 0u);
-  EXPECT_EQ(ParseSequence("18446744073709551615"), UINT64_MAX);
-  for (const char* text : {"", "-1", "+1", " 1", "1x", "18446744073709551616", "12345678901234567890123"})
-    EXPECT_FALSE(ParseSequence(text)) << text;
+TEST(ParseSince, TakesTheNumberOfAnEventOrATime) {
+  EXPECT_EQ(ParseSince("0")->sequence, 0u);
+  EXPECT_EQ(ParseSince("18446744073709551615")->sequence, UINT64_MAX);
+  EXPECT_EQ(ParseSince("60")->ago, std::nullopt) << "a number alone is that of an event";
+  EXPECT_EQ(ParseSince("10min")->ago, std::chrono::minutes(10));
+  EXPECT_EQ(ParseSince("1h")->ago, std::chrono::hours(1));
+  for (const char* text :
+       {"", "-1", "+1", " 1", "1 ", "0x10", "1e3", "18446744073709551616", "1.5", "x", "0s", "5ms", "90000h", "-1h"}) {
+    EXPECT_FALSE(ParseSince(text)) << text;
+    EXPECT_NE(SinceMistake(text), "");
+  }
+  EXPECT_EQ(SinceMistake("10min"), "");
 }
 
 }  // namespace

@@ -26,8 +26,41 @@ TEST(RenderJobs, SaysHowMuchEachJobLeases) {
   jobs.mutable_jobs(0)->set_ram_bytes(uint64_t{8} << 30);
   jobs.mutable_jobs(0)->set_leased_bytes(uint64_t{3} << 30);
   EXPECT_THAT(RenderJobs(jobs, {}), AllOf(HasSubstr("  RAM    LEASED  "), HasSubstr("  8.00 GiB  3.00 GiB  ")));
-  EXPECT_THAT(RenderJobs(jobs, {.width = 56}), AllOf(HasSubstr("  RAM "), HasSubstr("SHARE"), Not(HasSubstr("LEASED"))))
+  EXPECT_THAT(RenderJobs(jobs, {.width = 56}),
+              AllOf(HasSubstr("  RAM "), HasSubstr("MAY HOLD"), Not(HasSubstr("LEASED"))))
       << "a narrow terminal has what it had";
+}
+
+TEST(RemoveJob, SaysWhoseRunItWouldEnd) {
+  v1::Job job;
+  job.set_uid(4'000'000'000);  // Of no user: none of these processes is there.
+  job.set_named(true);
+  for (const int64_t pid : {4711, 4712}) {
+    v1::JobSession* const session = job.add_sessions();
+    session->set_client_pid(pid);
+    session->set_rank(static_cast<int32_t>(pid - 4711));
+  }
+  EXPECT_EQ(StillAttachedText(job, "1001/train"),
+            "job '1001/train' has 2 processes attached: 4711 (rank 0), 4712 (rank 1); removing it ends their run: stop "
+            "them first, or tierctl job remove --force 1001/train");
+  job.mutable_sessions()->RemoveLast();
+  EXPECT_THAT(StillAttachedText(job, "train"),
+              AllOf(HasSubstr("has 1 process attached: 4711 (rank 0); removing it ends its run: stop it first")));
+}
+
+TEST(RemoveJob, SaysWhatWasDone) {
+  v1::Job job;
+  EXPECT_EQ(RemovedText(job, "train", true), "removed job train") << "it was not open";
+  job.set_ssd_bytes(uint64_t{1} << 30);
+  EXPECT_EQ(RemovedText(job, "train", false), "removed job train; freed 1.00 GiB on SSD");
+  job.set_held_bytes(uint64_t{2} << 30);
+  job.add_sessions()->set_client_pid(4711);
+  job.mutable_sessions(0)->set_rank(-1);
+  EXPECT_EQ(RemovedText(job, "train", false),
+            "removed job train; ended the session of 1 process: 4711; freed 2.00 GiB of RAM and 1.00 GiB on SSD");
+  job.set_named(true);
+  EXPECT_THAT(RemovedText(job, "train", false), HasSubstr("; freed 2.00 GiB of RAM; what it persisted stays on SSD"));
+  EXPECT_THAT(RemovedText(job, "train", true), HasSubstr("; freed 2.00 GiB of RAM and 1.00 GiB on SSD"));
 }
 
 TEST(ChangeOf, HasTheSizesThatWereTyped) {

@@ -43,16 +43,28 @@ TEST(NotWritten, SaysWhichOfTheReasonsItWas) {
   EXPECT_EQ(NotWritten("/closed/x", EACCES).code, Code::kDenied);
   EXPECT_EQ(NotWritten("/full/x", ENOSPC).code, Code::kNoSpace);
   EXPECT_EQ(NotWritten("/tmp/x", EEXIST).code, Code::kAlreadyExists);
+  EXPECT_EQ(NotWritten("/tmp/x", EEXIST).message, "cannot write /tmp/x: it is there already; choose another -o");
   EXPECT_EQ(NotWritten("/tmp/xxx", ENAMETOOLONG).code, Code::kInvalid);
 }
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::Pair;
 
 const std::string kToken = "0123456789abcdef0123456789ABCDEF0123456789abcdef0123456789abcdef";
+
+TEST(Report, SaysAReasonOnce) {
+  Bundle bundle;
+  bundle.Miss("status.json", "no daemon answers");
+  bundle.Miss("log.txt", "journalctl is not there");
+  bundle.Miss("jobs.json", "no daemon answers");
+  EXPECT_THAT(MissingLines(bundle),
+              ElementsAre("status.json, jobs.json: no daemon answers", "log.txt: journalctl is not there"));
+  EXPECT_THAT(ReadmeOf(bundle, "now"), HasSubstr("  status.json, jobs.json: no daemon answers\n"));
+}
 
 TEST(Report, MasksTokensWhereverTheyStand) {
   EXPECT_EQ(Masked(kToken), "<masked>");
