@@ -90,8 +90,8 @@ Status JobRegistry::CheckMode(const Job& job, const OpenJobRequest& request) {
   }
   if (request.mode == OpenMode::kCreate && !AdmitsFirstRun(job, request)) {
     return Fail(Code::kAlreadyExists,
-                fmt::format("job '{}' is live with {}; attach to it, or remove it first (tierctl job remove --force)", job.name,
-                            base::Counted(job.members.size(), "session")));
+                fmt::format("job '{}' is live with {}; attach to it, or remove it first (tierctl job remove --force)",
+                            job.name, base::Counted(job.members.size(), "session")));
   }
   if (request.resumes() && StartedByAttach(job, request)) {
     return Fail(

@@ -32,6 +32,7 @@ std::string ProcessText(const Job& job, tiering::SessionId session) {
 }
 
 std::string AttachedText(int32_t rank, std::string_view process) {
+  TIER_CHECK(process.empty() || process.starts_with(", "), "'{}' is no process in words", process);
   if (rank >= 0) return fmt::format(" (rank {}{})", rank, process);
   return process.empty() ? std::string() : fmt::format(" ({})", process.substr(std::string_view(", ").size()));
 }

@@ -173,6 +173,14 @@ Result<uint32_t> QuotaBook::IdOf(const QuotaTarget& target) {
   return *found;
 }
 
+Result<QuotaTarget> QuotaBook::Numbered(const QuotaTarget& target) {
+  if (target.level == QuotaLevel::kDefault) return target;
+  const auto id = IdOf(target);
+  if (!id) return std::unexpected(id.error());
+  TIER_CHECK(*id != std::numeric_limits<uint32_t>::max(), "{} stands for none", *id);
+  return QuotaTarget{target.level, std::to_string(*id)};
+}
+
 // A quota would keep the number of an owner who is none from every other one.
 Status QuotaBook::CheckOwner(const QuotaTarget& target, uint32_t id) {
   if (target.level != QuotaLevel::kUser || !IsOwnerUid(id) || !users_.FindUser(id).name.empty()) return {};

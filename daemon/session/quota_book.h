@@ -60,6 +60,8 @@ class QuotaBook {
   bool SetOptions(const tiering::QuotaLimit& ssd, const tiering::QuotaLimit& jobs) TIER_EXCLUDES(mutex_);
   // The configuration was read again. True: it has other quotas than before.
   bool SetTable(QuotaTable table) TIER_EXCLUDES(mutex_);
+  // The same user or group by its number, as refusals name it. Errors are those of Set.
+  Result<QuotaTarget> Numbered(const QuotaTarget& target);
   // Fields without a value stay as they are. INVALID, NOT_FOUND (no such user, group or owner), TIMEOUT (the user
   // database does not answer), DENIED where the daemon keeps nothing, and SaveQuotas' errors; then nothing has changed.
   Status Set(const QuotaTarget& target, const QuotaFields& fields) TIER_EXCLUDES(mutex_, writing_);

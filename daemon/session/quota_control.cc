@@ -65,16 +65,20 @@ Status QuotaControl::Apply(const std::string& what) {
 Status QuotaControl::Set(const Caller& caller, const QuotaTarget& target, const QuotaFields& fields) {
   if (!caller.admin) return NotAdmin("set a quota");
   if (parts_.book == nullptr) return Fail(Code::kDenied, "this daemon has no quotas");
-  if (Status set = parts_.book->Set(target, fields); !set) return set;
-  return Apply(fmt::format("uid {} set a quota of {}: {}", caller.uid, QuotaText(target), QuotaText(fields)));
+  const auto numbered = parts_.book->Numbered(target);
+  if (!numbered) return std::unexpected(numbered.error());
+  if (Status set = parts_.book->Set(*numbered, fields); !set) return set;
+  return Apply(fmt::format("uid {} set a quota of {}: {}", caller.uid, QuotaText(*numbered), QuotaText(fields)));
 }
 
 // Who tries again what timed out is not told that there is nothing to clear.
 Status QuotaControl::Clear(const Caller& caller, const QuotaTarget& target) {
   if (!caller.admin) return NotAdmin("clear a quota");
   if (parts_.book == nullptr) return Fail(Code::kDenied, "this daemon has no quotas");
-  const std::string whom = QuotaText(target);
-  const Status cleared = parts_.book->Clear(target);
+  const auto numbered = parts_.book->Numbered(target);
+  if (!numbered) return std::unexpected(numbered.error());
+  const std::string whom = QuotaText(*numbered);
+  const Status cleared = parts_.book->Clear(*numbered);
   if (!cleared && (cleared.error().code != Code::kNotFound || !clears_.Contains(whom))) return cleared;
   const Status applied = Apply(fmt::format("uid {} cleared the quota of {}", caller.uid, whom));
   applied ? clears_.Remove(whom) : clears_.Add(whom);

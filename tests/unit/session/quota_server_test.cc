@@ -23,6 +23,7 @@ namespace tier::session {
 namespace {
 
 using testing::Collector;
+using ::testing::ContainsRegex;
 using testing::DataClient;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -105,7 +106,10 @@ TEST_F(QuotaServer, WhatIsSetHoldsForJobsThatAreOpenAndForNewOnes) {
 TEST_F(QuotaServer, TheFirstQuotaOfAGroupHoldsForOpenJobsToo) {
   ASSERT_TRUE(control_.OpenJob(kAlice, {.name = "one"}));
   ASSERT_TRUE(control_.OpenJob(kBob, {.name = "other"}));
+  Collector collector({"quota_changed"});
+  const auto watch = control_.Watch(kAdmin, collector.callback());
   ASSERT_TRUE(control_.SetQuota(kAdmin, {QuotaLevel::kGroup, "staff"}, {.ram = kGiB}));
+  EXPECT_THAT(collector.Wait(0).message, ContainsRegex("set a quota of group [0-9]+: ram 1 GiB")) << "as refusals do";
   EXPECT_EQ(RamOf(1000), kGiB);
   EXPECT_EQ(RamOf(1001), tiering::kUnlimited);
 }
@@ -282,9 +286,8 @@ TEST_F(SlowReservation, ThatNothingTouchesMeanwhileIsTheOneBefore) {
 // There is nothing to take back, and nothing is reserved any more.
 TEST_F(SlowReservation, ThatIsUsedMeanwhileIsNotTakenBack) {
   const std::string refusal = Refusal([&] {
-    world_.OnEngine([&] {
-      ASSERT_TRUE(world_.jobs().Open(1001, {.name = "step"}, tiering::SessionId{900}, clock_.Now()));
-    });
+    world_.OnEngine(
+        [&] { ASSERT_TRUE(world_.jobs().Open(1001, {.name = "step"}, tiering::SessionId{900}, clock_.Now())); });
   });
   EXPECT_THAT(refusal, HasSubstr("job 'step' is not reserved any more, as its first run has come already: "));
   EXPECT_EQ(world_.control().ListJobs(kAdmin).size(), 1U);
