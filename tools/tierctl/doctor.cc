@@ -85,14 +85,12 @@ void GrantByLimit(const Machine& machine, const char* name, const std::string& v
   }
 }
 
+Finding Good(const char* check, const std::string& found) { return {check, Verdict::kGood, found, "", ""}; }
+
 Finding CheckMemlock(const Machine& machine) {
-  if (machine.ipc_lock)
-    return {kMemlockCheck, Verdict::kGood, "CAP_IPC_LOCK: memory may be pinned without limit", "", ""};
-  if (machine.memlock_bytes >= kMemlockWanted) {
-    const std::string limit = machine.memlock_bytes == ~uint64_t{0} ? "no limit" : HumanBytes(machine.memlock_bytes);
-    return {kMemlockCheck, Verdict::kGood, "limit: " + limit, "", ""};
-  }
-  const std::string limit = HumanBytes(machine.memlock_bytes);
+  if (machine.ipc_lock) return Good(kMemlockCheck, "CAP_IPC_LOCK: memory may be pinned without limit");
+  const std::string limit = machine.memlock_bytes == ~uint64_t{0} ? "no limit" : HumanBytes(machine.memlock_bytes);
+  if (machine.memlock_bytes >= kMemlockWanted) return Good(kMemlockCheck, "limit: " + limit);
   Finding finding{kMemlockCheck, Verdict::kDegraded,
                   "limit " + limit + ": windows are not registered for I/O (mode unpinned)", "", ""};
   GrantByLimit(machine, "memlock", "unlimited", &finding);
@@ -101,7 +99,7 @@ Finding CheckMemlock(const Machine& machine) {
 
 Finding CheckOpenFiles(const Machine& machine) {
   const std::string found = fmt::format("hard limit {}", machine.open_files);
-  if (machine.open_files >= kOpenFilesWanted) return {kOpenFilesCheck, Verdict::kGood, found, "", ""};
+  if (machine.open_files >= kOpenFilesWanted) return Good(kOpenFilesCheck, found);
   Finding finding{kOpenFilesCheck, Verdict::kDegraded, found + ": bounds windows and sessions", "", ""};
   GrantByLimit(machine, "nofile", "65536", &finding);
   return finding;
@@ -130,13 +128,12 @@ Finding CheckHugePages(const Machine& machine, const v1::NodeStatus* status) {
   const std::string text = ReadText(machine, "/proc/meminfo");
   const uint64_t total = Field(text, "HugePages_Total");
   const uint64_t free = Field(text, "HugePages_Free");
-  if (free > 0) return {"huge pages", Verdict::kGood, fmt::format("{} of {} free", free, total), "", ""};
+  if (free > 0) return Good("huge pages", fmt::format("{} of {} free", free, total));
   const HostMemory memory = MemoryOf(machine);
   const uint64_t needed = status != nullptr ? HugePagesFor(*status, total) : total + memory.arena_default() / kHugePage;
   const bool has_some = status != nullptr && status->huge_page_mode() == v1::HUGE_PAGE_MODE_HUGETLB;
   if (has_some && needed <= total)
-    return {"huge pages", Verdict::kGood, fmt::format("{} of {} free: tierd's windows are in them", free, total), "",
-            ""};
+    return Good("huge pages", fmt::format("{} of {} free: tierd's windows are in them", free, total));
   Finding finding{"huge pages", Verdict::kNote,
                   fmt::format("{} of {} free: {}windows use small pages, or collapsed ones", free, total,
                               has_some ? "tierd has some, and more " : ""),
@@ -149,7 +146,7 @@ Finding CheckHugePages(const Machine& machine, const v1::NodeStatus* status) {
 
 Finding CheckIoUring(const Machine& machine) {
   const int error = machine.try_io_uring();
-  if (error == 0) return {kIoUringCheck, Verdict::kGood, "works", "", ""};
+  if (error == 0) return Good(kIoUringCheck, "works");
   std::string disabled = ReadText(machine, "/proc/sys/kernel/io_uring_disabled");
   disabled.erase(disabled.find_last_not_of(" \n") + 1);
   const bool by_sysctl = !disabled.empty() && disabled != "0";
@@ -181,14 +178,14 @@ Finding CheckDisk(const Machine& machine) {
       file.shortage.empty() ? fmt::format("{} free for {}", HumanBytes(space.available), machine.data_directory)
                             : file.shortage,
       HumanBytes(file.size));
-  if (file.shortage.empty()) return {kDiskCheck, Verdict::kGood, found, "", ""};
+  if (file.shortage.empty()) return Good(kDiskCheck, found);
   return {kDiskCheck, Verdict::kNote, found, "", advice};
 }
 
 // A directory that exists keeps its owner: the system's may be where a daemon of root serves every user.
 Finding CheckDataDirectory(const Machine& machine) {
   const std::string& path = machine.data_directory;
-  if (machine.writable(path)) return {kDataCheck, Verdict::kGood, path + " is writable", "", ""};
+  if (machine.writable(path)) return Good(kDataCheck, path + " is writable");
   Finding finding{kDataCheck, Verdict::kBad, fmt::format("uid {} may not write {}", machine.uid, path), "",
                   "set daemon.data_directory to a directory of this user's"};
   if (machine.uid != 0 && !machine.owner(path)) {
@@ -201,7 +198,7 @@ Finding CheckDataDirectory(const Machine& machine) {
 // Sockets go elsewhere instead: who owns /run/tierd decides which daemon every client of the machine meets.
 Finding CheckSockets(const Machine& machine) {
   const std::string& path = machine.runtime_directory;
-  if (machine.writable(path)) return {kSocketsCheck, Verdict::kGood, path + " is writable", "", ""};
+  if (machine.writable(path)) return Good(kSocketsCheck, path + " is writable");
   const auto owner = machine.owner(path);
   const bool foreign = owner && *owner != machine.uid;
   Finding finding{kSocketsCheck, Verdict::kBad,
@@ -220,7 +217,7 @@ Finding CheckMemory(const Machine& machine) {
   const std::string found =
       fmt::format("{} available of {}; the default arena grows to {}", HumanBytes(memory.available),
                   HumanBytes(memory.total), HumanBytes(memory.arena_default()));
-  if (memory.available > memory.arena_default()) return {kMemoryCheck, Verdict::kGood, found, "", ""};
+  if (memory.available > memory.arena_default()) return Good(kMemoryCheck, found);
   Finding finding{kMemoryCheck, Verdict::kDegraded, found, "", "or free memory"};
   const uint64_t spare = memory.available / 2 / kMiB;
   if (spare >= 64 && !machine.daemon_program.empty())
@@ -238,7 +235,7 @@ Finding CheckThp(const Machine& machine) {
   const std::string mode =
       open == std::string::npos || close < open ? "unknown" : text.substr(open + 1, close - open - 1);
   // MADV_COLLAPSE works whatever the mode but "deny"; it says how windows behave before they are collapsed.
-  if (mode != "deny") return {"shmem huge pages", Verdict::kGood, "shmem_enabled=" + mode, "", ""};
+  if (mode != "deny") return Good("shmem huge pages", "shmem_enabled=" + mode);
   Finding finding{"shmem huge pages", Verdict::kNote, "shmem_enabled=deny: windows stay in small pages", "", ""};
   GrantBySetting(machine, "advise", kPath, &finding);
   return finding;
@@ -250,7 +247,7 @@ Finding MemoryOf(const v1::NodeStatus& status) {
       fmt::format("{} available; the arena has {} and may grow to {}", HumanBytes(status.host_available_bytes()),
                   HumanBytes(status.arena_bytes()), HumanBytes(status.arena_max_bytes()));
   if (status.host_available_bytes() + status.arena_bytes() >= status.arena_max_bytes())
-    return {kMemoryCheck, Verdict::kGood, found, "", ""};
+    return Good(kMemoryCheck, found);
   return {kMemoryCheck, Verdict::kNote, found, "", "free memory, or lower arena.maximum"};
 }
 
@@ -288,16 +285,14 @@ std::vector<Finding> DirectoryOf(const char* check, const std::string& directory
 
 // A line that lifts a limit of this login lifts none of a daemon that runs.
 Finding MemlockOf(const v1::NodeStatus& status) {
-  if (status.memory_mode() == v1::MEMORY_MODE_PINNED)
-    return {kMemlockCheck, Verdict::kGood, "the daemon's memory is pinned", "", ""};
+  if (status.memory_mode() == v1::MEMORY_MODE_PINNED) return Good(kMemlockCheck, "the daemon's memory is pinned");
   const std::string& reason = status.memory_mode_reason();
   return {kMemlockCheck, Verdict::kNote, "the daemon's memory is not pinned" + (reason.empty() ? "" : ": " + reason),
           "", "a limit that is raised holds from the next start of tierd on"};
 }
 
 Finding IoUringOf(const v1::NodeStatus& status, Finding by_default) {
-  if (status.io_mode() == v1::IO_MODE_IO_URING)
-    return {kIoUringCheck, Verdict::kGood, "the daemon's I/O runs on it", "", ""};
+  if (status.io_mode() == v1::IO_MODE_IO_URING) return Good(kIoUringCheck, "the daemon's I/O runs on it");
   if (by_default.verdict == Verdict::kGood)
     return {kIoUringCheck, Verdict::kNote, "works here; the daemon's I/O runs on a thread pool", "",
             "the log of its start says why"};

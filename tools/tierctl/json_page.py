@@ -127,6 +127,7 @@ def verbs() -> dict[str, Shape]:
             **drained,
             "sessions": Field("number", "processes that are still attached: 0"),
             "jobs": Field("number", "open jobs without processes, which keep their tensors"),
+            "unpersisted": Field("string", "those that have persisted nothing, for which it fails; empty: none"),
         },
         "undrain": {"undrained": Field("true or false")},
         "top --once": {

@@ -242,8 +242,7 @@ class CommandLine {
             "Only events behind the one with this number, which the last line and --json of each show; or of this time")
         ->type_name("SEQUENCE|TIME")
         ->check(SinceMistake);
-    Examples(events,
-             {"events", "events --follow --json", "events --since 10min", "events --follow --since 1764223200000017"});
+    Examples(events, {"events --since 10min", "events --follow --json", "events --follow --since 1764223200000017"});
   }
 
   void AddJobVerbs() {
