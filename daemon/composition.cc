@@ -248,9 +248,9 @@ Status Daemon::OpenControl() {
   auto grpc = control::GrpcServer::Start(options, *control_);
   if (!grpc) return std::unexpected(std::move(grpc.error()));
   grpc_ = std::move(*grpc);
-  for (const std::string& warning : {CheckAdminGroup(config_.daemon, engine_->system_users()),
-                                     CheckAdminSocket(config_.daemon, engine_->system_users(), options.admin_socket),
-                                     config_.daemon.is_private ? "" : CheckDeadlines(config_)})
+  for (const std::string& warning :
+       {CheckAdminGroup(config_.daemon, engine_->system_users()),
+        CheckAdminSocket(config_.daemon, engine_->system_users(), options.admin_socket), CheckDeadlines(config_)})
     if (!warning.empty()) spdlog::warn("{}", warning);
   return metrics_->Start(*control_);
 }

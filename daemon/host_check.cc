@@ -164,6 +164,7 @@ std::string CheckAdminGroup(const config::DaemonConfig& config, session::UserDir
 }
 
 std::string CheckDeadlines(const config::Config& config) {
+  if (config.daemon.is_private) return {};
   if (config.engine.deadline > config.jobs.reclaim_deadline) return {};
   const auto text = [&](std::string_view key) { return config::ValueText(*config::FindOption(key), config); };
   return fmt::format(

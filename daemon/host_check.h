@@ -33,7 +33,7 @@ std::vector<std::string> CheckQuotaNames(const config::Config& config, const Dae
 // rights. Empty else, and of the group that is the default. Waits for the user database.
 std::string CheckAdminGroup(const config::DaemonConfig& config, session::UserDirectory& system);
 // A sentence, as the start logs it too, where requests that name no deadline are refused before forced return comes to
-// what their jobs are promised. Empty else.
+// what their jobs are promised. Empty else, and of a private daemon, which has one job.
 std::string CheckDeadlines(const config::Config& config);
 // Why a reload cannot take metrics.listen, though a start can. Empty: it can try.
 std::string CheckMetricsReload(const config::Config& config);

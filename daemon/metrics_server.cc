@@ -28,7 +28,11 @@ Status MetricsServer::Open(const std::string& listen, bool required) {
   TIER_CHECK(!exporter_, "metrics are served at {} already", listen_);
   if (listen.empty()) return {};
   auto exporter = metrics::Exporter::Listen(listen);
-  if (!exporter) return Refused(std::move(exporter.error()), required);
+  if (!exporter) {
+    std::error_code ignored;
+    std::filesystem::remove(port_file_, ignored);  // Of a daemon that crashed.
+    return Refused(std::move(exporter.error()), required);
+  }
   listen_ = listen;
   exporter_ = std::move(*exporter);
   NoteAddress();
@@ -44,7 +48,7 @@ Status MetricsServer::Move(const std::string& listen, bool required) {
   TIER_CHECK(api_ != nullptr, "metrics move to '{}' before they are served", listen);
   if (listen == listen_) return {};
   Status moved = exporter_ ? exporter_->Move(listen) : OpenFirst(listen);
-  if (!moved) return Refused(std::move(moved.error()), required);
+  if (!moved) return Refused(std::move(moved.error()), required || !listen_.empty());
   listen_ = listen;
   NoteAddress();
   return {};

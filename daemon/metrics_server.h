@@ -26,7 +26,7 @@ class MetricsServer {
   // `api` outlives this. NO_MEMORY: the system gives no thread.
   Status Start(session::ControlApi& api);
   // Another address in its place, or none; the counts go on. It waits for no scrape, and asks no server for a name.
-  // INVALID, NO_MEMORY: all is as it was. After Start. `required`: as for Open.
+  // INVALID, NO_MEMORY: all is as it was. After Start. `required`: as for Open, while none is served.
   Status Move(const std::string& listen, bool required = true);
   // Waits for scrapes under way; then none is served, and the file is gone.
   void Close();

@@ -131,7 +131,7 @@ void AddWear(FamilyBuilder& out, const session::DaemonDescription& daemon) {
     out.Add(device.drive_writes_per_day, {{"device", std::to_string(device.index)}});
   out.Gauge("tierd_device_drive_bytes",
             "Size of the whole drive on which the device's area lies. No series: not known, as of a network's file "
-            "system.");
+            "system or a volume of LVM, LUKS or md.");
   for (const auto& device : daemon.devices) {
     if (device.drive_bytes != 0) out.Add(device.drive_bytes, {{"device", std::to_string(device.index)}});
   }

@@ -85,7 +85,7 @@ Status JobRegistry::CheckMode(const Job& job, const OpenJobRequest& request) {
     return Fail(
         Code::kAlreadyExists,
         fmt::format("uid {} has a job '{}' already, whose terms stay as they are: change them (tierctl job set), "
-                    "or remove it first (tierctl job remove)",
+                    "or remove it first (tierctl job remove, with --force while it runs)",
                     job.uid, job.name));
   }
   if (request.mode == OpenMode::kCreate && !AdmitsFirstRun(job, request)) {

@@ -23,7 +23,9 @@ Status StoredControl::Close(const Caller& caller, const std::string& name, bool 
       if (Status clear = CheckPurge(**job, name, stored); !clear) return clear;
     }
     (void)parts_.jobs.DropReservation((*job)->uid, (*job)->name);  // Of one that is being resumed.
-    parts_.jobs.Close((*job)->id, fmt::format("closed by request of uid {} (tierctl job remove)", caller.uid), purge);
+    parts_.jobs.Close((*job)->id,
+                      fmt::format("closed by request of uid {} (by tierctl job remove, or close_job)", caller.uid),
+                      purge);
     return {};
   });
 }

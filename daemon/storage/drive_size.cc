@@ -28,6 +28,8 @@ std::optional<uint64_t> DriveBytes(dev_t number, const std::string& sysfs) {
   const bool is_part = std::filesystem::exists(device + "/partition", error);
   const auto place = std::filesystem::canonical(device, error);
   if (error) return std::nullopt;
+  // Of volumes that lie on others: which part of which drive is not told here.
+  if (!std::filesystem::is_empty(place / "slaves", error) && !error) return std::nullopt;
   std::ifstream file((is_part ? place.parent_path() : place) / "size");
   uint64_t sectors = 0;
   if (!(file >> sectors) || sectors == 0 || sectors > std::numeric_limits<uint64_t>::max() / kSector)

@@ -10,7 +10,8 @@
 
 namespace tier::storage {
 
-// Nothing: the path is not there, or what lies below it is no block device (a network's file system, btrfs, overlay).
+// Nothing: the path is not there, or what lies below it is no block device (a network's file system, btrfs, overlay),
+// or a volume on others (LVM, LUKS, md).
 std::optional<uint64_t> DriveBytes(const std::string& path);
 // The same for a block device's number, by a sysfs that is mounted at `sysfs`.
 std::optional<uint64_t> DriveBytes(dev_t number, const std::string& sysfs);

@@ -370,7 +370,7 @@ def test_a_mistyped_option_is_answered_with_the_one_that_was_meant() -> None:
         (["device", "retry", "4294967296"], "is no number of a device"),
         (["job", "set", "train", "--limit", "1PiB"], "--limit: '1PiB' has the unit 'PiB'; known are B, KiB, MiB,"),
         (["top", "--interval", "nan"], '"nan" is no time from 0.1 s to 1 h; write 0.5, 5, 500ms or 1min'),
-        (["events", "--since", "-1"], '"-1" is no number of an event, and no time such as 90s'),
+        (["events", "--since", "-1"], '"-1" is no number of an event, and no time of a second to a year'),
         (["events", "--since", "12345678901234567890123"], "is no number of an event"),
     ):
         done = subprocess.run([PROGRAM, *words], capture_output=True, text=True)

@@ -57,7 +57,9 @@ std::string PurgePreview(const v1::MissingDevice& device, const v1::ListJobsResp
   std::string text =
       Wrapped(Printable(fmt::format("device {} is missing: {}", PlaceOf(device), device.reason())), output.width, 0) +
       "\n";
-  text += Wrapped("to be given up, on this device and on all others (HERE: what these have of it):", output.width, 0);
+  text +=
+      Wrapped("to be given up, on the missing device and on all others (HERE: what those that are here have of it):",
+              output.width, 0);
   text +=
       "\n" + RenderTable({MakeColumn("JOB", lost, false, [](const v1::StoredManifest& each) { return each.name(); }),
                           MakeColumn("UID", lost, true,

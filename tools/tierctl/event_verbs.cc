@@ -76,7 +76,7 @@ int ShowRecent(const DaemonOptions& options, const Since& since) {
     options.output.json ? events.push_back(ToJson(event)) : fmt::print("{}\n", EventText(event, options.output));
   });
   if (end.code != Code::kOk) return Explain(end);
-  options.output.json ? PrintJson({{"events", events}}) : fmt::print("{}", SinceText(last, options.output));
+  options.output.json ? PrintJson({{"events", events}}) : fmt::print("{}", SinceText(none ? 0 : last, options.output));
   // Not among what is read by programs.
   if (none && !options.output.json) {
     const bool all = since.sequence == 0 && !since.ago;
@@ -135,7 +135,8 @@ std::optional<Since> ParseSince(const std::string& text) {
 
 std::string SinceMistake(const std::string& text) {
   if (ParseSince(text)) return {};
-  return fmt::format("\"{}\" is no number of an event, and no time such as 90s, 10min or 1h", Printable(text));
+  return fmt::format("\"{}\" is no number of an event, and no time of a second to a year, such as 10min",
+                     Printable(text));
 }
 
 int ShowEvents(const DaemonOptions& options, const EventsOptions& events) {

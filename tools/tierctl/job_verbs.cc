@@ -244,8 +244,9 @@ Result<const v1::Job*> FindOfOwner(const v1::ListJobsResponse& jobs, const std::
   return find(by_user);
 }
 
-// What a job that is named persisted outlives it.
-uint64_t FreedOnSsd(const v1::Job& job, bool purge) { return job.named() && !purge ? 0 : job.ssd_bytes(); }
+bool LeavesSome(const v1::Job& job, bool purge) { return job.named() && job.persisted() && !purge; }
+// What a job that is named persisted outlives it; how much of its bytes there that is only the daemon knows.
+uint64_t FreedOnSsd(const v1::Job& job, bool purge) { return LeavesSome(job, purge) ? 0 : job.ssd_bytes(); }
 
 // The open job that is meant. Without a name: none is, and the daemon knows what to say of that.
 Result<v1::Job> FindLive(const control_client::Channel& channel, const std::string& name) {
@@ -443,7 +444,7 @@ std::string RemovedText(const v1::Job& job, const std::string& name, bool purge)
   if (job.held_bytes() != 0) text += fmt::format("; freed {} of RAM", HumanBytes(job.held_bytes()));
   if (ssd_bytes != 0)
     text += fmt::format("{} {} on SSD", job.held_bytes() != 0 ? " and" : "; freed", HumanBytes(ssd_bytes));
-  if (job.named() && !purge && job.ssd_bytes() != 0) text += "; what it persisted stays on SSD (--purge deletes it)";
+  if (LeavesSome(job, purge)) text += "; what it persisted stays on SSD (--purge deletes it)";
   return text;
 }
 

@@ -162,9 +162,10 @@ int ShowDrained(const DrainedNode& node, const OutputOptions& output) {
   if (status != kExitOk) {
     (void)std::fflush(stdout);
     fmt::print(stderr,
-               "tierctl: the node is drained, but a restart would lose all tensors of {}, which persisted nothing: its "
-               "next run can (tierctl undrain), or remove it (tierctl job remove)\n",
-               Printable(node.unpersisted));
+               "tierctl: the node is drained, but a restart would lose all tensors of {}, which persisted nothing: {}"
+               "remove it (tierctl job remove)\n",
+               Printable(node.unpersisted),
+               node.stays_in_ram ? "there is no SSD tier, so " : "its next run can (tierctl undrain), or ");
   }
   return status;
 }

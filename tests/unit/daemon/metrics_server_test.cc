@@ -70,6 +70,11 @@ TEST_F(MetricsServerTest, OneThatNeedNotBeHadIsTriedAgainByTheNextMove) {
   EXPECT_EQ(other.address(), "");
   ASSERT_TRUE(other.Move(taken, false));
   EXPECT_EQ(other.address(), "") << "it is taken yet";
+  const session::testing::TemporaryDirectory third_place;
+  MetricsServer third(third_place.path());
+  ASSERT_TRUE(third.Open("127.0.0.1:0"));
+  ASSERT_TRUE(third.Start(api_));
+  EXPECT_FALSE(third.Move(taken, false)) << "else it would go on at an address that is no longer asked for";
   server_.Close();
   ASSERT_TRUE(other.Move(taken, false));
   EXPECT_EQ(other.address(), taken);

@@ -39,6 +39,14 @@ TEST_F(DriveSizeTest, OfAPartitionIsThatOfItsDrive) {
   EXPECT_EQ(DriveBytes(makedev(8, 1), root_), 1u << 20);
 }
 
+TEST_F(DriveSizeTest, OfAVolumeOnOthersIsNotKnown) {
+  MakeDrive("2048");
+  fs::create_directories(root_ / "devices/virtual/sda/slaves");
+  EXPECT_EQ(DriveBytes(makedev(8, 0), root_), 1u << 20) << "it lies on none";
+  fs::create_directories(root_ / "devices/virtual/sda/slaves/sdb");
+  EXPECT_EQ(DriveBytes(makedev(8, 0), root_), std::nullopt);
+}
+
 TEST_F(DriveSizeTest, WhatSysfsDoesNotTellIsNotKnown) {
   EXPECT_EQ(DriveBytes(makedev(0, 42), root_), std::nullopt) << "no block device";
   EXPECT_EQ(DriveBytes(directory_.path() + "/missing"), std::nullopt);

@@ -31,7 +31,7 @@ TEST(PurgePreview, NamesTheJobsThatLoseWhatTheyPersisted) {
   AddStored(&jobs, "\033[2J", 1001, "956cd917");
   EXPECT_EQ(PurgePreview(Missing(2), jobs, {}),
             "device 956cd917 (/dev/nvme1n1) is missing: No such file or directory\n"
-            "to be given up, on this device and on all others (HERE: what these have of it):\n"
+            "to be given up, on the missing device and on all others (HERE: what those that are here have of it):\n"
             "JOB        UID      HERE\n"
             "training  1000  3.00 MiB\n"
             "\\x1b[2J   1001  3.00 MiB\n");

@@ -59,6 +59,9 @@ TEST(RemoveJob, SaysWhatWasDone) {
   EXPECT_EQ(RemovedText(job, "train", false),
             "removed job train; ended the session of 1 process: 4711; freed 2.00 GiB of RAM and 1.00 GiB on SSD");
   job.set_named(true);
+  EXPECT_THAT(RemovedText(job, "train", false), HasSubstr("; freed 2.00 GiB of RAM and 1.00 GiB on SSD"))
+      << "it has persisted nothing";
+  job.set_persisted(true);
   EXPECT_THAT(RemovedText(job, "train", false), HasSubstr("; freed 2.00 GiB of RAM; what it persisted stays on SSD"));
   EXPECT_THAT(RemovedText(job, "train", true), HasSubstr("; freed 2.00 GiB of RAM and 1.00 GiB on SSD"));
 }
