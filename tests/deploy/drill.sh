@@ -228,7 +228,15 @@ broken_configuration_fails_behind_the_socket() {
   sleep 1
   [[ $(journalctl -u tierd --no-pager -o cat | grep -c "maximun") == "$tries" ]] || return 1
   cp /drill/tierd.toml /etc/tierd/tierd.toml
-  systemctl start tierd.socket && swap_as_another_user 1 && systemctl stop tierd.socket tierd.service
+  # Starts of the last ten seconds count yet.
+  for _ in $(seq 20); do
+    if systemctl start tierd.socket && swap_as_another_user 1; then
+      systemctl stop tierd.socket tierd.service
+      return
+    fi
+    sleep 1
+  done
+  return 1
 }
 
 purge_beside_a_mounted_disk() {
