@@ -66,7 +66,7 @@ def test_a_job_with_processes_is_removed_by_force_alone(own_daemon: launcher.Run
         removed = json.loads(launcher.tierctl(own_daemon, "job", "remove", "--force", "train", "--json"))
         assert [session["client_pid"] for session in removed["sessions"]] == [pid]
         assert removed["ram_bytes"] >= 5 << 20
-        with pytest.raises(tierd.Revoked, match=r"closed by request of uid \d+ \(tierctl job remove\)"):
+        with pytest.raises(tierd.Revoked, match=r"of uid \d+ \(by tierctl job remove, or close_job\)"):
             client.get("weights")
     with tierd.connect(job="train", socket=own_daemon.socket, named=True) as client:
         client.put("weights", bytes(5 << 20))
