@@ -248,15 +248,23 @@ bool LeavesSome(const v1::Job& job, bool purge) { return job.named() && job.pers
 // What a job that is named persisted outlives it; how much of its bytes there that is only the daemon knows.
 uint64_t FreedOnSsd(const v1::Job& job, bool purge) { return LeavesSome(job, purge) ? 0 : job.ssd_bytes(); }
 
-// The open job that is meant. Without a name: none is, and the daemon knows what to say of that.
-Result<v1::Job> FindLive(const control_client::Channel& channel, const std::string& name) {
+// The job that is meant, or why none is. The outer error: the daemon did not tell its jobs.
+Result<Result<v1::Job>> AskForJob(const control_client::Channel& channel, const std::string& name, bool with_token) {
   v1::ListJobsResponse answer;
-  if (auto listed = channel.CallPages(&Stub::ListJobs, WithTokens(false), &answer); !listed)
+  if (auto listed = channel.CallPages(&Stub::ListJobs, WithTokens(with_token), &answer); !listed)
     return std::unexpected(listed.error());
+  // Whom the part before a '/' may name: not asked for other names.
   const Result<NumberOf> number_of = SplitAtOwner(name) ? NumbersFor(channel) : Result<NumberOf>(UserNumber);
   if (!number_of) return std::unexpected(number_of.error());
   const auto job = FindJob(answer, name, IsForAdministrators(channel), *number_of);
-  return job ? **job : v1::Job();
+  return job ? Result<v1::Job>(**job) : std::unexpected(job.error());
+}
+
+// The open job that is meant. Without a name: none is, and the daemon knows what to say of that.
+Result<v1::Job> FindLive(const control_client::Channel& channel, const std::string& name) {
+  auto asked = AskForJob(channel, name, false);
+  if (!asked) return std::unexpected(asked.error());
+  return *asked ? **asked : v1::Job();
 }
 
 // As FindLive, and gives a process that is about to leave a moment for it: who closed a connection just now may be
@@ -365,14 +373,9 @@ Result<const v1::Job*> FindJob(const v1::ListJobsResponse& jobs, const std::stri
 int ShowJob(const DaemonOptions& options, const std::string& name, bool show_token) {
   const auto channel = Connect(options);
   if (!channel) return Explain(channel.error());
-  v1::ListJobsResponse answer;
-  if (auto listed = (*channel)->CallPages(&Stub::ListJobs, WithTokens(show_token), &answer); !listed)
-    return Explain(listed.error());
-  // Whom the part before a '/' may name: not asked for other names.
-  const Result<NumberOf> number_of = SplitAtOwner(name) ? NumbersFor(**channel) : Result<NumberOf>(UserNumber);
-  if (!number_of) return Explain(number_of.error());
-  const auto job = FindJob(answer, name, IsForAdministrators(**channel), *number_of);
-  return job ? ShowOneJob(options, **job) : Explain(job.error());
+  const auto asked = AskForJob(**channel, name, show_token);
+  if (!asked) return Explain(asked.error());
+  return *asked ? ShowOneJob(options, **asked) : Explain(asked->error());
 }
 
 int ListJobNames(const DaemonOptions& options) {

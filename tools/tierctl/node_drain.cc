@@ -67,8 +67,9 @@ Result<v1::ListJobsResponse> AskJobs(const DaemonOptions& options, std::optional
                                         end);
 }
 
-std::string AskAttached(const DaemonOptions& options, std::optional<Clock::time_point> end) {
-  const auto jobs = AskJobs(options, end);
+// The processes, by job; "" where it cannot be told.
+std::string Attached(const DrainSteps& steps) {
+  const auto jobs = steps.jobs();
   return jobs ? AttachedText(*jobs) : "";
 }
 
@@ -121,7 +122,6 @@ Result<DrainedNode> WithUnpersisted(const DrainSteps& steps, Result<DrainedNode>
 DrainSteps StepsOf(const DaemonOptions& options, std::optional<Clock::time_point> end = {}) {
   return {.drain = [&options, end](std::chrono::seconds time) { return AskDrain(options, "", time, end); },
           .status = [&options, end] { return AskStatus(options, end); },
-          .attached = [&options, end] { return AskAttached(options, end); },
           .jobs = [&options, end] { return AskJobs(options, end); },
           .now = Clock::now,
           .pause = [] { std::this_thread::sleep_for(kPoll); },
@@ -206,7 +206,7 @@ Result<DrainedNode> DrainAndWait(const DrainSteps& steps, std::optional<std::chr
   if (const std::string unpersisted = UnpersistedText(*status); !unpersisted.empty()) steps.warn(unpersisted);
   uint64_t sessions = status->session_count();
   if (sessions != 0) {
-    const std::string attached = steps.attached();
+    const std::string attached = Attached(steps);
     steps.tell(fmt::format("waiting for {} to leave{}", base::Counted(sessions, "process", "processes"),
                            attached.empty() ? "" : ": " + attached));
   }
@@ -223,7 +223,7 @@ Result<DrainedNode> DrainAndWait(const DrainSteps& steps, std::optional<std::chr
       continue;
     }
     if (end && steps.now() + kPoll > *end) {
-      const std::string attached = steps.attached();
+      const std::string attached = Attached(steps);
       return Fail(Code::kTimeout,
                   fmt::format("{} still attached{}; the node stays drained (tierctl undrain: it takes jobs again)",
                               base::Counted(sessions, "process is", "processes are"),

@@ -31,7 +31,6 @@ inline constexpr std::chrono::seconds kWriteTimeMax{3600};  // The daemon waits 
 struct DrainSteps {
   std::function<Result<v1::DrainResponse>(std::chrono::seconds write_time)> drain;
   std::function<Result<v1::NodeStatus>()> status;
-  std::function<std::string()> attached;  // The processes, by job; "" where it cannot be told.
   std::function<Result<v1::ListJobsResponse>()> jobs;
   std::function<std::chrono::steady_clock::time_point()> now;
   std::function<void()> pause;  // Before the daemon is asked again.

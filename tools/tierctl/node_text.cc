@@ -58,8 +58,8 @@ std::string LastDeviceText(const Devices& devices, uint32_t device) {
   if (std::ranges::any_of(devices, takes)) return {};
   return fmt::format(
       "no other SSD device takes new tensors. What lies on device {0} stays there; from now on new tensors stay in "
-      "RAM, "
-      "and are refused (NO_SPACE) where it has no room. 'tierctl device drain {0} --undo' uses it again, and so does a "
+      "RAM, and are refused (NO_SPACE) where it has no room. 'tierctl device drain {0} --undo' uses it again, and so "
+      "does a "
       "restart of tierd; with another device in ssd.devices it can be emptied",
       device);
 }

@@ -59,6 +59,16 @@ Result<v1::DrainResponse> Written(bool stays_in_ram = false) {
   return answer;
 }
 
+v1::ListJobsResponse OneAttached() {
+  v1::ListJobsResponse jobs;
+  v1::Job* const job = jobs.add_jobs();
+  job->set_name("llama");
+  job->set_uid(1000);
+  job->add_sessions()->set_client_pid(4711);
+  job->mutable_sessions(0)->set_rank(-1);
+  return jobs;
+}
+
 class DrainAndWaitTest : public ::testing::Test {
  protected:
   Result<DrainedNode> Run(std::optional<seconds> timeout = {}) {
@@ -68,7 +78,6 @@ class DrainAndWaitTest : public ::testing::Test {
                                return Next(drains_);
                              },
                          .status = [this] { return Next(states_); },
-                         .attached = [this] { return attached_; },
                          .jobs = [this]() -> Result<v1::ListJobsResponse> { return jobs_; },
                          .now = [this] { return now_; },
                          .pause = [this] { now_ += kPause; },
@@ -86,8 +95,7 @@ class DrainAndWaitTest : public ::testing::Test {
 
   std::deque<Result<v1::DrainResponse>> drains_ = {Written()};
   std::deque<Result<v1::NodeStatus>> states_ = {StatusOf({})};
-  std::string attached_ = "1000/llama: 4711";
-  v1::ListJobsResponse jobs_;
+  v1::ListJobsResponse jobs_ = OneAttached();  // "1000/llama: 4711".
   std::chrono::steady_clock::time_point now_{};
   std::vector<seconds> write_times_;
   std::vector<std::string> told_;
@@ -123,6 +131,7 @@ TEST_F(DrainAndWaitTest, WritesWhatJobsHoldOnceNobodyWritesAnyMore) {
 
 TEST_F(DrainAndWaitTest, NamesTheJobsThatWouldLoseAllTheyHave) {
   states_ = {StatusOf({.jobs = 3})};
+  jobs_.clear_jobs();
   for (const char* name : {"never", "empty", "persisted"}) {
     v1::Job* const job = jobs_.add_jobs();
     job->set_name(name);
