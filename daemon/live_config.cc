@@ -28,10 +28,7 @@ constexpr char kChangedForOthers[] = "an administrator changed an option";
 
 std::string NoSuchOption(const std::string& name) {
   if (name.starts_with("quota")) return fmt::format("'{}' is no option: quotas are set by tierctl quota set", name);
-  const config::Option* const nearest = config::NearestOption(name);
-  const std::string hint =
-      nearest == nullptr ? "tierctl config get lists all" : fmt::format("the nearest is '{}'", nearest->key);
-  return fmt::format("unknown option '{}'; {}", name, hint);
+  return config::UnknownOptionText(name, "tierctl config get");
 }
 
 // One option by what is typed for it, and nothing else.

@@ -256,10 +256,7 @@ bool IsSection(std::string_view key) {
 }
 
 std::unexpected<Error> Unknown(const std::string& key) {
-  const Option* const nearest = NearestOption(key);
-  const std::string hint =
-      nearest == nullptr ? "tierd --print-default-config lists all" : fmt::format("the nearest is '{}'", nearest->key);
-  return Fail(Code::kInvalid, fmt::format("unknown option '{}'; {}", key, hint));
+  return Fail(Code::kInvalid, UnknownOptionText(key, "tierd --print-default-config"));
 }
 
 std::unexpected<Error> UnknownSection(const std::string& name) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include <fmt/format.h>
+
 #include "daemon/base/edit_distance.h"
 #include "daemon/storage/device_io.h"
 #include "proto/units.h"
@@ -216,6 +218,12 @@ const Option* NearestOption(std::string_view key) {
   const auto unlikeness = [key](const Option& option) { return Unlikeness(key, option.key); };
   const Option& nearest = *std::ranges::min_element(kOptions, {}, unlikeness);
   return MayBeMeant(key, nearest.key) ? &nearest : nullptr;
+}
+
+std::string UnknownOptionText(std::string_view key, std::string_view lists_all) {
+  const Option* const nearest = NearestOption(key);
+  return nearest == nullptr ? fmt::format("unknown option '{}'; {} lists all", key, lists_all)
+                            : fmt::format("unknown option '{}'; the nearest is '{}'", key, nearest->key);
 }
 
 bool NamesAnOption(std::string_view sentence) {

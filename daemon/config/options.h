@@ -55,6 +55,8 @@ const Option* FindOption(std::string_view key);
 // The option that was probably meant by `key`: the most like one, whose name or its last part has a letter in three
 // wrong at the most, or which begins so. Null: none is that near.
 const Option* NearestOption(std::string_view key);
+// That there is no such option, and the nearest; where none is near, what `lists_all` them.
+std::string UnknownOptionText(std::string_view key, std::string_view lists_all);
 // Whether a sentence names any option.
 bool NamesAnOption(std::string_view sentence);
 // The section, "arena", whose name is most like `name`.
