@@ -15,6 +15,7 @@ import tempfile
 from typing import Any
 
 import launcher
+import pytest
 
 import tierd
 
@@ -99,13 +100,31 @@ def test_without_a_daemon_it_says_what_is_missing(tmp_path: pathlib.Path) -> Non
     done = report(tmp_path, path)
     assert done.returncode == 0 and "missing: status.json, devices.json, " in done.stdout, done
     assert done.stdout.count("no tierd answers") == 1, "one reason, one line"
-    assert "log.txt" not in done.stdout or "may log to its standard error: attach that" in done.stdout
     files = unpacked(path)
     assert {"README.txt", "version.json", "doctor.json", "kernel/meminfo", "kernel/settings"} <= files.keys()
     readme = files["README.txt"].decode()
     for name in ("status.json", "jobs.json", "events.json", "metrics.txt", "kernel/cgroup"):
         assert name not in files and re.search(rf"^  (.*, )?{re.escape(name)}(, .*)?: ", readme, re.MULTILINE)
     assert json.loads(files["version.json"])["tierd"] is None
+
+
+@pytest.mark.parametrize("journal", [None, "exit 1", "echo '-- No entries --'", "echo a line of tierd"])
+def test_the_log_is_the_journals_or_it_says_where_another_may_be(tmp_path: pathlib.Path, journal: str | None) -> None:
+    programs, path = tmp_path / "programs", tmp_path / "report.tar.gz"
+    programs.mkdir()
+    for name in ("tar", "gzip"):
+        (programs / name).symlink_to(shutil.which(name) or pytest.skip(f"{name} is not here"))
+    if journal is not None:
+        (programs / "journalctl").write_text(f"#!/bin/sh\n{journal}\n")
+        (programs / "journalctl").chmod(0o755)
+    done = report(tmp_path, path, env=os.environ | {"PATH": str(programs)})
+    assert done.returncode == 0, done
+    log = unpacked(path).get("log.txt")
+    if journal == "echo a line of tierd":
+        assert log == b"a line of tierd\n" and "log.txt" not in done.stdout
+    else:
+        assert log is None
+        assert re.search(r"log\.txt.*may log to its standard error: attach that", done.stdout, re.DOTALL), done.stdout
 
 
 def test_a_plain_users_bundle_has_the_stalls_of_its_jobs(socket_folder: pathlib.Path) -> None:
