@@ -103,6 +103,7 @@ Status Daemon::Compose() {
   Tick();
   SampleHost();
   FeedWatchdog();
+  if (auto started = engine_->StartPrefault(); !started) return started;
   AnnounceReady();
   return {};
 }

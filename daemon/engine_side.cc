@@ -12,6 +12,7 @@
 #include "daemon/base/fault_guard.h"
 #include "daemon/base/format_bytes.h"
 #include "daemon/host_limits.h"
+#include "daemon/session/engine_calls.h"
 #include "daemon/session/line_file.h"
 #include "daemon/session/quota_file.h"
 #include "daemon/ssd_devices.h"
@@ -182,9 +183,7 @@ Status EngineSide::OpenMemory(const config::Config& config) {
   options.clock = &clock_;
   arena_ = std::make_unique<memory::Arena>(std::move(options), threads_.makers.get(), threads_.closers.get());
   copier_ = std::make_unique<memory::PageCopier>(threads_.workers.get(), wake);
-  if (config.arena.prefault) {
-    if (auto started = arena_->StartPrefault(sizes->max_bytes); !started) return started;
-  }
+  if (config.arena.prefault) prefault_bytes_ = sizes->max_bytes;
   return {};
 }
 
@@ -413,6 +412,10 @@ Status EngineSide::Start(session::SessionNotices& notices) {
   if (!thread) return std::unexpected(std::move(thread.error()));
   thread_ = std::move(*thread);
   return {};
+}
+
+Status EngineSide::StartPrefault() {
+  return session::EngineCalls(mailbox_).Ask<void>([this] { return arena_->StartPrefault(prefault_bytes_); });
 }
 
 void EngineSide::Stop() {

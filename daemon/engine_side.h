@@ -75,6 +75,9 @@ class EngineSide {
 
   // Starts the thread; NO_MEMORY if the system gives none. `notices` outlives it.
   Status Start(session::SessionNotices& notices);
+  // Makes windows ahead, where the configuration says so; NO_MEMORY as Arena::StartPrefault. Behind all else of a
+  // start, as it takes all processors. REQUIRES: the thread runs.
+  Status StartPrefault();
   // Ends and joins it.
   void Stop();
 
@@ -138,6 +141,7 @@ class EngineSide {
   std::string superblock_failure_;  // As last told. Engine thread, as the next.
   bool pinned_ = false;
   uint64_t create_failures_ = 0;  // Of windows.
+  uint64_t prefault_bytes_ = 0;   // Set by OpenMemory.
   memory::PrefaultReport prefault_report_;
   memory::PressureReport pressure_report_;
   std::string unreadable_;  // A file of a control group, as last told.

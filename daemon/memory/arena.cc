@@ -182,7 +182,7 @@ Result<StartedWindow> Arena::StartMake(State state, Making wanted) {
 }
 
 Status Arena::StartPrefault(uint64_t bytes) {
-  const uint64_t windows = bytes / stock_size();
+  const uint64_t windows = (bytes - std::min(bytes, owned_bytes_)) / stock_size();  // Jobs may have come before.
   for (uint64_t i = 0; i < windows; ++i) {
     const auto started = StartMake(State::kMakingStock, {.size = stock_size(), .node = nodes_.ForStock()});
     if (!started) return std::unexpected(started.error());

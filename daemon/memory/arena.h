@@ -126,8 +126,8 @@ class Arena final : public WindowSource {
   bool TakeRoomFreed() override { return std::exchange(room_freed_, false); }
   std::shared_ptr<const proto::FileDescriptor> Descriptor(WindowIndex window) const override;
 
-  // Makes block windows ahead of need, `bytes` of them in all, which StartCreate then hands out at once. NO_MEMORY as
-  // there.
+  // Makes block windows ahead of need, `bytes` of them in all, less what owners have by now, which StartCreate then
+  // hands out at once. NO_MEMORY as there.
   Status StartPrefault(uint64_t bytes);
   // What the daemon's own tables take now. It counts from the next growth, and in arena_max_bytes() from the next
   // reading.

@@ -103,7 +103,7 @@ TEST_F(ArenaHostTest, TheMaximumFallsByWhatTheHostMissesAndStockGoesFirst) {
   options.sizes.host_reserve_bytes = 8 * kWindow;
   Start(std::move(options));
   for (int i = 0; i < 6; ++i) (void)Create();
-  ASSERT_TRUE(arena_->StartPrefault(kWindow));
+  ASSERT_TRUE(arena_->StartPrefault(7 * kWindow));
   AwaitQuiet();
   host_.SetMemory(64 * kGiB, 6 * kWindow);
   arena_->RefreshHost();

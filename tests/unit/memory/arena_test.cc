@@ -309,6 +309,16 @@ TEST_F(ArenaTest, StockCountsTowardsTheMaximum) {
   (void)Await(3);
 }
 
+TEST_F(ArenaTest, PrefaultsWhatJobsThatCameFirstHaveLeft) {
+  Start(Options(3));
+  ASSERT_TRUE(StartCreate());
+  (void)Await(1);
+  ASSERT_TRUE(arena_->StartPrefault(3 * kWindow));
+  AwaitQuiet();
+  EXPECT_EQ(arena_->snapshot().stock_bytes, 2 * kWindow);
+  EXPECT_EQ(arena_->snapshot().prefault_target_bytes, 2 * kWindow);
+}
+
 TEST_F(ArenaTest, MayEndWhileWindowsAreInTheMaking) {
   Start(Options(16));
   for (int i = 0; i < 16; ++i) ASSERT_TRUE(StartCreate());
