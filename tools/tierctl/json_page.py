@@ -126,7 +126,7 @@ def verbs() -> dict[str, Shape]:
         "drain --wait": {
             **drained,
             "sessions": Field("number", "processes that are still attached: 0"),
-            "jobs": Field("number", "open jobs without processes, which keep their tensors"),
+            "jobs": Field("number", "open jobs without processes that have tensors, and keep them"),
             "unpersisted": Field("string", "those that have persisted nothing, for which it fails; empty: none"),
         },
         "undrain": {"undrained": Field("true or false")},

@@ -61,15 +61,28 @@ Result<v1::NodeStatus> AskStatus(const DaemonOptions& options, std::optional<Clo
   return std::move(*answer->mutable_status());
 }
 
-// By the first page of jobs, which has as many as a node may.
-Result<v1::ListJobsResponse> AskJobs(const DaemonOptions& options, std::optional<Clock::time_point> end) {
-  return AnswerBy<v1::ListJobsResponse>(options, &Stub::ListJobs, v1::ListJobsRequest(), control_client::kCallTimeout,
-                                        end);
+Result<v1::ListJobsResponse> AskJobs(const DaemonOptions& options, const std::string& page_token,
+                                     std::optional<Clock::time_point> end) {
+  v1::ListJobsRequest request;
+  request.set_page_token(page_token);
+  return AnswerBy<v1::ListJobsResponse>(options, &Stub::ListJobs, request, control_client::kCallTimeout, end);
+}
+
+// A page has fewer jobs than a node may have.
+Result<v1::ListJobsResponse> AllJobs(const DrainSteps& steps) {
+  v1::ListJobsResponse whole;
+  for (std::string token;;) {
+    const auto page = steps.jobs(token);
+    if (!page) return page;
+    whole.MergeFrom(*page);
+    if (page->next_page_token().empty() || page->next_page_token() == token) return whole;
+    token = page->next_page_token();
+  }
 }
 
 // The processes, by job; "" where it cannot be told.
 std::string Attached(const DrainSteps& steps) {
-  const auto jobs = steps.jobs();
+  const auto jobs = AllJobs(steps);
   return jobs ? AttachedText(*jobs) : "";
 }
 
@@ -107,14 +120,17 @@ Result<DrainedNode> Ended(const v1::NodeStatus& status, const Result<v1::DrainRe
                                                 written.error().message));
 }
 
-// What of it ends with a restart. The first page of jobs has as many as a node may.
+bool HasTensors(const v1::Job& job) { return job.tensor_count() != 0; }
+
+// What of it ends with a restart. `node` comes with all open jobs.
 Result<DrainedNode> WithUnpersisted(const DrainSteps& steps, Result<DrainedNode> node) {
   if (!node || node->jobs == 0) return node;
-  const auto jobs = steps.jobs();
+  const auto jobs = AllJobs(steps);
   if (!jobs) return std::unexpected(jobs.error());
+  node->jobs = static_cast<uint64_t>(std::ranges::count_if(jobs->jobs(), HasTensors));
   node->unpersisted = UnpersistedJobsText(*jobs);
   node->some_persisted =
-      std::ranges::any_of(jobs->jobs(), [](const v1::Job& job) { return job.persisted() && job.tensor_count() != 0; });
+      std::ranges::any_of(jobs->jobs(), [](const v1::Job& job) { return job.persisted() && HasTensors(job); });
   return node;
 }
 
@@ -122,7 +138,7 @@ Result<DrainedNode> WithUnpersisted(const DrainSteps& steps, Result<DrainedNode>
 DrainSteps StepsOf(const DaemonOptions& options, std::optional<Clock::time_point> end = {}) {
   return {.drain = [&options, end](std::chrono::seconds time) { return AskDrain(options, "", time, end); },
           .status = [&options, end] { return AskStatus(options, end); },
-          .jobs = [&options, end] { return AskJobs(options, end); },
+          .jobs = [&options, end](const std::string& page_token) { return AskJobs(options, page_token, end); },
           .now = Clock::now,
           .pause = [] { std::this_thread::sleep_for(kPoll); },
           .tell =

@@ -31,14 +31,14 @@ inline constexpr std::chrono::seconds kWriteTimeMax{3600};  // The daemon waits 
 struct DrainSteps {
   std::function<Result<v1::DrainResponse>(std::chrono::seconds write_time)> drain;
   std::function<Result<v1::NodeStatus>()> status;
-  std::function<Result<v1::ListJobsResponse>()> jobs;
+  std::function<Result<v1::ListJobsResponse>(const std::string& page_token)> jobs;  // One page; "": the first.
   std::function<std::chrono::steady_clock::time_point()> now;
   std::function<void()> pause;  // Before the daemon is asked again.
   std::function<void(const std::string& sentence)> tell;
   std::function<void(const std::string& sentence)> warn;
 };
 struct DrainedNode {
-  uint64_t jobs = 0;            // Open ones, all without processes.
+  uint64_t jobs = 0;            // Open ones that have tensors, all without processes.
   bool stays_in_ram = false;    // There is no SSD tier.
   std::string unpersisted;      // Jobs with tensors that have persisted nothing, in words. Empty: none.
   bool some_persisted = false;  // Others have tensors, some of which they may not have persisted.
