@@ -7,6 +7,7 @@
 #include "daemon/session/control_api.h"
 #include "daemon/session/job_registry.h"
 #include "daemon/session/token_source.h"
+#include "daemon/tiering/api/options.h"
 
 namespace tier::session {
 namespace {
@@ -57,14 +58,9 @@ Status ValidateOpenJob(const OpenJobRequest& request) {
   const bool needs_name = request.mode == proto::OpenMode::kJoin || request.resumes();
   if (needs_name && request.name.empty()) return Fail(Code::kInvalid, "join and resume need the job's name");
   if (request.named && request.name.empty()) return Fail(Code::kInvalid, "a named job needs a name");
-  if (request.limit_bytes != 0 && request.limit_bytes < request.guarantee_bytes) {
-    return Fail(Code::kInvalid, fmt::format("limit_bytes {} is below guarantee_bytes {}", request.limit_bytes,
-                                            request.guarantee_bytes));
-  }
-  if (request.ssd_limit_bytes != 0 && request.ssd_limit_bytes < request.ssd_guarantee_bytes) {
-    return Fail(Code::kInvalid, fmt::format("ssd_limit_bytes {} is below ssd_guarantee_bytes {}",
-                                            request.ssd_limit_bytes, request.ssd_guarantee_bytes));
-  }
+  if (Status ram = tiering::CheckLimit(request.guarantee_bytes, request.limit_bytes, "a"); !ram) return ram;
+  if (Status ssd = tiering::CheckLimit(request.ssd_guarantee_bytes, request.ssd_limit_bytes, "an SSD"); !ssd)
+    return ssd;
   return ValidateWorld(request);
 }
 

@@ -16,6 +16,7 @@
 #include "daemon/storage/transfer.h"
 #include "daemon/tiering/api/quota.h"
 #include "daemon/tiering/api/request.h"
+#include "proto/result.h"
 
 namespace tier::tiering {
 
@@ -121,5 +122,8 @@ struct TermsChange {
   bool any() const { return guarantee_bytes || limit_bytes || ssd_guarantee_bytes || ssd_limit_bytes; }
   friend bool operator==(const TermsChange&, const TermsChange&) = default;
 };
+
+// INVALID: there is a limit, and it is below the guarantee. `of`: which one, "a" or "an SSD".
+Status CheckLimit(uint64_t guarantee_bytes, uint64_t limit_bytes, const char* of);
 
 }  // namespace tier::tiering

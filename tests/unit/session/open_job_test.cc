@@ -38,7 +38,12 @@ TEST(ValidateOpenJob, EachFieldIsCheckedAndNamed) {
       {"rank beyond world", {.name = "a", .rank = 2, .world_size = 2}, "0 to 1"},
       {"negative world", {.name = "a", .rank = 0, .world_size = -1}, "world_size is -1"},
       {"huge world", {.name = "a", .rank = 0, .world_size = kWorldSizeMax + 1}, "world_size"},
-      {"limit below guarantee", {.name = "a", .guarantee_bytes = 2, .limit_bytes = 1}, "below guarantee_bytes"},
+      {"limit below guarantee",
+       {.name = "a", .guarantee_bytes = 2 << 20, .limit_bytes = 1 << 20},
+       "a limit of 1 MiB is below the guarantee of 2 MiB: raise the limit"},
+      {"SSD limit below guarantee",
+       {.name = "a", .ssd_guarantee_bytes = 2 << 20, .ssd_limit_bytes = 1 << 20},
+       "an SSD limit of 1 MiB is below the guarantee of 2 MiB"},
       {"guarantee without limit", {.name = "a", .guarantee_bytes = 2}, nullptr},
   };
   for (const OpenJobCase& c : cases) {
