@@ -130,10 +130,14 @@ Status SetNumber(const Option& option, const toml::node& node, double* field) {
   const auto whole = node.value_exact<int64_t>();
   const auto value = whole ? std::optional(static_cast<double>(*whole)) : node.value_exact<double>();
   if (!value) return Wrong(option, "must be a number like 0.5, without quotes");
+  const double low = std::max(static_cast<double>(option.min), option.least);
   // Written so that it refuses what is no number (nan) too.
-  if (!(*value >= static_cast<double>(option.min) && *value <= static_cast<double>(option.max)))
-    return Wrong(option, fmt::format("{} is out of range, allowed are {} to {}", *value, option.min, option.max));
-  *field = *value;
+  const bool is_zero = *value == 0 && option.min == 0;
+  if (!is_zero && !(*value >= low && *value <= static_cast<double>(option.max))) {
+    return Wrong(option, fmt::format("{} is out of range, allowed are {}{} to {}", *value,
+                                     option.least > 0 ? "0, and " : "", low, option.max));
+  }
+  *field = is_zero ? 0 : *value;  // And not -0, which would be shown so.
   return {};
 }
 

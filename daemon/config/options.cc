@@ -98,8 +98,8 @@ constexpr auto kOptions = std::to_array<Option>({
      "beyond it is paid back, both for an hour at most: until then nothing is written ahead of need, for prefetches\n"
      "neither, and jobs that would have turns, of as many bytes each. Some writes are never held back, and may exceed\n"
      "it: what requests wait for, what empties memory that another job or the host is owed, since that would come\n"
-     "hours later, and what is moved off a device. 0: no budget.",
-     0, 1000},
+     "hours later, and what is moved off a device. 0: no budget; else at least 0.001.",
+     0, 1000, "", 0.001},
     {"ssd.smart_file", Kind::kText, Change::kAtRunTime, TIER_FIELD(ssd.smart_file), "\"/run/tierd-smart/devices\"",
      "What tierd-smart (tierd-smart.timer) found out about the health of the devices; absent: nothing is known. It is\n"
      "read every 30 s, and another one within a second. Empty: it is not read."},

@@ -48,6 +48,7 @@ struct Option {
   uint64_t min = 0;               // Of counts (and integers, taken as signed), bytes, nanoseconds.
   uint64_t max = UINT64_MAX;
   std::string_view choices = {};  // "auto|always|never".
+  double least = 0;               // Of a number that is not 0.
 };
 
 std::span<const Option> Options();

@@ -142,7 +142,7 @@ TEST(Config, MistakesAreToldWithLineAndRemedy) {
       {"[jobs]\nidle_after = \"25h\"\n", "option jobs.idle_after"},
       {"[ssd]\nqueue_depth = 0\n", "allowed are 1 to 256"},
       {"[ssd]\nqueue_depth = \"8\"\n", "without a unit"},
-      {"[ssd]\ndrive_writes_per_day = -0.1\n", "-0.1 is out of range, allowed are 0 to 1000"},
+      {"[ssd]\ndrive_writes_per_day = -0.1\n", "-0.1 is out of range, allowed are 0, and 0.001 to 1000"},
       {"[ssd]\ndrive_writes_per_day = nan\n", "out of range"},
       {"[ssd]\ndrive_writes_per_day = \"1\"\n", "must be a number like 0.5, without quotes"},
       {"[engine]\ndeadline = \"60\"\n", "no unit; write it like \"250ms\""},
@@ -292,6 +292,16 @@ TEST(Override, TakesTomlAndPlainText) {
   EXPECT_EQ(config.ssd.drive_writes_per_day, 2.0) << "a whole number is one too";
   EXPECT_TRUE(ApplyOverride("engine.deadline=2s", &config));
   EXPECT_EQ(config.engine.deadline, std::chrono::seconds(2));
+}
+
+TEST(Override, RefusesAWriteBudgetThatIsNone) {
+  Config config = DefaultConfig();
+  for (const char* value : {"1e-300", "0.0009", "-1e-300", "1000.5", "inf"}) {
+    const Status set = ApplyOverride(std::string("ssd.drive_writes_per_day=") + value, &config);
+    ASSERT_FALSE(set) << value;
+    EXPECT_THAT(set.error().message, HasSubstr("out of range, allowed are 0, and 0.001 to 1000")) << value;
+  }
+  EXPECT_EQ(config, DefaultConfig());
 }
 
 TEST(Override, RefusesLikeTheFile) {

@@ -41,6 +41,8 @@ TEST(OptionValues, AreWrittenAsPeopleWriteThem) {
   EXPECT_EQ(TextAfter("engine.write_behind", "\"29%\""), "\"29%\"");
   EXPECT_EQ(TextAfter("ssd.drive_writes_per_day", "0.3"), "0.3");
   EXPECT_EQ(TextAfter("ssd.drive_writes_per_day", "2"), "2");
+  EXPECT_EQ(TextAfter("ssd.drive_writes_per_day", "0.001"), "0.001");
+  EXPECT_EQ(TextAfter("ssd.drive_writes_per_day", "-0.0"), "0");
   EXPECT_EQ(TextAfter("engine.deadline", "\"1500ms\""), "\"1500ms\"");
   EXPECT_EQ(TextAfter("engine.deadline", "\"2min\""), "\"120s\"");
   EXPECT_EQ(TextAfter("jobs.idle_after", "\"0s\""), "\"0s\"");
