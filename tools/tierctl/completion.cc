@@ -91,18 +91,25 @@ std::string Loop(const std::vector<CommandWords>& commands, const char* skip_val
       fmt::join(OptionsWithValue(commands), " | "), skip_value, fmt::join(Steps(commands), " | "));
 }
 
-// It splits "--limit=4GiB" into three words. Where the value of an option is typed, files are offered.
+// It splits "--limit=4GiB" into three words. Where the value of an option is typed, files are offered. Words come from
+// the daemon: compgen -W would run a $(command) among them, and bash writes into the line just what is offered.
 std::string Bash(const std::vector<CommandWords>& commands) {
   return fmt::format(
       "# bash completion of tierctl\n"
       "_tierctl() {{\n"
-      "  local so_far=\"\" offered=\"\" at=0 word i\n"
+      "  local so_far=\"\" offered=\"\" at=0 word i typed newline=$'\\n'\n"
       "  for ((i = 1; i < COMP_CWORD; i++)); do\n"
       "    word=\"${{COMP_WORDS[i]}}\"\n"
       "{}"
       "  [ \"$i\" -gt \"$COMP_CWORD\" ] && return\n"
       "{}"
-      "  COMPREPLY=($(compgen -W \"$offered\" -- \"${{COMP_WORDS[COMP_CWORD]}}\"))\n"
+      "  COMPREPLY=()\n"
+      "  typed=\"${{COMP_WORDS[COMP_CWORD]#[\\\"\\']}}\"\n"
+      "  while IFS= read -r word; do\n"
+      "    [[ -n $word && $word == \"$typed\"* ]] || continue\n"
+      "    printf -v word %q \"$word\"\n"
+      "    COMPREPLY+=(\"$word\")\n"
+      "  done <<<\"${{offered// /$newline}}\"\n"
       "}}\n"
       "complete -o bashdefault -o default -F _tierctl tierctl\n",
       Loop(commands, "i=$((i + 1)); [ \"${COMP_WORDS[i]}\" = \"=\" ] && i=$((i + 1)); continue"), Cases(commands));

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 
@@ -92,6 +93,19 @@ TEST_F(BashCompletion, OffersInEachPlaceWhatBelongsThere) {
   EXPECT_EQ(Offer("quota set u", 3), "user\n");
   EXPECT_EQ(Offer("quota set user u", 4), "\n");
 }
+
+TEST_F(BashCompletion, RunsNothingOfWhatADaemonSays) {
+  const std::string made = folder_.path() + "/made";
+  const std::string tierctl = "tierctl() { printf \"%s\\n\" train \"\\$(touch " + made + ")\" \"\\`touch " + made +
+                              "\\`\" \"t\\$(touch\\${IFS}" + made + ")\" \"*\"; }; ";
+  const std::string script = "source " + path_ + "; " + tierctl + "COMP_WORDS=(tierctl job show t); COMP_CWORD=3; ";
+  EXPECT_EQ(RunBash(script + "_tierctl; printf \"%s\\n\" \"${COMPREPLY[@]}\""),
+            "train\nt\\$\\(touch\\$\\{IFS\\}" + made + "\\)\n")
+      << "and in the line it is a word that runs nothing";
+  EXPECT_FALSE(std::filesystem::exists(made));
+}
+
+TEST_F(BashCompletion, CompletesAWordThatBeginsWithAQuote) { EXPECT_EQ(Offer("job show \\\"t", 3), "train\n"); }
 
 TEST_F(BashCompletion, CompletesWhatAnArgumentMayBe) {
   EXPECT_EQ(Offer("config set lo", 3), "log.level log.format\n");
