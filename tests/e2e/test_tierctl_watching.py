@@ -256,6 +256,25 @@ def test_the_screen_outlives_the_daemon(socket_folder: pathlib.Path) -> None:
         assert screen.close()[0] == 0
 
 
+def test_tables_for_programs_go_on_with_the_next_daemon(socket_folder: pathlib.Path) -> None:
+    # Not audited: who watches outlives it.
+    with launcher.start(socket_folder, arena="32MiB", tier="64MiB", audited=False) as first:
+        watching = subprocess.Popen(
+            command(first, "--json", "top", "--interval", "0.1"),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert watching.stdout and watching.stderr
+        before = json.loads(watching.stdout.readline())["epoch"]
+    assert "waiting for the daemon" in watching.stderr.readline()
+    assert watching.poll() is None
+    with launcher.start(socket_folder, arena="32MiB", tier="64MiB"):
+        views = (json.loads(line) for line in watching.stdout)
+        view = next(view for view in views if view["epoch"] != before)
+        assert 0.1 <= view["interval_seconds"] < 10, "of two readings of one daemon"
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(20) == -signal.SIGINT
+
+
 def test_watching_costs_less_than_a_hundredth_of_a_core(own_daemon: launcher.Running) -> None:
     """At one reading a second; its start is not counted."""
     with tierd.connect(job="idle", socket=own_daemon.socket):

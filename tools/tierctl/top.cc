@@ -80,13 +80,21 @@ void PrintOnce(const TopView& view, const OutputOptions& output) {
   output.json ? PrintJson(TopJson(view)) : fmt::print("{}", RenderTop(view, TopOrder::kRam, 0, output));
 }
 
-// Until the daemon goes away, or who reads does.
+// While a daemon is restarted, or is busy.
+bool IsAnsweredLater(Code code) { return code == Code::kDisconnected || code == Code::kTimeout; }
+
+// Until who reads goes away. Each table is of two readings of one daemon; while there is none, there is no table.
 int PrintTables(const DaemonOptions& options, const TopOptions& top) {
   Reader reader(options);
   if (const Status read = reader.Read(); !read) return Explain(read.error());
-  for (;;) {
+  for (bool waits = false;;) {  // That it does was said.
     std::this_thread::sleep_for(top.interval);
-    if (const Status read = reader.Read(); !read) return Explain(read.error());
+    const Status read = reader.Read();
+    if (!read && (top.once || !IsAnsweredLater(read.error().code))) return Explain(read.error());
+    if (!read && !std::exchange(waits, true))
+      fmt::print(stderr, "tierctl: {}; waiting for the daemon\n", Printable(read.error().message));
+    if (read) waits = false;
+    if (!read || reader.View().interval_seconds == 0) continue;
     if (top.once) {
       PrintOnce(reader.View(), options.output);
       return kExitOk;
