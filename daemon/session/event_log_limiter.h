@@ -1,7 +1,8 @@
 // EventLogLimiter: which events go into the daemon's own log, and how loudly. Those that a client causes by connecting,
 // opening and closing in a loop must not fill it: so many lines a period, and the first one after it says how many were
-// left out. Faults of the machine are always told. That a session was ended by force is a warning, and counted as what
-// clients cause: one that breaks the protocol in a loop does. Watchers see every event (event_log).
+// left out. Faults of the machine, each device among them, are always told. That a session was ended by force is a
+// warning, and counted as what clients cause: one that breaks the protocol in a loop does. Watchers see every event
+// (event_log).
 //
 // One thread at a time.
 #pragma once

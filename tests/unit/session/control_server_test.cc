@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "daemon/session/event_log_limiter.h"
 #include "tests/support/session/control_callers.h"
 #include "tests/support/session/manual_clock.h"
 #include "tests/support/session/session_world.h"
@@ -353,13 +354,21 @@ TEST(ControlServer, TellsWatchersWhatBecomesOfADevice) {
   see({.space = {.live = kBlockSize, .quarantined = kBlockSize}, .draining = true, .drain_note = "2 MiB stay"});
   see({.space = {.live = kBlockSize, .quarantined = kBlockSize}, .draining = true, .drain_note = "2 MiB still stay"});
   see({.space = {.quarantined = kBlockSize}, .draining = true});
-  const char* const kSays[] = {"is offline: Input/output error",
-                               "is online again",
-                               "failed twice at places of 2 MiB, which are not used until they are retried",
-                               "is failing",
-                               "is not empty yet: 2 MiB stay",
-                               "is empty: it can be taken out of ssd.devices"};
-  for (size_t i = 0; i < std::size(kSays); ++i) EXPECT_THAT(events.Wait(i).message, HasSubstr(kSays[i]));
+  see({.state = storage::DeviceState::kSuspect, .reason = "nothing came back for 10 s"});
+  const std::pair<const char*, bool> kSays[] = {
+      // And whether it is a warning in the log.
+      {"is offline: Input/output error", true},
+      {"is online again", false},
+      {"failed twice at places of 2 MiB, which are not used until they are retried", true},
+      {"is failing", true},
+      {"is not empty yet: 2 MiB stay", false},
+      {"is empty: it can be taken out of ssd.devices", false},
+      {"is suspect: nothing came back for 10 s", true}};
+  EventLogLimiter limiter;
+  for (size_t i = 0; i < std::size(kSays); ++i) {
+    EXPECT_THAT(events.Wait(i).message, HasSubstr(kSays[i].first));
+    EXPECT_EQ(limiter.Pass(events.Wait(i), clock.now)->fault, kSays[i].second) << kSays[i].first;
+  }
 }
 
 TEST(ControlServer, WatchersSeeWhatTheyMay) {

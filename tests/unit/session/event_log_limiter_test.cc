@@ -57,12 +57,21 @@ TEST(EventLogLimiter, ASessionThatIsEndedByForceIsAWarningAndCounted) {
 TEST(EventLogLimiter, FaultsAreToldWhateverClientsDo) {
   EventLogLimiter limiter;
   while (limiter.Pass(Of("session_attached"), kStart)) continue;
-  for (const char* kind : {"io_error", "corrupt", "torn", "unpinned", "forced_return"}) {
+  for (const char* kind : {"io_error", "corrupt", "torn", "unpinned", "forced_return", "degraded", "device"}) {
     const auto line = limiter.Pass(Of(kind), kStart);
     ASSERT_TRUE(line) << kind;
     EXPECT_TRUE(line->fault);
     EXPECT_EQ(line->text, std::string(kind) + ": session 7 of job 'train'");
   }
+}
+
+TEST(EventLogLimiter, ThatADeviceIsOnlineAgainAndWhatAnAdministratorAskedForIsNoFault) {
+  EventLogLimiter limiter;
+  const auto line = limiter.Pass({.kind = "device", .job = "", .message = "device 0 (/a) is online again"}, kStart);
+  ASSERT_TRUE(line);
+  EXPECT_FALSE(line->fault);
+  for (const char* kind : {"drain", "retry", "device_purged", "draining", "undrained", "recovered"})
+    EXPECT_FALSE(limiter.Pass(Of(kind), kStart)->fault) << kind;
 }
 
 }  // namespace
