@@ -18,6 +18,9 @@ _SECONDS = {"m": 1, "h": 20, "d": 24 * 20}
 _DURATION = re.compile(r"(?<=[\[:])\d+[mhd](?=[\]:])|(?<=offset )\d+[mhd]\b")
 # How long TierdRestarted tells of a start: a number of seconds in its expression.
 _RESTARTED_SECONDS, _RESTARTED_SHORT = 900, 15
+# How many requests there are to be in ten minutes, and in ten seconds.
+_LEAST_REQUESTS, _LEAST_REQUESTS_SHORT = ">= 20", ">= 3"
+_OF_REQUESTS = ("TierdSlowAcquires", "device:tierd_device_request_seconds:p99_10m")
 
 
 def seconds(duration: str) -> int:
@@ -32,6 +35,9 @@ def shortened() -> dict[str, Any]:
     for group in page["groups"]:
         for rule in group["rules"]:
             rule["expr"] = _DURATION.sub(lambda found: f"{seconds(found[0])}s", rule["expr"])
+            if rule.get("alert", rule.get("record")) in _OF_REQUESTS:
+                assert _LEAST_REQUESTS in rule["expr"]
+                rule["expr"] = rule["expr"].replace(_LEAST_REQUESTS, _LEAST_REQUESTS_SHORT)
             if "for" in rule:
                 rule["for"] = f"{seconds(rule['for'])}s"
             if rule.get("alert") == "TierdRestarted":

@@ -384,6 +384,41 @@ def test_a_device_that_has_become_slow_is_told_of_for_days_and_one_that_is_slow_
     promtool_test(tmp_path, beside_each_other(cases, STEP * 60), evaluation=STEP * 60)
 
 
+def queued(of: str, a_minute: int) -> list[dict[str, str]]:
+    """Requests of a class, each of which takes up to a second, for three hours."""
+    steady = f"0+{a_minute}x180"
+    return latency(of, [("0.5", "0+0x180"), ("1", steady), ("+Inf", steady)])
+
+
+def test_half_a_second_is_slow_only_where_jobs_wait_and_where_there_is_a_load(tmp_path: pathlib.Path) -> None:
+    """A hard disk takes that long for pieces in a deep queue."""
+    unasked = [*queued(AHEAD, 100), *queued('direction="write", class="background"', 100)]
+    told = [firing("TierdDeviceSlow", when, {**SLOW, "direction": "read", "class": "demand"}) for when in (60, 170)]
+    cases = {
+        "no job waits": (unasked, quiet_for("TierdDeviceSlow", 175)),
+        "jobs wait": ([*unasked, *queued(READS, 100)], told),
+        "few requests": (queued(READS, 1), quiet_for("TierdDeviceSlow", 175)),
+        "enough requests": (queued(READS, 3), told),
+    }
+    promtool_test(tmp_path, beside_each_other(cases, 60), evaluation=60)
+
+
+def test_few_acquires_that_wait_long_are_not_told(tmp_path: pathlib.Path) -> None:
+    def acquires(a_minute: int) -> list[dict[str, str]]:
+        counts = {"1": 0, "10": a_minute, "+Inf": a_minute}
+        return [
+            {"series": f'tierd_acquire_wait_seconds_bucket{{instance="n", le="{le}"}}', "values": f"0+{count}x60"}
+            for le, count in counts.items()
+        ]
+
+    labels = {"alertname": "TierdSlowAcquires", "alertstate": "firing", "instance": "n", "severity": "warning"}
+    cases = {
+        "few": (acquires(1), quiet_for("TierdSlowAcquires", 60)),
+        "enough": (acquires(3), [firing("TierdSlowAcquires", when, labels) for when in (30, 55)]),
+    }
+    promtool_test(tmp_path, beside_each_other(cases, 60), evaluation=60)
+
+
 def test_in_the_copy_with_short_times_every_time_is_short(tmp_path: pathlib.Path) -> None:
     page = short_rules.shortened()
     times = [
