@@ -222,6 +222,16 @@ def test_a_node_is_restarted_only_where_its_drain_succeeded() -> None:
     assert [(path.name, between) for path, between in found if not re.fullmatch(r" && (sudo )?", between)] == []
 
 
+def test_a_runbook_says_what_to_do_where_the_drain_of_a_node_with_a_failed_device_fails() -> None:
+    """Where the device takes no writes it does fail, and the restart behind && never comes."""
+    pages = [path.read_text() for path in sorted(ROOT.glob("docs/runbooks/TierdDevice*.md"))]
+    restarts = [page for page in pages if "tierctl drain --wait && " in page]
+    assert len(restarts) >= 4
+    assert [page.split("\n")[0] for page in restarts if "ends with 1" not in page] == []
+    ways = [page for page in pages if "`tierctl drain; systemctl restart tierd`" in page]
+    assert ways and all("tierctl job remove UID/JOB" in page and "would lose" in page for page in ways)
+
+
 @pytest.mark.parametrize(
     ("line", "fault"),
     [
