@@ -23,6 +23,7 @@
 #include "daemon/host_limits.h"
 #include "daemon/memory/host_memory.h"
 #include "daemon/metrics/http_endpoint.h"
+#include "daemon/process_limits.h"
 #include "daemon/session/owner_table.h"
 #include "daemon/session/quota_book.h"
 #include "daemon/session/quota_file.h"
@@ -65,6 +66,8 @@ Status CheckDirectory(const char* option, const std::string& directory, std::vec
   }
   return {};
 }
+
+constexpr uint64_t kSessionDescriptors = 2;  // Its socket, and a pidfd of its process.
 
 // What was set at run time. What this user may not read is a note.
 Status CheckDataFiles(const std::string& directory, std::vector<std::string>* notes) {
@@ -172,6 +175,38 @@ std::string CheckDeadlines(const config::Config& config) {
       "before what its job is promised is taken from leases of others; let engine.deadline be the "
       "longer one by some seconds",
       text("engine.deadline"), text("jobs.reclaim_deadline"));
+}
+
+std::string CheckSessionsMax(const config::Config& config, uint64_t open_files) {
+  const uint64_t sessions = config.jobs.max_sessions;
+  if (config.daemon.is_private || sessions <= open_files / kSessionDescriptors) return {};
+  return fmt::format(
+      "jobs.max_sessions is {}, and tierd may have {} open files: a session takes {} of them, and further processes "
+      "are "
+      "refused; raise LimitNOFILE= of the unit (ulimit -n), or lower the option",
+      sessions, open_files, kSessionDescriptors);
+}
+
+std::string CheckMetadataMax(const config::Config& config, uint64_t memory) {
+  const uint64_t records = config.jobs.max_metadata;
+  if (config.daemon.is_private || records <= memory) return {};
+  return fmt::format(
+      "jobs.max_metadata is {}, and tierd may have {} of memory in all: the records of one user can take all of it; "
+      "lower the option",
+      FormatBytes(records), FormatBytes(memory));
+}
+
+std::vector<std::string> CheckTogether(const config::Config& config, std::string_view key) {
+  std::vector<std::string> warnings;
+  const auto concerns = [key](std::string_view option) { return key.empty() || key == option; };
+  if (concerns("engine.deadline") || concerns("jobs.reclaim_deadline")) warnings.push_back(CheckDeadlines(config));
+  if (concerns("jobs.max_sessions")) warnings.push_back(CheckSessionsMax(config, OpenFileLimitMax()));
+  if (concerns("jobs.max_metadata")) {
+    const auto host = memory::ReadHost();
+    if (host) warnings.push_back(CheckMetadataMax(config, host->memory_limit()));
+  }
+  std::erase(warnings, "");
+  return warnings;
 }
 
 std::string CheckMetricsReload(const config::Config& config) {

@@ -3,7 +3,9 @@
 // Thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "daemon/config/config.h"
@@ -35,6 +37,14 @@ std::string CheckAdminGroup(const config::DaemonConfig& config, session::UserDir
 // A sentence, as the start logs it too, where requests that name no deadline are refused before forced return comes to
 // what their jobs are promised. Empty else, and of a private daemon, which has one job.
 std::string CheckDeadlines(const config::Config& config);
+// A sentence where so many sessions as jobs.max_sessions allows would need more than `open_files`. Empty else, and of a
+// private daemon.
+std::string CheckSessionsMax(const config::Config& config, uint64_t open_files);
+// A sentence where the records of one user may take more than `memory`. Empty else, and of a private daemon.
+std::string CheckMetadataMax(const config::Config& config, uint64_t memory);
+// What a start, a reload and `config set` log of options that are well-formed each, and go badly together or with what
+// this process may have, and --check-config prints: the three above. `key`: what concerns this option alone.
+std::vector<std::string> CheckTogether(const config::Config& config, std::string_view key = {});
 // Why a reload cannot take metrics.listen, though a start can. Empty: it can try.
 std::string CheckMetricsReload(const config::Config& config);
 // A sentence where admin.sock, at that path, is not of the group that daemon.admin_group names, as this process may not

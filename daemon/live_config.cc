@@ -57,9 +57,8 @@ std::string Changes(const config::Config& before, const config::Config& after) {
   return fmt::format("{}", fmt::join(changes, ", "));
 }
 
-// Of options that are well-formed each and go badly together.
 std::string WarningOf(std::string_view key, const config::Config& config) {
-  return key == "engine.deadline" || key == "jobs.reclaim_deadline" ? CheckDeadlines(config) : "";
+  return fmt::format("{}", fmt::join(CheckTogether(config, key), "; "));
 }
 
 bool IsIn(std::string_view key, const std::vector<std::string_view>& keys) {
@@ -169,7 +168,7 @@ void LiveConfig::TellReloaded(const config::Config& before, const Reading& readi
   ChangeLog(reading.next.log, [&] {
     spdlog::info("reload: {} was read again; log.level is \"{}\"", source_.file, reading.next.log.level);
     if (!changes.empty()) spdlog::info("reload: these options changed: {}", changes);
-    if (const std::string warning = CheckDeadlines(reading.next); !warning.empty()) spdlog::warn("reload: {}", warning);
+    for (const std::string& warning : CheckTogether(reading.next)) spdlog::warn("reload: {}", warning);
     if (other_quotas) spdlog::info("reload: the quotas of {} hold from now on", source_.file);
     if (reading.waiting.empty()) return;
     spdlog::warn("reload: these options changed and take effect only after a restart: {}",

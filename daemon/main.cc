@@ -108,8 +108,9 @@ int CheckOnly(const std::string& file, const tier::config::Config& config, const
   for (const std::string& each : tier::CheckQuotaNames(config, paths, users)) fmt::print("warning: {}\n", each);
   const std::string admins = tier::CheckAdminGroup(config.daemon, users);
   if (!admins.empty()) fmt::print("warning: {}\n", admins);
-  for (const std::string& each : {tier::CheckDeadlines(config), tier::CheckMetricsReload(config)})
-    if (!each.empty()) fmt::print("warning: {}\n", each);
+  for (const std::string& each : tier::CheckTogether(config)) fmt::print("warning: {}\n", each);
+  const std::string listen = tier::CheckMetricsReload(config);
+  if (!listen.empty()) fmt::print("warning: {}\n", listen);
   fmt::print("{}: no mistake found\n{}\n", file.empty() ? "the options" : file, tier::kNotChecked);
   return 0;
 }
@@ -155,6 +156,8 @@ int Run(int argc, char** argv) {
   auto daemon = tier::Daemon::Start(*config, *paths, tier::session::ServiceManager::FromEnvironment(),
                                     {.file = arguments.config, .read = [&] { return ReadConfig(arguments); }});
   if (!daemon) return RefuseStart(daemon.error(), *config, named_file);
+  for (const std::string key : {"jobs.max_sessions", "jobs.max_metadata"})
+    for (const std::string& each : tier::CheckTogether(*config, key)) spdlog::warn("{}", each);
   (*daemon)->Run();
   daemon->reset();
   spdlog::info("stopped");

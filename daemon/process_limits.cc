@@ -15,6 +15,11 @@ size_t OpenFileLimit() {
   return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? static_cast<size_t>(limit.rlim_cur) : 1024;
 }
 
+size_t OpenFileLimitMax() {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? static_cast<size_t>(limit.rlim_max) : OpenFileLimit();
+}
+
 std::string LockableText() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "any amount of memory";

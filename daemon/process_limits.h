@@ -7,6 +7,8 @@
 namespace tier {
 
 size_t OpenFileLimit();
+// To which a start raises it.
+size_t OpenFileLimitMax();
 // "8 MiB of memory", "any amount of memory", "any amount of memory (CAP_IPC_LOCK lifts the limit of 8 MiB)". The memory
 // mode says whether that was enough: in a user namespace the capability lifts nothing.
 std::string LockableText();

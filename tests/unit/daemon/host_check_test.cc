@@ -1,6 +1,7 @@
 // Paths that --check-config tells to be wrong on this host.
 #include "daemon/host_check.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -360,6 +361,38 @@ TEST_F(HostCheck, ADeadlineThatEndsRequestsBeforeForcedReturnIsTold) {
   config_.engine.deadline = config_.jobs.reclaim_deadline;
   EXPECT_THAT(CheckDeadlines(config_), AllOf(HasSubstr("engine.deadline is \"30s\" and jobs.reclaim_deadline \"30s\""),
                                              HasSubstr("longer one")));
+}
+
+TEST_F(HostCheck, MoreSessionsThanThereAreFilesForAreTold) {
+  config_.jobs.max_sessions = 150;
+  EXPECT_EQ(CheckSessionsMax(config_, 300), "");
+  config_.jobs.max_sessions = 16384;
+  EXPECT_THAT(CheckSessionsMax(config_, 300),
+              HasSubstr("jobs.max_sessions is 16384, and tierd may have 300 open files"));
+  config_.daemon.is_private = true;
+  EXPECT_EQ(CheckSessionsMax(config_, 300), "");
+}
+
+TEST_F(HostCheck, RecordsThatTakeMoreThanAllMemoryAreTold) {
+  config_.jobs.max_metadata = 24 * kGiB;
+  EXPECT_EQ(CheckMetadataMax(config_, 24 * kGiB), "");
+  config_.jobs.max_metadata = 1024 * kGiB;
+  EXPECT_THAT(CheckMetadataMax(config_, 24 * kGiB),
+              HasSubstr("jobs.max_metadata is 1 TiB, and tierd may have 24 GiB of memory in all"));
+}
+
+TEST_F(HostCheck, WhatGoesBadlyTogetherIsToldOfTheOptionThatIsConcerned) {
+  config_.engine.deadline = config_.jobs.reclaim_deadline;
+  EXPECT_THAT(CheckTogether(config_, "engine.deadline"), ElementsAre(CheckDeadlines(config_)));
+  EXPECT_THAT(CheckTogether(config_, "jobs.reclaim_deadline"), ElementsAre(CheckDeadlines(config_)));
+  EXPECT_THAT(CheckTogether(config_, "log.level"), IsEmpty());
+  EXPECT_THAT(CheckTogether(config_), ::testing::Contains(CheckDeadlines(config_)));
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  config_.jobs.max_sessions = before.rlim_max / 2 + 1;
+  EXPECT_THAT(CheckTogether(config_, "jobs.max_sessions"), ElementsAre(HasSubstr("open files")));
+  config_.jobs.max_metadata = UINT64_MAX;
+  EXPECT_THAT(CheckTogether(config_, "jobs.max_metadata"), ElementsAre(HasSubstr("of memory in all")));
 }
 
 }  // namespace

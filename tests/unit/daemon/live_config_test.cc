@@ -1,6 +1,8 @@
 // What a reload and a change of one option make of the running configuration; the parts of the daemon are hooks.
 #include "daemon/live_config.h"
 
+#include <sys/resource.h>
+
 #include <string>
 #include <utility>
 #include <vector>
@@ -228,6 +230,16 @@ TEST_F(LiveConfigTest, TheAddressOfMetricsIsTakenLast) {
   may_ = {};
   live_.Reload();
   EXPECT_THAT(moved_, ElementsAre("127.0.0.1:1"));
+}
+
+TEST_F(LiveConfigTest, AnOptionBeyondWhatTheProcessMayHaveIsSetAndWarnedOf) {
+  rlimit files{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
+  const bool enough = files.rlim_max >= 2 * 16384;
+  ASSERT_TRUE(Set("jobs.max_sessions", "16384"));
+  EXPECT_EQ(Of("jobs.max_sessions").warning.empty(), enough);
+  EXPECT_EQ(Of("jobs.max_metadata").warning, "");
+  EXPECT_EQ(Of("log.level").warning, "");
 }
 
 TEST_F(LiveConfigTest, AnOptionIsSetUntilTheNextReload) {
