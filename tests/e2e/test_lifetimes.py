@@ -8,6 +8,8 @@ import sys
 import textwrap
 import threading
 import time
+import warnings
+from typing import Any
 
 import launcher
 import numpy
@@ -332,3 +334,29 @@ def test_a_named_job_survives_an_elastic_restart(daemon: launcher.Running) -> No
             process.communicate("\n", timeout=20)
             assert process.returncode == 0
     assert states == [["new", "trained"], ["trained", "trained"], ["trained"]]
+
+
+def test_who_persists_in_a_job_without_a_name_is_told_once_that_nothing_stays(daemon: launcher.Running) -> None:
+    with tierd.connect(job="passing", socket=daemon.socket) as client:
+        client.put("key", b"x")
+        with pytest.warns(RuntimeWarning, match=r"job 'passing' is not named.*named=True") as told:
+            client.persist()
+            client.persist()
+        assert [warning.filename for warning in told] == [__file__]
+    with pytest.raises(tierd.NotFound):
+        tierd.connect(job="passing", named=True, mode="resume", socket=daemon.socket)
+
+
+def test_who_persists_in_a_named_job_is_told_nothing(daemon: launcher.Running) -> None:
+    """Also a process that joined it without the word."""
+    options: dict[str, Any] = {"job": "named-elsewhere", "socket": daemon.socket}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with tierd.connect(named=True, **options) as first:
+            first.put("key", b"x", shared=True)
+            first.persist()
+            with tierd.connect(token=first.session.token, **options) as second:
+                second.persist()
+        for mode in ("resume", "resume_or_create"):
+            with tierd.connect(mode=mode, **options) as next_run:
+                next_run.persist()

@@ -18,7 +18,7 @@ import os
 import threading
 import types
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from . import layout as layouts
@@ -36,8 +36,9 @@ from .states import Key, Part, SessionState, Stats, TensorState
 class Client:
     """A session with a daemon. Close it, use it as a context manager, or drop the last reference to it."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, keeps: Callable[[Client], bool] | None = None) -> None:
         self._session = session
+        self._keeps = keeps  # Whether the job stays after its last session. Asked at the first persist, if at all.
         finalizers.attach(self, session.close)  # If __del__ is interrupted.
         self._layouts: dict[tuple[int, bool], Layout] = {}
         # Bytes that this class copied itself, under leases, by thread: a thread changes its own number alone.
@@ -257,10 +258,18 @@ class Client:
     def persist(self, *keys: Key, shared: bool = False) -> None:
         """Makes tensors (no key: all of the job) durable in one atomic step: they survive the end of the daemon and a
         loss of power. It replaces all that the job persisted before, so name every key in one call. A ``named`` job
-        keeps it for ``mode="resume"``; what an ephemeral job persisted is deleted with the job. ``Denied``: the private
-        daemon has no ``data_directory``. The deadline is the daemon's ``engine.deadline`` (60 s by default), then
-        ``Timeout``: where its sentence says so, the manifest may be committed yet."""
+        keeps it for ``mode="resume"``; what a job that is not named persisted is deleted with the job, and the first
+        call says so by a ``RuntimeWarning``. ``Denied``: the private daemon has no ``data_directory``. The deadline is
+        the daemon's ``engine.deadline`` (60 s by default), then ``Timeout``: where its sentence says so, the manifest
+        may be committed yet."""
         self._tensors_call("tier_persist", [self.tensor_id(key) for key in keys], shared)
+        keeps, self._keeps = self._keeps, None
+        if keeps is not None and not keeps(self):
+            warnings.warn(
+                f"job {self.session.job!r} is not named: what it persists ends with it; connect with named=True",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def flush(self, *keys: Key, shared: bool = False) -> None:
         """Returns when the tensors (no key: all of this session) have a copy on SSD. That does not make them durable:
@@ -328,8 +337,9 @@ class Client:
         return self._session.closed
 
     def close(self) -> None:
-        """Ends the session, which frees its tensors. The end of an ephemeral job's last session frees all tensors of
-        the job. While arrays over leases are alive it warns, and the session ends when the last of them is gone."""
+        """Ends the session, which frees its tensors. The end of the last session of a job that is not named frees all
+        tensors of the job. While arrays over leases are alive it warns, and the session ends when the last of them is
+        gone."""
         alive = self._session.close()
         if alive:
             warnings.warn(

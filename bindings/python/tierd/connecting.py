@@ -11,7 +11,8 @@ from . import autostart as autostarts
 from . import library, places
 from .arguments import choice, count, encoded
 from .client import Client
-from .errors import Disconnected, Invalid, NotFound
+from .errors import Disconnected, Error, Invalid, NotFound
+from .inspection import job_figures
 from .quantity import memory_size
 from .session import Session
 
@@ -159,7 +160,16 @@ def _opened(options: library.ConnectOptions, resources: autostarts.Resources, ma
             autostarts.connect(options, attempt, resources)
         else:
             attempt()
-        return Client(session)
+        named = options.named or options.mode == library.MODES["resume"]
+        return Client(session, None if named else _is_named)
     except BaseException:
         session.close()
         raise
+
+
+def _is_named(client: Client) -> bool:
+    """Whether the client's job is: another process, or its owner, may have named it. True where that cannot be told."""
+    try:
+        return bool(job_figures(client)["named"])
+    except (Error, OSError, KeyError, ValueError):
+        return True
