@@ -179,3 +179,54 @@ def test_a_program_with_another_size_waits_for_the_end_of_the_idle_daemon_before
     assert f"(pid {first}) has 64 MiB of RAM" in told and "waiting for its end, 5 s after its last one" in told
     (second,) = re.findall(r"started a private one \(pid (\d+)", told)
     assert second != first and "was started with another" not in told
+
+
+ASKED_FOR_A_DIRECTORY = """
+import sys, time, tierd
+try:
+    tierd.connect(job="x", named=True)
+except tierd.Denied as error:
+    assert "data_directory=" in str(error), error
+began = time.monotonic()
+with tierd.connect(job="x", named=True, data_directory=sys.argv[1]) as client:
+    client.put("key", b"x")
+    client.persist()
+print("soon" if time.monotonic() - began < 4 else f"after {time.monotonic() - began:.1f} s")
+"""
+
+
+def test_a_refusal_that_asks_for_a_data_directory_can_be_followed_in_the_same_program(
+    environment: dict[str, str],
+) -> None:
+    """The daemon that was started for the first call ends with its refusal; 5 s after it would be too late."""
+    command = [sys.executable, "-W", "error", "-c", ASKED_FOR_A_DIRECTORY, f"{environment['HOME']}/data"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == "soon\n", done.stderr
+    (first, second) = re.findall(r"started a private one \(pid (\d+)", done.stderr)
+    assert first != second and f"ended the private daemon (pid {first})" in done.stderr
+    assert "waiting for its end" not in done.stderr
+
+
+def test_a_daemon_that_another_client_found_stays_when_it_refuses_its_starter(
+    environment: dict[str, str],
+) -> None:
+    """Between its start and the refusal, as a rank of the same launch may."""
+    program = """
+import tierd
+from tierd import autostart
+started, others = autostart.start, []
+
+def start(*arguments):
+    daemon = started(*arguments)
+    others.append(tierd.connect(socket=daemon.directory))
+    return daemon
+
+autostart.start = start
+try:
+    tierd.connect(job="x", named=True)
+except tierd.Denied:
+    others[0].put("key", b"x")
+    print(others[0].session.connected)
+"""
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == "True\n" and "ended the private daemon" not in done.stderr, done.stderr

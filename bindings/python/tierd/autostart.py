@@ -170,11 +170,15 @@ def connect_or_start(
     path = directory / "tierd.sock"
     options.socket = os.fsencode(path)
     with starting():
-        if not answers(path):
-            start(directory, resources, "no daemon was running; started a private one")
-        else:
+        if answers(path):
             _report_other_resources(directory, resources)
-        attempt()
+            return attempt()
+        daemon = start(directory, resources, "no daemon was running; started a private one")
+        try:
+            attempt()
+        except BaseException:
+            _end_unused(daemon)
+            raise
 
 
 @contextlib.contextmanager
@@ -197,7 +201,7 @@ def private_directories() -> list[pathlib.Path]:
     return [socket_directory(), *further_directories()]
 
 
-def start(directory: pathlib.Path, resources: Resources, told: str) -> None:
+def start(directory: pathlib.Path, resources: Resources, told: str) -> Daemon:
     """Starts a private daemon in ``directory``, and says ``told`` about it on stderr. Call it in :func:`starting`."""
     ending = private_daemons.holder_of(directory)
     if ending is not None:  # It takes no sessions any more, and a second one is refused beside it.
@@ -209,6 +213,16 @@ def start(directory: pathlib.Path, resources: Resources, told: str) -> None:
         f"{told} (pid {daemon.process.pid}, {directory / 'tierd.sock'}, log {daemon.log}); it ends after its last "
         f"client{_lack(daemon)}"
     )
+    return daemon
+
+
+def _end_unused(daemon: Daemon) -> None:
+    """Ends a daemon that refused its first client, unless another one has come: without a session it would last as long
+    as this process, with resources that the caller may want to change."""
+    found = private_daemons.found_in(daemon.directory)
+    if found is not None and not found.sessions:
+        daemon.stop()
+        _tell(f"ended the private daemon (pid {daemon.process.pid}), which has no client")
 
 
 def _wait_for_other(directory: pathlib.Path, resources: Resources) -> None:
