@@ -455,3 +455,16 @@ def test_a_session_that_ended_does_not_break_the_freeing(
     del loss
     gc.collect()
     assert offload.alive == 0
+
+
+def test_a_refusal_names_the_module_whose_activation_has_no_room(
+    offload: tierd.torch.offload_activations, fake: FakeLibrary
+) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Sequential(torch.nn.Linear(16, 4), torch.nn.Tanh()))
+    fake.capacity = 1 << 10  # The input, but not what the second layer saves.
+    words = r"an activation of module '1\.0', Linear \(float32, shape \(32, 16\)\): no room for 2048 bytes"
+    with pytest.raises(tierd.NoSpace, match=words), offload:
+        model(torch.randn(32, 8))
+    with pytest.raises(tierd.NoSpace, match=r"an activation \(float32, shape \(1024,\)\): no room"), offload:
+        torch.randn(1024, requires_grad=True).exp().sum()
+    assert offload.alive == 0

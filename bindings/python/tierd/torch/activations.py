@@ -33,10 +33,11 @@ import torch
 
 from .. import finalizers
 from ..client import Client
-from ..errors import Error
+from ..errors import Error, NoMemory, NoSpace
 from ..quantity import byte_count
 from ..states import Part
 from .arguments import checked_client
+from .frames import modules_under_way
 from .storage_identity import StorageIdentity
 from .strands import Place, current
 from .tensor_views import tensor_over
@@ -336,7 +337,10 @@ class offload_activations:
         key = _source_of(base, storage)
         copy = self._registry.find(key, begin, end)
         if copy is None:
-            copy = self._registry.add(key, storage, begin, end)
+            try:
+                copy = self._registry.add(key, storage, begin, end)
+            except (NoSpace, NoMemory) as error:
+                raise type(error)(f"{_described(value)}: {error}") from None
             self.offloaded_bytes += end - begin
         else:
             self.shared_bytes += end - begin
@@ -361,6 +365,16 @@ class offload_activations:
             copy.restored = None if by is None else _Restored(StorageIdentity(storage), by)
             copy.prefetched = False
         return tensor_over(storage, packed.dtype, packed.offset, packed.shape, packed.strides)
+
+
+def _described(value: torch.Tensor) -> str:
+    """What a tensor is that has no room, for a sentence: its id says nothing to a person."""
+    modules = modules_under_way()
+    what = f"({str(value.dtype).removeprefix('torch.')}, shape {tuple(value.shape)})"
+    if not modules:
+        return f"an activation {what}"
+    name = next((name for name, module in modules[-1].named_modules() if module is modules[0] and name), "")
+    return f"an activation of {f'module {name!r}, ' if name else ''}{type(modules[0]).__name__} {what}"
 
 
 def next_sequence() -> int:
