@@ -444,13 +444,30 @@ def test_every_alert_is_tried() -> None:
 def test_every_alert_has_a_page_and_every_page_an_alert() -> None:
     pages = {path.stem for path in RUNBOOKS.glob("Tierd*.md")}
     assert pages == set(alerts())
-    index = (RUNBOOKS / "README.md").read_text()
     for name, rule in alerts().items():
         assert rule["annotations"]["runbook"] == f"/usr/share/doc/tierd/runbooks/{name}.md", "where it is installed"
         assert (RUNBOOKS / f"{name}.md").read_text().startswith(f"# {name}\n")
-        assert f"({name}.md)" in index
         assert rule["annotations"]["summary"] and rule["annotations"]["description"]
         assert rule["labels"]["severity"] in ("info", "warning", "critical")
+
+
+def table_of_alerts() -> str:
+    """What docs/runbooks/README.md shows: the rules' own words, with NODE, DEVICE … and N in place of what they fill
+    in."""
+    lines = ["| alert | severity | what it says |", "| --- | --- | --- |"]
+    for name, rule in alerts().items():
+        words = re.sub(
+            r"\{\{ \$labels\.(?:tierd_)?(\w+) \}\}", lambda label: label[1].upper(), rule["annotations"]["summary"]
+        )
+        words = re.sub(r"\{\{ \$value[^}]*\}\}", "N", words).replace("INSTANCE", "NODE")
+        lines.append(f"| [{name}]({name}.md) | {rule['labels']['severity']} | {words} |")
+    return "\n".join(lines) + "\n"
+
+
+def test_the_list_of_runbooks_has_the_severity_and_the_words_of_each_alert() -> None:
+    table = table_of_alerts()
+    assert "{" not in table
+    assert f"\n\n{table}\n" in (RUNBOOKS / "README.md").read_text(), f"it should have:\n{table}"
 
 
 def test_promtool_accepts_the_rules() -> None:
