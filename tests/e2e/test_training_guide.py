@@ -60,6 +60,21 @@ def test_a_script_is_started_by_tierd_run(tmp_path: pathlib.Path, words: list[st
     assert found.stdout.splitlines()[:2] == ["trained True", "True"], found.stderr
 
 
+def test_the_run_that_persists_goes_on_when_it_is_started_again(tmp_path: pathlib.Path) -> None:
+    """Beside a daemon that goes on, as a service does: the job is still there, without a session."""
+    launcher.need_build()
+    (tmp_path / "pasted.py").write_text(BLOCKS[ANSWERS.index("resumed at 1")])
+    runtime = tmp_path / "tierd"
+    runtime.mkdir(mode=0o700)
+    with launcher.disk_folder() as disk, launcher.start(runtime, arena="64MiB", tier="256MiB"):
+        environment = launcher.environment(XDG_RUNTIME_DIR=str(tmp_path), TMPDIR=str(disk))
+        environment.pop("TIERD_SOCKET", None)
+        for last in ("resumed at 1\n", "resumed at 3\n"):
+            command = [sys.executable, str(tmp_path / "pasted.py")]
+            found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+            assert found.stdout == last, found.stderr
+
+
 def assert_works(tmp_path: pathlib.Path, programs: TorchPrograms, number: int, by_ranks: bool) -> None:
     launcher.need_build()
     assert len(BLOCKS) == len(ANSWERS)
