@@ -31,9 +31,9 @@ constexpr auto kOptions = std::to_array<Option>({
     {"daemon.data_directory", Kind::kText, Change::kAtRestart, TIER_FIELD(daemon.data_directory), "\"\"",
      "Where the SSD tier's file and the index lie.\n"
      "Empty: /var/lib/tierd for root, else $XDG_STATE_HOME/tierd (~/.local/state/tierd). A private daemon then keeps\n"
-     "nothing: its file has no name, and is in $XDG_STATE_HOME/tierd for root too. Where neither XDG_STATE_HOME nor\n"
-     "HOME is set no daemon keeps anything: the file has no name, and is in /var/tmp. So is that of a private daemon\n"
-     "without XDG_STATE_HOME whose user may not write to HOME."},
+     "nothing: its file has no name, and is in $XDG_STATE_HOME/tierd for root too, else in /var/lib/tierd. Where\n"
+     "neither XDG_STATE_HOME nor HOME is set no daemon of another user keeps anything: the file has no name, and is\n"
+     "in /var/tmp. So is that of a private daemon without XDG_STATE_HOME whose user may not write to HOME."},
     {"daemon.admin_group", Kind::kText, Change::kAtRestart, TIER_FIELD(daemon.admin_group), "\"tierd\"",
      "Processes in this group may use admin.sock; root and the daemon's own user always may. A user who was just made\n"
      "a member logs in again first. For any group but the default the daemon's user has to be in it, by\n"

@@ -62,8 +62,9 @@ ram = "unlimited"
 | `ram` | RAM of all the user's jobs. Each has its guarantee and an equal part of the rest; a job without a session \
 leaves its part to those that have one. A job that had more before others came gives it to those that ask. Requests \
 beyond the part get NO_MEMORY. |
-| `ssd` | Tensors of all its jobs, what these are guaranteed of SSD, and what they persisted. Beyond it new tensors \
-get NO_SPACE. |
+| `ssd` | Tensors of all its jobs, what these are guaranteed of SSD, and what they persisted. A tensor counts whole, \
+wherever it lies: also what is in RAM alone. *keeps* in `tierctl job show` is that sum for one job. \
+Beyond it new tensors get NO_SPACE. |
 | `guarantee` | Guarantees of RAM of all its jobs; never more than `ram`. Beyond it a job is refused with NO_MEMORY. |
 | `jobs` | Open jobs. Beyond it a new one is DENIED. |
 
