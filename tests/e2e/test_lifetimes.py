@@ -225,6 +225,41 @@ def test_a_writer_that_is_killed_leaves_torn_or_the_old_content(client: tierd.Cl
         assert len(client.get("key", shared=True)) == 100
 
 
+@pytest.mark.parametrize("way", ["put", "discard", "accept"])
+def test_a_shared_tensor_that_is_torn_is_whole_again_by_what_the_page_says(
+    client: tierd.Client, daemon: launcher.Running, way: str
+) -> None:
+    half = 2 << 20  # A piece.
+    client.put("key", b"a" * 2 * half, shared=True)
+    victim = child(
+        f"""
+        import tierd
+        client = tierd.connect(job={client.session.job!r}, token={client.session.token!r}, socket={daemon.socket!r})
+        with client.lease("key", write=True, length={half}, shared=True) as lease:
+            lease.memoryview()[:] = b"b" * {half}
+        print("half way", flush=True)
+        input()
+        """
+    )
+    assert line_of(victim) == "half way"
+    victim.kill()
+    victim.communicate()
+    deadline = time.monotonic() + 10
+    while not client.tensor("key", shared=True).torn and time.monotonic() < deadline:
+        time.sleep(0.01)
+    with pytest.raises(tierd.Torn):
+        client.lease("key", write=True, shared=True)
+    if way == "put":
+        client.put("key", b"c" * 2 * half, replace=True, shared=True)
+    elif way == "discard":
+        with client.lease("key", write=True, discard=True, shared=True) as lease:
+            lease.memoryview()[:] = b"c" * 2 * half
+    else:
+        client.accept("key", shared=True)
+    expected = b"b" * half + b"a" * half if way == "accept" else b"c" * 2 * half
+    assert client.get("key", shared=True) == expected
+
+
 def test_nothing_is_said_at_interpreter_shutdown(daemon: launcher.Running) -> None:
     program = child(
         f"""
