@@ -10,6 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/concepts.md").read_text()
 WORDS = (
     "arena trainer window block slot piece lease job session token guarantee share limit borrow hand-over torn".split()
+    + "namespace ephemeral".split()
 )
 # What the first screen of `tierctl status` says beside these.
 OF_STATUS = ("for blocks", "for slots", "pieces", "hand-over", "*spin*", "*SSD as configured*")
