@@ -399,6 +399,7 @@ double EngineSide::DriveWritesPerDay(uint16_t device) const {
 
 std::string EngineSide::HugePageMode() const {
   const memory::ArenaSnapshot snapshot = arena_->snapshot();
+  if (snapshot.owned_bytes + snapshot.stock_bytes == 0) return "none";
   if (snapshot.huge_page_bytes > 0) return "hugetlb";
   return snapshot.made.collapsed_bytes > 0 ? "thp" : "small";
 }

@@ -57,6 +57,9 @@ std::string Changes(const config::Config& before, const config::Config& after) {
   return fmt::format("{}", fmt::join(changes, ", "));
 }
 
+// Without a file, the command line alone says what holds.
+std::string NameOf(const std::string& file) { return file.empty() ? "the command line (there is no file)" : file; }
+
 std::string WarningOf(std::string_view key, const config::Config& config) {
   return fmt::format("{}", fmt::join(CheckTogether(config, key), "; "));
 }
@@ -98,10 +101,6 @@ void LiveConfig::Commit(const config::Config& next) {
 }
 
 void LiveConfig::Reload() {
-  if (source_.file.empty()) {
-    spdlog::info("reload: tierd was started without a configuration file; nothing to read again");
-    return;
-  }
   const config::Config before = running();
   const auto file = source_.read();
   auto reading = Check(before, file);
@@ -166,17 +165,17 @@ void LiveConfig::TellReloaded(const config::Config& before, const Reading& readi
   const std::string what = changes + (!other_quotas ? "" : changes.empty() ? "quotas" : ", quotas");
   const auto at_restart = reading.waiting.empty() ? std::vector<std::string>() : hooks_.at_restart(reading.file);
   ChangeLog(reading.next.log, [&] {
-    spdlog::info("reload: {} was read again; log.level is \"{}\"", source_.file, reading.next.log.level);
+    spdlog::info("reload: {} was read again; log.level is \"{}\"", NameOf(source_.file), reading.next.log.level);
     if (!changes.empty()) spdlog::info("reload: these options changed: {}", changes);
     for (const std::string& warning : CheckTogether(reading.next)) spdlog::warn("reload: {}", warning);
-    if (other_quotas) spdlog::info("reload: the quotas of {} hold from now on", source_.file);
+    if (other_quotas) spdlog::info("reload: the quotas of {} hold from now on", NameOf(source_.file));
     if (reading.waiting.empty()) return;
     spdlog::warn("reload: these options changed and take effect only after a restart: {}",
                  fmt::join(reading.waiting, ", "));
     for (const std::string& note : at_restart) spdlog::warn("reload: {}", note);
   });
   std::string message =
-      fmt::format("{} was read again; {}", source_.file, what.empty() ? "nothing changed" : "changed: " + what);
+      fmt::format("{} was read again; {}", NameOf(source_.file), what.empty() ? "nothing changed" : "changed: " + what);
   if (!reading.waiting.empty()) message += fmt::format("; only a restart changes {}", fmt::join(reading.waiting, ", "));
   for (const std::string& note : at_restart) message += "; " + note;
   hooks_.tell(kConfigReloaded, message, kReloadedForOthers);

@@ -56,7 +56,8 @@ class LiveConfig {
   LiveConfig(const config::Config& started_with, ConfigSource source, ConfigHooks hooks)
       : source_(std::move(source)), hooks_(std::move(hooks)), running_(started_with) {}
 
-  // Reads the file again, and takes over what may change; the log and an event say what waits for a restart. A file
+  // Reads the file again, and takes over what may change; the log and an event say what waits for a restart. Without a
+  // file that is what the command line says: it puts back what was set at run time. A file
   // that cannot be read, or is wrong, changes nothing: log and event say why. Main thread.
   void Reload();
   // No change is made from now on. Main thread.

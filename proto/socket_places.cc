@@ -31,6 +31,15 @@ std::vector<std::string> SocketDirectories(const char* runtime, uint32_t uid) {
   return directories;
 }
 
+std::string HowToStartAt(const std::string& socket) {
+  const size_t slash = socket.rfind('/');
+  const std::string directory = slash == std::string::npos ? "." : socket.substr(0, slash == 0 ? 1 : slash);
+  const std::string system(kSystemSocketDirectory);
+  if (directory == system || directory.starts_with(system + "/")) return {};
+  return "start the daemon of " + directory + " (tierd --set daemon.socket_directory=" + directory +
+         ", with its other options), or unset TIERD_SOCKET";
+}
+
 std::string SocketIn(std::string path, const char* name) {
   struct stat about{};
   if (::stat(path.c_str(), &about) != 0 || !S_ISDIR(about.st_mode)) return path;

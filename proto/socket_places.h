@@ -21,6 +21,9 @@ std::string UserSocketDirectory(uint32_t uid);
 std::vector<std::string> SocketDirectories(const char* runtime, uint32_t uid);
 // Callers may name a directory in place of a socket: the socket called `name` in it, where `path` is one; else `path`.
 std::string SocketIn(std::string path, const char* name);
+// "start the daemon of DIR …", where that socket was named and is none of the system's daemon, which systemd would
+// start elsewhere. Empty: it is the system's.
+std::string HowToStartAt(const std::string& socket);
 // NOT_FOUND: it is not there. DENIED: another user owns it, or may write or enter it, or it is no directory; says what
 // to do.
 Status CheckUserDirectory(const std::string& directory, uint32_t uid);

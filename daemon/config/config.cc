@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cstring>
 #include <optional>
+#include <ranges>
 #include <sstream>
 #include <stdexcept>
 #include <string_view>
@@ -196,22 +197,23 @@ Status SetAddress(const Option& option, const toml::node& node, std::string* fie
   return {};
 }
 
+// "\"auto\", \"never\"".
+std::string ChoicesText(const Option& option) {
+  std::string text;
+  for (const auto choice : std::views::split(option.choices, '|'))
+    text += fmt::format("{}\"{}\"", text.empty() ? "" : ", ", std::string_view(choice));
+  return text;
+}
+
 Status SetChoice(const Option& option, const toml::node& node, std::string* field) {
   auto text = TextOf(option, node);
   if (!text) return std::unexpected(std::move(text.error()));
-  std::string choices(option.choices);
-  std::string known;
-  for (size_t at = 0; at <= choices.size();) {
-    const size_t bar = std::min(choices.find('|', at), choices.size());
-    const std::string choice = choices.substr(at, bar - at);
-    if (choice == *text) {
-      *field = choice;
-      return {};
-    }
-    known += (known.empty() ? "\"" : ", \"") + choice + "\"";
-    at = bar + 1;
+  for (const auto choice : std::views::split(option.choices, '|')) {
+    if (std::string_view(choice) != *text) continue;
+    *field = *std::move(text);
+    return {};
   }
-  return Wrong(option, fmt::format("\"{}\" is not one of {}", *text, known));
+  return Wrong(option, fmt::format("\"{}\" is not one of {}", *text, ChoicesText(option)));
 }
 
 Status SetPaths(const Option& option, const toml::node& node, std::vector<std::string>* field) {
@@ -466,6 +468,7 @@ std::string PrintDefaultConfig() {
     text += '\n';
     std::istringstream help{std::string(option.help)};
     for (std::string line; std::getline(help, line);) text += fmt::format("# {}\n", line);
+    if (option.kind == Kind::kChoice) text += fmt::format("# One of {}.\n", ChoicesText(option));
     text += option.change == Change::kAtRestart ? "# A change needs a restart.\n"
                                                 : "# A change takes effect at a reload.\n";
     text +=

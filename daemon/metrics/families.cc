@@ -352,7 +352,7 @@ void AddDaemon(FamilyBuilder& out, const DaemonDescription& daemon) {
       .AddOneOf(Names{"pinned", "unpinned"}, daemon.memory_mode, "mode");
   out.Gauge("tierd_huge_page_mode",
             "1 for the pages of the windows that there are, 0 for the others: hugetlb (of the kernel's pool), thp, "
-            "small.")
+            "small. All are 0 while there is no window.")
       .AddOneOf(Names{"hugetlb", "thp", "small"}, daemon.huge_page_mode, "mode");
   out.Gauge("tierd_ssd_mode",
             "1 for the mode in force, 0 for the others: full (as configured, however much is in use), reduced (the "

@@ -145,7 +145,7 @@ struct DaemonDescription {
   std::string ssd_mode;            // "full", "reduced", "none"
   std::string ssd_mode_reason;     // Why not "full"; empty: as configured.
   std::string spin_mode;           // As configured: "auto", "always", "never"
-  std::string huge_page_mode;      // "hugetlb", "thp", "small"
+  std::string huge_page_mode;      // "hugetlb", "thp", "small"; "none": there is no window
   bool draining = false;           // No new jobs and processes are taken, until it is undrained; or it stops.
   bool is_private = false;
   std::string socket_directory;

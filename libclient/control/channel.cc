@@ -114,10 +114,12 @@ Error Summary(std::span<const SocketFailure> failures, bool named) {
   switch (summary.code) {
     case Code::kDenied: summary.message += "): this user has no right to the socket; ask its owner, or use sudo"; break;
     case Code::kTimeout: summary.message += "): a daemon is there but does not answer in time; look at its log"; break;
-    default:
+    default: {
       summary.code = Code::kDisconnected;
-      summary.message += "): start it with `systemctl start tierd` or `tierd`";
+      const std::string there = named && !failures.empty() ? proto::HowToStartAt(failures.front().socket) : "";
+      summary.message += "): " + (there.empty() ? "start it with `systemctl start tierd` or `tierd`" : there);
       if (!named) summary.message += ", or name the socket";
+    }
   }
   return summary;
 }

@@ -212,7 +212,9 @@ Result<Attachment> Attach(const AttachOptions& options) {
     if (code == Code::kNotFound) code = CodeOf(attempt.error);
     tried += (tried.empty() ? "" : "; ") + path + ": " + MeaningOf(attempt.error);
   }
-  return Fail(code, "no tierd daemon could be reached (tried " + tried + "): " + kHowToStart);
+  // Several are the usual places, the system's among them; one was named.
+  const std::string there = options.sockets.size() == 1 ? proto::HowToStartAt(options.sockets.front()) : "";
+  return Fail(code, "no tierd daemon could be reached (tried " + tried + "): " + (there.empty() ? kHowToStart : there));
 }
 
 }  // namespace tier::link

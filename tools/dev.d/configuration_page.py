@@ -26,7 +26,8 @@ Only `engine.deadline` is for processes that attach from then on. A file with a 
 has no right to or the machine no memory for, changes nothing: log, event and `tierctl config diff` say why, and
 `systemctl status tierd`, which every user may read, and the metric `tierd_config_reload_failed` that it was refused.
 What jobs have beyond a lowered limit stays. `tierctl config set OPTION VALUE` changes one option of the running daemon
-and not the file, and returns when it holds; the next reload or restart puts back what the file says.
+and not the file, and returns when it holds; the next reload or restart puts back what the file says, or the command
+line of a daemon without one.
 `tierctl config diff` shows where the daemon, the file and the defaults differ.
 """
 

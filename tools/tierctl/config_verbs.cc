@@ -93,7 +93,7 @@ std::string RenderDifferences(const v1::ListOptionsResponse& differences, const 
   return text + RenderTable(
                     {MakeColumn("OPTION", options, false, [](const v1::DaemonOption& o) { return o.name(); }),
                      MakeColumn("RUNNING", options, false, [](const v1::DaemonOption& o) { return o.value(); }),
-                     MakeColumn("FILE", options, false, FileText),
+                     MakeColumn("FILE OR --set", options, false, FileText),
                      MakeColumn("DEFAULT", options, false, [](const v1::DaemonOption& o) { return o.default_value(); }),
                      MakeColumn("NOTE", options, false, NoteOn)},
                     output);
@@ -147,7 +147,7 @@ int SetConfig(const DaemonOptions& options, const std::string& name, const std::
       PrintJson(ToJson(answer));
       return kExitOk;
     }
-    fmt::print("{} is {} until the next reload or restart; the configuration file is as it was\n",
+    fmt::print("{} is {} until the next reload or restart; no configuration file was changed\n",
                Printable(answer.option().name()), Printable(answer.option().value()));
     if (!answer.option().warning().empty()) fmt::print(stderr, "tierctl: {}\n", Printable(answer.option().warning()));
     return kExitOk;

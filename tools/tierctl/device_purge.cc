@@ -11,6 +11,7 @@
 #include "tools/tierctl/ask.h"
 #include "tools/tierctl/connection.h"
 #include "tools/tierctl/message_json.h"
+#include "tools/tierctl/node_text.h"
 #include "tools/tierctl/printable.h"
 #include "tools/tierctl/socket_verbs.h"
 
@@ -88,6 +89,7 @@ int PurgeDevice(const DaemonOptions& options, const std::string& uuid, bool forc
     fmt::print("device {} is given up, with what {} persisted on it\n", Printable(uuid),
                base::Counted(answer.jobs_size(), "job"));
     for (const std::string& job : answer.jobs()) fmt::print("  {}\n", Printable(job));
+    fmt::print("{}\n", kBehindAPurge);
     return kExitOk;
   });
 }

@@ -266,7 +266,7 @@ std::vector<Finding> DisksOf(const v1::NodeStatus& status) {
     disks.push_back(
         {kDiskCheck, Verdict::kNote,
          fmt::format("{} is missing: {}", device.path().empty() ? device.uuid() : device.path(), device.reason()), "",
-         "tierctl job list --lost names the jobs that have lost something"});
+         MissingAdvice(device)});
   }
   if (disks.empty()) {
     const std::string& reason = status.ssd_mode_reason();
@@ -450,7 +450,7 @@ std::vector<Finding> WithDaemon(std::vector<Finding> by_default, const v1::NodeS
     std::ranges::move(AsTheDaemonHasIt(std::move(finding), status), std::back_inserter(findings));
   std::string found =
       fmt::format("{} on {}: I/O {}, memory {}, pages {}, SSD {}", status.version(), socket, WordOf(status.io_mode()),
-                  WordOf(status.memory_mode()), WordOf(status.huge_page_mode()), SsdModeText(status));
+                  WordOf(status.memory_mode()), PagesText(status), SsdModeText(status));
   const std::string lack = LackText(status);  // As `tierctl status` has it.
   if (!lack.empty()) found += "; " + lack;
   findings.push_back({"daemon", lack.empty() ? Verdict::kGood : Verdict::kDegraded, std::move(found), "", ""});

@@ -444,9 +444,9 @@ std::string RemovedText(const v1::Job& job, const std::string& name, bool purge)
     text += ": " + ProcessesText(job);
   }
   const uint64_t ssd_bytes = FreedOnSsd(job, purge);
-  if (job.held_bytes() != 0) text += fmt::format("; freed {} of RAM", HumanBytes(job.held_bytes()));
-  if (ssd_bytes != 0)
-    text += fmt::format("{} {} on SSD", job.held_bytes() != 0 ? " and" : "; freed", HumanBytes(ssd_bytes));
+  // Windows as a whole: its tensors may have taken less of them.
+  if (job.held_bytes() != 0) text += fmt::format("; gave back windows of {}", HumanBytes(job.held_bytes()));
+  if (ssd_bytes != 0) text += fmt::format("; freed {} on SSD", HumanBytes(ssd_bytes));
   if (LeavesSome(job, purge)) text += "; what it persisted stays on SSD (--purge deletes it)";
   return text;
 }

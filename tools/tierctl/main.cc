@@ -414,9 +414,10 @@ class CommandLine {
     Examples(diff, {"config diff", "config diff --json | jq '.options[] | select(.set_at_run_time)'"},
              "What the file says is shown to administrators alone. A file with a mistake is told, and ends the verb\n"
              "with status 1.\n\n");
-    Examples(set, {"config set log.level debug", "config set engine.deadline 10s"},
-             "It holds until the next reload or restart, which put back what the file says: write it there to keep\n"
-             "it.\n\n");
+    Examples(
+        set, {"config set log.level debug", "config set engine.deadline 10s"},
+        "It holds until the next reload or restart, which put back what the file says, or the command line of tierd\n"
+        "where there is no file: write it there to keep it.\n\n");
   }
 
   void AddSocketVerbs() {

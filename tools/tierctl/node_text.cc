@@ -24,6 +24,15 @@ std::string SsdModeText(const v1::NodeStatus& status) {
   return status.ssd_mode() == v1::SSD_MODE_FULL ? "as configured" : WordOf(status.ssd_mode());
 }
 
+std::string PagesText(const v1::NodeStatus& status) {
+  return status.huge_page_mode() == v1::HUGE_PAGE_MODE_NONE ? "none yet" : WordOf(status.huge_page_mode());
+}
+
+std::string MissingAdvice(const v1::MissingDevice& device) {
+  return device.lost_job_count() == 0 ? kBehindAPurge
+                                      : "tierctl job list --lost names the jobs that have lost something";
+}
+
 std::string LackText(const v1::NodeStatus& status) {
   std::vector<std::string> parts;
   if (!status.degraded_by().empty())

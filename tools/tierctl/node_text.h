@@ -1,5 +1,5 @@
-// What `status`, `top`, `doctor`, `drain` and `device drain` say in the same words: how the node is, how much SSD space
-// there is, and what follows from a drain.
+// What `status`, `top`, `doctor`, `drain`, `device drain` and `device purge` say in the same words: how the node is,
+// how much SSD space there is, and what follows from a drain or a purge.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,14 @@ using Devices = google::protobuf::RepeatedPtrField<v1::Device>;
 
 // "as configured", "reduced", "none"; why is one of the causes of "degraded".
 std::string SsdModeText(const v1::NodeStatus& status);
+
+// "hugetlb", "thp", "small"; "none yet" before there is a window.
+std::string PagesText(const v1::NodeStatus& status);
+
+// What brings back a device that no job needs, or no longer.
+inline constexpr char kBehindAPurge[] = "restart tierd, which makes it again where nothing is at its path";
+// What to do next about a device that is missing.
+std::string MissingAdvice(const v1::MissingDevice& device);
 
 // "degraded: memory is not pinned: …; draining: no new job or process is taken". Empty: it is well.
 std::string LackText(const v1::NodeStatus& status);

@@ -348,21 +348,33 @@ Refusal NoMemoryRefusal(const Tables& tables, const JobState& job, uint64_t requ
   return refusal;
 }
 
+// "the SSD device /a is missing since the start (tierctl device list)", where no device is here. Empty: one is, or none
+// is configured.
+std::string MissingSinceStart(const Tables& tables) {
+  if (tables.ports.extents.device_count() != 0 || tables.ports.manifests == nullptr) return {};
+  for (const storage::MissingDevice& device : tables.ports.manifests->missing_devices())
+    return fmt::format("the SSD device {} is missing since the start (tierctl device list)",
+                       device.path.empty() ? device.Name() : device.path);
+  return {};
+}
+
 Refusal WriteFailureRefusal(const Tables& tables, const Waiter& waiter) {
   const WriteFailure& last = waiter.job->failures.last();
   Refusal refusal{.code = last.code == Code::kOk ? Code::kNoSpace : last.code};
   const storage::DeviceSpace space = tables.ports.extents.usable();
   refusal.record = {
       .tensor = last.tensor, .requested = waiter.requested_bytes, .available = space.free, .limit = space.capacity};
+  const std::string missing = MissingSinceStart(tables);
+  const std::string& why = missing.empty() ? last.message : missing;
   const std::string room = fmt::format("SSD ({} free of {})", FormatBytes(space.free), FormatBytes(space.capacity));
   refusal.detail =
       Flushes(waiter)
           ? fmt::format(
                 "not all of it could be written to {}: {}; nothing of it is lost while the daemon runs: ask "
                 "again when 'tierctl device list' shows a device that takes writes",
-                room, last.message)
+                room, why)
           : fmt::format("{} of RAM can only be had by writing to {}, and that fails: {}",
-                        FormatBytes(waiter.requested_bytes), room, last.message);
+                        FormatBytes(waiter.requested_bytes), room, why);
   return refusal;
 }
 

@@ -96,6 +96,15 @@ TEST(Options, TheDefaultFileSaysOfEachWhenAChangeTakesEffect) {
   }
 }
 
+TEST(Options, TheDefaultFileListsTheValuesOfAChoice) {
+  const std::string text = PrintDefaultConfig();
+  const auto has = [&text](const char* lines) { return text.find(lines) != std::string::npos; };
+  EXPECT_TRUE(
+      has("# One of \"debug\", \"info\", \"warning\", \"error\".\n"
+          "# A change takes effect at a reload.\nlevel = \"info\"\n"));
+  EXPECT_TRUE(has("# One of \"auto\", \"never\".\n# A change needs a restart.\ncollapse = \"auto\"\n"));
+}
+
 TEST(OptionValues, OnlyWhatMayChangeIsTakenOver) {
   const Config running = ParseConfig("[ssd]\nqueue_depth = 8\n[engine]\nevict = \"80%\"\n", "running").value();
   const Config wanted = ParseConfig(R"(

@@ -168,7 +168,7 @@ TEST(Convert, EveryWordOfAModeHasItsEnumerator) {
   expect(&daemon.io_mode, [](const auto& m) { return m.io_mode(); }, {"io_uring", "threads"});
   expect(&daemon.memory_mode, [](const auto& m) { return m.memory_mode(); }, {"pinned", "unpinned"});
   expect(&daemon.spin_mode, [](const auto& m) { return m.spin_mode(); }, {"auto", "always", "never"});
-  expect(&daemon.huge_page_mode, [](const auto& m) { return m.huge_page_mode(); }, {"hugetlb", "thp", "small"});
+  expect(&daemon.huge_page_mode, [](const auto& m) { return m.huge_page_mode(); }, {"hugetlb", "thp", "small", "none"});
   expect(&daemon.ssd_mode, [](const auto& m) { return m.ssd_mode(); }, {"full", "reduced", "none"});
   for (const auto state : {storage::DeviceState::kOnline, storage::DeviceState::kSuspect,
                            storage::DeviceState::kOffline, storage::DeviceState::kGone}) {

@@ -302,17 +302,21 @@ TEST_F(LiveConfigTest, QuotasAreTakenOver) {
               ElementsAre(Pair(kConfigReloaded, AllOf(HasSubstr("changed: quotas"), Not(HasSubstr("restart"))))));
 }
 
-TEST(LiveConfig, WithoutAFileAReloadDoesNothing) {
-  bool asked = false;
-  LiveConfig live(config::DefaultConfig(),
-                  {.file = "",
-                   .read = [&]() -> Result<config::Config> {
-                     asked = true;
-                     return config::DefaultConfig();
-                   }},
-                  {});
+TEST(LiveConfig, WithoutAFileAReloadPutsBackWhatTheCommandLineSays) {
+  const config::Config started = config::ParseConfig(kStart, "command line").value();
+  std::string told;
+  LiveConfig live(started, {.file = "", .read = [&]() -> Result<config::Config> { return started; }},
+                  {.check = [](const config::Config&) { return Status(); },
+                   .check_restart = [](const config::Config&) { return Status(); },
+                   .move_metrics = [](const config::Config&) { return Status(); },
+                   .at_restart = [](const config::Config&) { return std::vector<std::string>(); },
+                   .apply = [](const config::Config&, const std::function<void()>& done) { done(); },
+                   .tell = [&](const char*, const std::string& message, const std::string&) { told = message; },
+                   .post = [](const std::function<void()>& run) { run(); }});
+  ASSERT_TRUE(live.Set({.uid = 7, .name = "engine.deadline", .value = "5s"}));
   live.Reload();
-  EXPECT_FALSE(asked);
+  EXPECT_EQ(live.running(), started);
+  EXPECT_EQ(told, "the command line (there is no file) was read again; changed: engine.deadline (\"5s\" to \"30s\")");
 }
 
 }  // namespace

@@ -324,6 +324,9 @@ TEST(Families, ModesAndStatesHaveASeriesForEachValue) {
   EXPECT_EQ(ByLabel(families, "tierd_ssd_mode", "mode"), (Values{{"full", 0}, {"reduced", 1}, {"none", 0}}));
   EXPECT_EQ(ByLabel(families, "tierd_engine_spin_mode", "mode"), (Values{{"auto", 1}, {"always", 0}, {"never", 0}}));
   EXPECT_EQ(ByLabel(families, "tierd_huge_page_mode", "mode"), (Values{{"hugetlb", 0}, {"thp", 1}, {"small", 0}}));
+  daemon.huge_page_mode = "none";  // Without a window.
+  EXPECT_EQ(ByLabel(BuildFamilies(daemon, {}), "tierd_huge_page_mode", "mode"),
+            (Values{{"hugetlb", 0}, {"thp", 0}, {"small", 0}}));
   EXPECT_EQ(ByLabel(families, "tierd_device_state", "state"),
             (Values{{"online", 0}, {"suspect", 1}, {"offline", 0}, {"gone", 0}}));
 }

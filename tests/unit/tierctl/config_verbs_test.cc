@@ -55,11 +55,11 @@ TEST(ConfigVerbs, DifferencesAreAllThatIsNotAsInTheFileOrByDefault) {
   const v1::ListOptionsResponse differences = DifferencesIn(answer);
   EXPECT_EQ(differences.file(), "tierd.toml");
   EXPECT_EQ(RenderDifferences(differences, {}),
-            "OPTION        RUNNING  FILE  DEFAULT  NOTE\n"
-            "from-file     1        1     0\n"
-            "waits         0        2     0        needs a restart\n"
-            "not-reloaded  0        3     0        needs a reload\n"
-            "set           4        4     0        set at run time\n");
+            "OPTION        RUNNING  FILE OR --set  DEFAULT  NOTE\n"
+            "from-file     1        1              0\n"
+            "waits         0        2              0        needs a restart\n"
+            "not-reloaded  0        3              0        needs a reload\n"
+            "set           4        4              0        set at run time\n");
 }
 
 TEST(ConfigVerbs, WithoutDifferencesThereIsASentence) {

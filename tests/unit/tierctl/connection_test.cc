@@ -204,7 +204,13 @@ TEST(ConnectionSummary, TheMostTellingReasonDecides) {
   const auto code = [](std::vector<SocketFailure> failures) { return Summary(failures, false).code; };
   EXPECT_EQ(code({absent, absent}), Code::kDisconnected);
   EXPECT_THAT(Summary(std::vector{absent}, false).message, EndsWith("or `tierd`, or name the socket"));
-  EXPECT_THAT(Summary(std::vector{absent}, true).message, EndsWith("or `tierd`"));
+  const SocketFailure systems{"/run/tierd/control.sock", absent.error};
+  EXPECT_THAT(Summary(std::vector{systems}, true).message, EndsWith("or `tierd`"));
+  const SocketFailure other{"/srv/trial/control.sock", absent.error};
+  EXPECT_THAT(
+      Summary(std::vector{other}, true).message,
+      EndsWith("): start the daemon of /srv/trial (tierd --set daemon.socket_directory=/srv/trial, with its other "
+               "options), or unset TIERD_SOCKET"));
   EXPECT_EQ(code({denied, absent}), Code::kDenied);
   EXPECT_EQ(code({denied, dead}), Code::kDisconnected) << "an ordinary user never has the admin socket";
   EXPECT_EQ(code({denied, hung, dead}), Code::kTimeout);

@@ -177,6 +177,26 @@ TEST_F(DoctorTest, BesideADaemonItsOwnPlacesAreChecked) {
   EXPECT_THAT(text, ::testing::Not(HasSubstr("/var/lib/tierd")));
 }
 
+TEST_F(DoctorTest, BeforeTheFirstWindowThereAreNoPages) {
+  v1::NodeStatus status;
+  status.set_huge_page_mode(v1::HUGE_PAGE_MODE_NONE);
+  EXPECT_THAT(WithDaemon({}, status, "/s").back().found, HasSubstr(", pages none yet, "));
+}
+
+TEST_F(DoctorTest, OfAMissingDeviceItSaysWhatComesNext) {
+  v1::NodeStatus status;
+  v1::MissingDevice* const missing = status.add_missing_devices();
+  missing->set_path("/dev/nvme3n1");
+  const auto advice = [&] {
+    for (const Finding& finding : WithDaemon(Examine(machine_), status, "/s"))
+      if (finding.found.starts_with("/dev/nvme3n1 is missing")) return finding.advice;
+    return std::string("none");
+  };
+  EXPECT_EQ(advice(), "restart tierd, which makes it again where nothing is at its path");
+  missing->set_lost_job_count(2);
+  EXPECT_THAT(advice(), HasSubstr("tierctl job list --lost"));
+}
+
 TEST_F(DoctorTest, WithoutADaemonItIsSaidThatDefaultPlacesWereChecked) {
   for (const Code code : {Code::kDisconnected, Code::kDenied})
     EXPECT_THAT(WithoutDaemon(machine_, {code, "no"}, false).advice, HasSubstr("a tierd without a configuration"));

@@ -56,14 +56,16 @@ TEST(RemoveJob, SaysWhatWasDone) {
   job.set_held_bytes(uint64_t{2} << 30);
   job.add_sessions()->set_client_pid(4711);
   job.mutable_sessions(0)->set_rank(-1);
-  EXPECT_EQ(RemovedText(job, "train", false),
-            "removed job train; ended the session of 1 process: 4711; freed 2.00 GiB of RAM and 1.00 GiB on SSD");
+  EXPECT_EQ(
+      RemovedText(job, "train", false),
+      "removed job train; ended the session of 1 process: 4711; gave back windows of 2.00 GiB; freed 1.00 GiB on SSD");
   job.set_named(true);
-  EXPECT_THAT(RemovedText(job, "train", false), HasSubstr("; freed 2.00 GiB of RAM and 1.00 GiB on SSD"))
+  EXPECT_THAT(RemovedText(job, "train", false), HasSubstr("; gave back windows of 2.00 GiB; freed 1.00 GiB on SSD"))
       << "it has persisted nothing";
   job.set_persisted(true);
-  EXPECT_THAT(RemovedText(job, "train", false), HasSubstr("; freed 2.00 GiB of RAM; what it persisted stays on SSD"));
-  EXPECT_THAT(RemovedText(job, "train", true), HasSubstr("; freed 2.00 GiB of RAM and 1.00 GiB on SSD"));
+  EXPECT_THAT(RemovedText(job, "train", false),
+              HasSubstr("; gave back windows of 2.00 GiB; what it persisted stays on SSD"));
+  EXPECT_THAT(RemovedText(job, "train", true), HasSubstr("; gave back windows of 2.00 GiB; freed 1.00 GiB on SSD"));
 }
 
 TEST(ChangeOf, HasTheSizesThatWereTyped) {

@@ -184,6 +184,17 @@ TEST_F(LostManifest, GoesWithAPurgeOfTheDeviceAndNoOtherDoes) {
   ExpectWhole(next, kResumeWhole);
 }
 
+TEST(MissingDevice, IsNamedWhereNothingCanBeWrittenWithoutIt) {
+  World world({.transfers = {.device_count = 0},
+               .manifests = true,
+               .missing = {{.path = "/dev/b", .reason = "it is gone", .is_configured = true}}});
+  const SessionId session = world.OpenSession(world.OpenJob({}));
+  world.Put(session, 1, kPiece);
+  const Answer refused = world.Flush(session, 1);
+  EXPECT_EQ(refused.code, Code::kNoSpace);
+  EXPECT_THAT(refused.detail, HasSubstr("the SSD device /dev/b is missing since the start (tierctl device list)"));
+}
+
 TEST_F(LostManifest, IsRemovedAlone) {
   World next(WithoutTheSecond());
   ASSERT_TRUE(next.engine->DeleteStoredManifest(kNamed.key));
