@@ -145,7 +145,8 @@ int tier_session(tier_client* client, tier_session_view* view) {
     const int connected = client->session->Alive().has_value() ? 1 : 0;
     return abi::WriteView<tier_session_view>(
         {0, welcome.epoch, welcome.session, welcome.window_size, client->job.c_str(), client->token.c_str(),
-         client->socket.c_str(), connected, welcome.resumed},
+         client->socket.c_str(), connected, welcome.resumed,
+         static_cast<uint32_t>(client->session->channel().request_timeout().count())},
         view);
   });
 }

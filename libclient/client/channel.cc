@@ -41,9 +41,9 @@ uint32_t EntriesOf(const Submission& submission) {
 
 }  // namespace
 
-Clock::time_point DeadlineOf(uint32_t timeout_ms, Clock::time_point now) {
+Clock::time_point DeadlineOf(uint32_t timeout_ms, Clock::time_point now, std::chrono::milliseconds by_default) {
   const bool given = timeout_ms != proto::kTimeoutDefault;
-  return now + (given ? std::chrono::milliseconds(timeout_ms) : kRequestTimeoutDefault);
+  return now + (given ? std::chrono::milliseconds(timeout_ms) : by_default);
 }
 
 uint32_t LeftUntil(Clock::time_point deadline, Clock::time_point now) {
@@ -71,7 +71,7 @@ Channel::Channel(std::byte* region, const proto::EnginePage* engine, int doorbel
 Result<Pending*> Channel::Submit(const Submission& submission) {
   auto put = TryPut(submission, {});
   if (!put || *put != nullptr) return put;
-  const auto deadline = DeadlineOf(submission.timeout_ms, waiter_.Now());
+  const auto deadline = DeadlineOf(submission.timeout_ms, waiter_.Now(), request_timeout_);
   Submission late = submission;
   while (waiter_.Now() < deadline) {
     WaitForRoom();

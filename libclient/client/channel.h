@@ -38,7 +38,8 @@ inline constexpr std::chrono::microseconds kSpinMax{20};
 inline constexpr std::chrono::milliseconds kRoomWaitMax{1};  // The daemon sends no signal when the ring has room again.
 
 inline constexpr std::chrono::milliseconds kRequestTimeoutDefault{60'000};  // The daemon's default.
-Clock::time_point DeadlineOf(uint32_t timeout_ms, Clock::time_point now);
+// Of a request that was made `now`; `by_default`: Channel::request_timeout().
+Clock::time_point DeadlineOf(uint32_t timeout_ms, Clock::time_point now, std::chrono::milliseconds by_default);
 uint32_t LeftUntil(Clock::time_point deadline, Clock::time_point now);  // Milliseconds, 1 at least.
 Error NoRoom();                                                         // TIMEOUT
 
@@ -70,6 +71,9 @@ class Channel {
   Channel(std::byte* region, const proto::EnginePage* engine, int doorbell, const ChannelOptions& options);
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
+
+  // What a request waits that names no time.
+  std::chrono::milliseconds request_timeout() const { return request_timeout_; }
 
   // Puts a request on the ring, waiting for room until the request's own deadline: TIMEOUT. Fails otherwise only when
   // the session has ended. The result is the caller's until Finish.

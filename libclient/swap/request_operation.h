@@ -22,11 +22,11 @@ class RequestOperation {
  public:
   // `leases` is filled when the outcome is taken, and must live until then.
   RequestOperation(const client::Submission& submission, std::span<client::Lease*> leases,
-                   client::Clock::time_point now)
+                   client::Clock::time_point expires)
       : submission_(submission),
         items_(submission.items.begin(), submission.items.end()),
         leases_(leases),
-        expires_(client::DeadlineOf(submission.timeout_ms, now)) {
+        expires_(expires) {
     submission_.items = items_;
   }
   RequestOperation(const RequestOperation&) = delete;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import signal
 import subprocess
 import sys
@@ -151,6 +152,29 @@ def test_a_daemon_that_dies_is_noticed_within_a_second_by_who_waits(own_daemon: 
     del view
     holder.close()
     waiter.close()
+
+
+def test_a_call_without_a_time_waits_for_the_daemons_deadline(socket_folder: pathlib.Path) -> None:
+    with launcher.start(socket_folder, arena="32MiB", settings={"engine": {"deadline": "300ms"}}) as daemon:
+        with tierd.connect(job="j", socket=daemon.socket) as holder:
+            waiter = tierd.connect(job="j", token=holder.session.token, socket=daemon.socket)
+            holder.put("key", bytes(1000), shared=True)
+            assert waiter.session.request_timeout == 0.3
+            begin = time.monotonic()
+            with holder.lease("key", write=True, shared=True):
+                for call in (
+                    lambda: waiter.lease("key", shared=True),
+                    lambda: waiter.get_into("key", bytearray(1000), shared=True),
+                    lambda: waiter.put("key", bytes(1000), shared=True, replace=True),
+                ):
+                    with pytest.raises(tierd.Timeout):
+                        call()
+            assert time.monotonic() - begin < 30, "not the default of a minute"
+            launcher.tierctl(daemon, "config", "set", "engine.deadline", "70s")
+            assert waiter.session.request_timeout == 0.3, "what a session began with"
+            waiter.close()
+            with tierd.connect(job="other", socket=daemon.socket) as later:
+                assert later.session.request_timeout == 70
 
 
 def test_a_forked_child_has_no_client_and_the_parent_goes_on(client: tierd.Client, daemon: launcher.Running) -> None:

@@ -108,6 +108,7 @@ class FakeLibrary:
     def tier_session(self, handle: int, view: Any) -> int:
         fields = view._obj
         fields.job, fields.token, fields.socket, fields.connected = b"job", b"", b"/fake", 1
+        fields.request_timeout_ms = 60_000
         return 0
 
     def tier_intern(self, handle: int, key: bytes, length: int, number: Any) -> int:

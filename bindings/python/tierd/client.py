@@ -29,7 +29,7 @@ from .grant import Grant
 from .layout import Layout
 from .lease import Lease
 from .pending_put import PendingPut
-from .session import DEADLINE_MS, Session
+from .session import Session
 from .states import Key, Part, SessionState, Stats, TensorState
 
 
@@ -314,7 +314,7 @@ class Client:
         return SessionState(
             fields.epoch, fields.session, fields.window_size,
             (fields.job or b"").decode(), (fields.token or b"").decode(), os.fsdecode(fields.socket or b""),
-            bool(fields.connected), bool(fields.resumed),
+            bool(fields.connected), bool(fields.resumed), fields.request_timeout_ms / 1000,
         )  # fmt: skip
 
     def tensor_id(self, key: Key) -> int:
@@ -412,7 +412,7 @@ class Client:
             struct_size=ctypes.sizeof(library.CopyOptions),
             stream=memory.stream,
             flags=flags | (library.NO_WAIT if timeout == 0 else 0),
-            timeout_ms=milliseconds(timeout) or 0,  # To libtier, 0 is its default of 60 s.
+            timeout_ms=milliseconds(timeout) or 0,  # To libtier, 0 is the daemon's default.
             whole=1,
         )
 
@@ -447,7 +447,7 @@ class Client:
 
     def _taker(self, flags: int, timeout: float | None) -> ranges.Take:
         milliseconds(timeout)  # Raises if it is wrong.
-        seconds = DEADLINE_MS / 1000 if timeout is None else timeout
+        seconds = self._session.deadline_ms / 1000 if timeout is None else timeout
         return ranges.Take(lambda part, more, left: self._grant_one(part, flags | more, left), seconds)
 
     def _free_quietly(self, tensor: int, flags: int) -> None:

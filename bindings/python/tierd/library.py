@@ -76,6 +76,7 @@ class SessionFields(ctypes.Structure):
         ("socket", c_char_p),
         ("connected", c_int),
         ("resumed", c_int),
+        ("request_timeout_ms", c_uint32),
     ]
 
 

@@ -26,7 +26,6 @@ from .errors import Disconnected, Invalid, Stale
 from .grant import Ending, Grant
 from .waiting import SLICE_MS, Operation, end_once, run_aside, token_of
 
-DEADLINE_MS = 60_000
 KEYS_REMEMBERED = 65_536
 
 Ids = ctypes.Array[ctypes.c_uint64]
@@ -42,6 +41,7 @@ class Session:
         self.ids: dict[str, int] = {}  # Recently used string keys, with the ids that the daemon gave them …
         self.keys: dict[int, str] = {}  # … and the keys by these ids.
         self.grants: dict[Ending, int] = {}  # The thread of each lease that is alive or requested.
+        self._deadline_ms = 0  # Not asked yet.
         self._token = token_of(self.handle)
         self._process, self._forks = os.getpid(), len(_forks)
         self._closing = False
@@ -54,6 +54,15 @@ class Session:
     @property
     def forked(self) -> bool:
         return self._forks != len(_forks)  # Asked several times a call: the kernel is not, as by getpid().
+
+    @property
+    def deadline_ms(self) -> int:
+        """Of a call that is given no time. The same for all of the session."""
+        if not self._deadline_ms:
+            fields = library.SessionFields(struct_size=ctypes.sizeof(library.SessionFields))
+            self.call("tier_session", ctypes.byref(fields))
+            self._deadline_ms = fields.request_timeout_ms
+        return self._deadline_ms
 
     # ---- Counting ----
 
@@ -196,7 +205,7 @@ class Session:
         """Fills ``leases``. On the main thread the call is first made with a short deadline, which costs least where
         nothing has to be waited for; if that passes, it is started with the rest of the time and waited for where
         signals are handled."""
-        total_ms = DEADLINE_MS if timeout_ms is None else timeout_ms
+        total_ms = self.deadline_ms if timeout_ms is None else timeout_ms
         sliced = total_ms > SLICE_MS and threading.current_thread() is threading.main_thread()
         slice_ms = SLICE_MS if sliced else total_ms
         begin = time.monotonic()

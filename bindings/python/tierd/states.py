@@ -79,6 +79,8 @@ class SessionState:
     connected: bool
     #: The job was opened with what an earlier run had persisted.
     resumed: bool = False
+    #: Seconds that a call waits which is given none: the daemon's ``engine.deadline``.
+    request_timeout: float = 60.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

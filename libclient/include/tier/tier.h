@@ -119,8 +119,9 @@ typedef struct tier_session_view {
   const char* job;      /* the three strings belong to the client, until tier_close */
   const char* token;    /* what other processes need to join: hand it on as TIERD_JOB_TOKEN */
   const char* socket;
-  int connected; /* 0 once the daemon has ended, or has ended the session */
-  int resumed;   /* 1: the job was opened with what an earlier run persisted */
+  int connected;               /* 0 once the daemon has ended, or has ended the session */
+  int resumed;                 /* 1: the job was opened with what an earlier run persisted */
+  uint32_t request_timeout_ms; /* what timeout_ms 0 means in requests: engine.deadline as it was at the attach */
 } tier_session_view;
 /* Tells which daemon and which job the client is connected to. Fills *view; set its struct_size before. It sends no
  * request, so it also answers when the daemon has ended: `connected` is 0 then, and 0 in a forked child. INVALID: no
@@ -157,18 +158,18 @@ typedef struct tier_segment { /* contiguous memory under a lease */
 } tier_segment;
 
 /* Creates a tensor and grants a write lease on the given range of it (length 0: all), whose bytes are not defined yet.
- * Others can acquire the tensor once every byte of it has been sealed. timeout_ms 0: 60 s. ALREADY_EXISTS, NO_MEMORY,
- * NO_SPACE, TIMEOUT with figures.
+ * Others can acquire the tensor once every byte of it has been sealed. timeout_ms 0: engine.deadline, 60 s by default.
+ * ALREADY_EXISTS, NO_MEMORY, NO_SPACE, TIMEOUT with figures.
  * A tensor created with TIER_SHARDED is TORN also when one of the clients that write parts of it ends, in whatever way,
  * while the steps in which they wrote last have different numbers (tier_step). A client counts from its first write of
  * a part on; what it wrote counts until others have written over it, or the tensor was written as a whole or accepted.
  * INVALID without TIER_SHARED. */
 TIER_API int tier_create(tier_client* client, const tier_range* range, uint32_t flags, uint32_t timeout_ms,
                          tier_lease** lease);
-/* Grants a lease on a range, once it is in RAM: shared, or exclusive with TIER_WRITE. timeout_ms 0: 60 s; more than a
- * day counts as a day. It first waits, within the same deadline, for an unfinished swap of the tensor by this client;
- * there TIER_NO_WAIT returns TIMEOUT at once, and TIER_NO_WAIT_OWN WOULD_DEADLOCK. So do tier_create and, with 60 s,
- * calls on whole tensors. */
+/* Grants a lease on a range, once it is in RAM: shared, or exclusive with TIER_WRITE. timeout_ms 0: engine.deadline;
+ * more than a day counts as a day. It first waits, within the same deadline, for an unfinished swap of the tensor by
+ * this client; there TIER_NO_WAIT returns TIMEOUT at once, and TIER_NO_WAIT_OWN WOULD_DEADLOCK. So do tier_create and,
+ * with engine.deadline, calls on whole tensors. */
 TIER_API int tier_acquire(tier_client* client, const tier_range* range, uint32_t flags, uint32_t timeout_ms,
                           tier_lease** lease);
 /* Grants `count` leases (1 … 1023) in one request, all of them or none. `leases` receives `count` handles. */
@@ -192,7 +193,7 @@ TIER_API int tier_seal(tier_lease* lease);
  * those that followed. Frees and hints (prefetch, drop, step) do their work and do not return it. */
 TIER_API int tier_release(tier_lease* lease, uint32_t flags);
 TIER_API int tier_release_batch(tier_lease* const* leases, size_t count, uint32_t flags);
-/* Frees the tensor and all copies of it, once all leases on it have ended (deadline 60 s). Where leases are open, it
+/* Frees the tensor and all copies of it, once all leases on it have ended (engine.deadline). Where leases are open, it
  * returns TIMEOUT at once with TIER_NO_WAIT, and WOULD_DEADLOCK with TIER_NO_WAIT_OWN if they are this client's own. */
 TIER_API int tier_free(tier_client* client, uint64_t tensor, uint32_t flags);
 TIER_API int tier_free_batch(tier_client* client, const uint64_t* tensors, size_t count, uint32_t flags);
@@ -250,7 +251,7 @@ typedef struct tier_copy_options {
                           a tensor give the same bits in every run, wherever the tensor lies */
   void* stream;        /* CUstream of a device pointer; NULL: the legacy default stream */
   uint32_t flags;      /* TIER_SHARED, _SHARDED (a swap_out that creates), _DISCARD, _NO_WAIT, _FREE_AFTER (swap_in) */
-  uint32_t timeout_ms; /* for each range; 0: 60 s */
+  uint32_t timeout_ms; /* for each range; 0: engine.deadline */
   uint64_t offset;     /* first byte in the tensor; must be 0 with `whole` */
   int whole;           /* 1 (default): all of the tensor; swap_out creates or replaces it with this size. 0: a part */
 } tier_copy_options;

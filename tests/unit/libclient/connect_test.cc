@@ -101,6 +101,19 @@ TEST(Connect, FindsTheSocketInTheEnvironment) {
   tier_close(client);
 }
 
+TEST(Connect, TellsHowLongACallWaitsThatIsGivenNoTime) {
+  for (const auto& [told, timeout_ms] : {std::pair(1500U, 1500U), std::pair(0U, 60'000U)}) {
+    const FakeDaemon daemon({.request_timeout_ms = told});
+    tier_client* client = nullptr;
+    EXPECT_TIER_OK(ConnectTo(daemon.socket_path(), &client));
+    tier_session_view view{};
+    view.struct_size = sizeof view;
+    EXPECT_TIER_OK(tier_session(client, &view));
+    EXPECT_EQ(view.request_timeout_ms, timeout_ms);
+    tier_close(client);
+  }
+}
+
 TEST(Connect, RefusesALaunchThatDoesNotFit) {
   const FakeDaemon daemon;
   ::setenv("TORCHELASTIC_RUN_ID", std::string(proto::kLaunchSize, 'r').c_str(), 1);
