@@ -176,6 +176,10 @@ Status DeviceFile::OpenNew(const DeviceFileOptions& options) {
   return status;
 }
 
+std::string DeviceFile::Misplaced() const {
+  return block_device_ || private_file_ ? std::string() : WhyMisplaced(fd_.get(), path_);
+}
+
 void DeviceFile::RemoveIfMade() const {
   if (made_) (void)::unlink(path_.c_str());  // Ours, and of no use: leaves the directory as it was.
 }

@@ -74,6 +74,10 @@ class DeviceFile {
   // superblock write and a flush, two where it is another index than before.
   Status CommitIndex(const Uuid& index, uint64_t index_commit);
 
+  // Why the next start would not find what is on it: its path leads to this file no more. Empty: it does, as far as can
+  // be seen, or it is a block device or has no name anyhow.
+  std::string Misplaced() const;
+
   // Makes every write that has completed durable.
   Status Flush();
 

@@ -124,4 +124,22 @@ Result<FileSystemSpace> SpaceOf(const std::string& path) {
                          .read_only = (about.f_flag & ST_RDONLY) != 0};
 }
 
+std::string WhyMisplaced(int fd, const std::string& path) {
+  struct stat open{};
+  struct stat there{};
+  if (::fstat(fd, &open) != 0) return "";
+  if (::stat(path.c_str(), &there) == 0) {
+    if (there.st_dev == open.st_dev && there.st_ino == open.st_ino) return "";
+  } else if (errno != ENOENT && errno != ENOTDIR) {
+    return "";
+  }
+  if (open.st_nlink == 0) {
+    return fmt::format(
+        "the file {} was deleted, and what is on it ends with this tierd: save what jobs need elsewhere, "
+        "then restart tierd",
+        path);
+  }
+  return fmt::format("the file {} was moved, and the next start would not find what is on it: put it back", path);
+}
+
 }  // namespace tier::storage

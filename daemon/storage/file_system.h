@@ -33,4 +33,8 @@ Result<uint64_t> SizeOf(int fd, const std::string& path);
 
 Result<FileSystemSpace> SpaceOf(const std::string& path);
 
+// Why who opens that path does not find the file that is open: "the file PATH was deleted, …". Empty: it does, or that
+// cannot be seen now.
+std::string WhyMisplaced(int fd, const std::string& path);
+
 }  // namespace tier::storage

@@ -86,6 +86,7 @@ class IndexFile {
   // Looks at the length of the file, and at its file system: why it cannot be written now, in a few words. Empty: it
   // can, as far as that shows.
   std::string CheckWritable() const;
+  std::string Misplaced() const { return WhyMisplaced(file_.get(), path_); }  // As of a DeviceFile.
   const std::string& path() const { return path_; }
   void RemoveIfMade();  // The file, if this Open made it: the start that needs it is refused.
 

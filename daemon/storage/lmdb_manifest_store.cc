@@ -328,6 +328,7 @@ void LmdbManifestStore::RetryDevices() {
 // What shows without a request: else it would not be known before a job persists, or is to be resumed.
 void LmdbManifestStore::CheckIndex() {
   RetryDevices();
+  (void)FindMisplaced();
   std::string unwritable = index_->CheckWritable();
   const MutexLock lock(mutex_);
   unwritable_ = std::move(unwritable);
@@ -338,8 +339,16 @@ std::string LmdbManifestStore::failure() const {
   if (const std::string lost = index_->failure(); !lost.empty())
     return "nothing can be persisted or resumed until tierd is restarted: " + lost;
   const MutexLock lock(mutex_);
-  if (!unready_.empty() || unwritable_.empty()) return unready_;
-  return "nothing can be persisted: " + unwritable_;
+  if (!unready_.empty()) return unready_;
+  if (!unwritable_.empty()) return "nothing can be persisted: " + unwritable_;
+  return misplaced_.empty() ? "" : "not all can be persisted: " + misplaced_;
+}
+
+MisplacedFiles LmdbManifestStore::FindMisplaced() {
+  MisplacedFiles found(options_.misplaced, options_.devices.size(), index_->Misplaced());
+  const MutexLock lock(mutex_);
+  misplaced_ = found.Text();
+  return found;
 }
 
 // The commits together; then, each by itself, the purges; then the loads, which see all of these.
@@ -432,6 +441,10 @@ IndexWrite LmdbManifestStore::CommitTogether(std::span<const Request> batch, uin
   const bool names_extents =
       std::any_of(batch.begin(), batch.end(), [](const Request& r) { return r.kind == Request::Kind::kPut; });
   if (names_extents) {
+    const MisplacedFiles misplaced = FindMisplaced();
+    for (const Request& request : batch) {
+      if (Status found = misplaced.Check(request.extents, devices_.numbers()); !found) return {.status = found};
+    }
     Status ready = FlushDevices();
     if (ready) ready = NameDevices();
     {

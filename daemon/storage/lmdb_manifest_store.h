@@ -25,6 +25,7 @@
 #include "daemon/storage/index_devices.h"
 #include "daemon/storage/index_file.h"
 #include "daemon/storage/manifest_store.h"
+#include "daemon/storage/misplaced_files.h"
 #include "daemon/storage/superblock.h"
 #include "proto/mutex.h"
 
@@ -46,6 +47,9 @@ struct ManifestStoreOptions {
   // Called on the commit thread before each commit of manifests: makes all that was written to the devices durable.
   // After one failure it is unknown what is durable: manifests are refused until the daemon is restarted.
   std::function<Status()> flush_devices;
+  // Called on the commit thread before each commit of manifests, and every `index_check`: why the next start would not
+  // find what is on this device (DeviceFile::Misplaced). Manifests that name it are refused meanwhile.
+  std::function<std::string(uint16_t device)> misplaced;
   // Called on the commit thread after each synced commit, and once by Open: writes the superblocks. `index` is zero, as
   // is `commit`, while there is no manifest. A failure takes nothing back (see superblock_failure()); the call is
   // repeated after `superblock_retry`. Before the first manifest it is called too, and its failure refuses that.
@@ -111,6 +115,7 @@ class LmdbManifestStore final : public ManifestStore {
   Status NameIndex(bool named);
   void WriteSuperblocks();
   void CheckIndex();
+  MisplacedFiles FindMisplaced();
   void RetryDevices();
   void WriteQuarantines(const std::map<uint16_t, std::vector<base::PageRun>>& quarantines);
   std::vector<ManifestResult> Perform(std::span<Request> batch);
@@ -142,6 +147,7 @@ class LmdbManifestStore final : public ManifestStore {
   std::vector<std::string> purged_ TIER_GUARDED_BY(mutex_);  // Devices, which Poll takes from `missing_`.
   std::string unready_ TIER_GUARDED_BY(mutex_);     // Why the devices were not ready for the last manifest; or empty.
   std::string unwritable_ TIER_GUARDED_BY(mutex_);  // IndexFile::CheckWritable, as last found.
+  std::string misplaced_ TIER_GUARDED_BY(mutex_);   // Of all devices, and of the index.
   std::chrono::steady_clock::time_point check_at_ TIER_GUARDED_BY(mutex_){};
   std::string superblock_failure_ TIER_GUARDED_BY(mutex_);
   std::chrono::steady_clock::time_point superblock_retry_at_ TIER_GUARDED_BY(mutex_) =

@@ -194,6 +194,7 @@ Status SsdTier::State::OpenManifests(const SsdTierOptions& tier) {
   ManifestStoreOptions options{
       .path = IndexPath(tier.data_dir), .space = tier.space, .devices = {}, .absent_paths = absent, .signal = &signal};
   for (const DeviceFile& file : files) options.devices.push_back(ManifestDeviceOf(file.path(), file.superblock()));
+  options.misplaced = [this](uint16_t device) { return files[device].Misplaced(); };
   options.flush_devices = [this] { return OnEveryDevice([](DeviceFile& file) { return file.Flush(); }); };
   options.on_commit = [this](const Uuid& index, uint64_t commit) {
     if (!bound) bound = true;

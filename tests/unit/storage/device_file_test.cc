@@ -81,6 +81,20 @@ TEST_F(DeviceFileTest, FindsItsFileAgain) {
   EXPECT_EQ(again->superblock().device_size, kSize);
 }
 
+TEST_F(DeviceFileTest, SeesThatItsPathLeadsElsewhere) {
+  const auto file = Open();
+  ASSERT_TRUE(file) << file.error().message;
+  EXPECT_EQ(file->Misplaced(), "");
+  ASSERT_EQ(::rename(path_.c_str(), (path_ + ".away").c_str()), 0);
+  EXPECT_THAT(file->Misplaced(), HasSubstr(path_ + " was moved"));
+  WriteFile("another");
+  EXPECT_THAT(file->Misplaced(), HasSubstr("was moved"));
+  ASSERT_EQ(::rename((path_ + ".away").c_str(), path_.c_str()), 0);
+  EXPECT_EQ(file->Misplaced(), "") << "it is back";
+  ASSERT_EQ(::unlink(path_.c_str()), 0);
+  EXPECT_THAT(file->Misplaced(), HasSubstr(path_ + " was deleted"));
+}
+
 TEST_F(DeviceFileTest, LeavesForeignContentUntouchedAndSaysWhatToType) {
   const std::string foreign = "precious" + std::string(100'000, 'x');
   WriteFile(foreign);

@@ -209,6 +209,51 @@ TEST_F(ManifestStoreTest, CommitsNoManifestAfterAFlushWasLost) {
   EXPECT_EQ(Wait(store->get(), 1).at(3).code, Code::kOk) << "erasing names no extent";
 }
 
+TEST_F(ManifestStoreTest, CommitsNoManifestOnADeviceThatTheNextStartWouldNotFind) {
+  ManifestStoreOptions options = Options();
+  options.index_check = std::chrono::milliseconds(1);
+  std::atomic<bool> there{true};
+  options.misplaced = [&](uint16_t device) {
+    return there || device != 0 ? std::string() : std::string("tier.ssd was deleted");
+  };
+  const auto opened = LmdbManifestStore::Open(options);
+  ASSERT_TRUE(opened) << opened.error().message;
+  LmdbManifestStore* const store = opened->get();
+  const auto list = [&] {
+    ExtentListWriter writer(1, store->device_numbers());
+    writer.Add({.run = {.block = 1, .page = 0, .pages = 1}, .device = 0});
+    return std::move(writer).Take();
+  };
+  store->StartPut(1, "a", Manifest("x"), list());
+  EXPECT_EQ(Wait(store, 1).at(1).code, Code::kOk);
+  there = false;
+  store->StartPut(2, "a", Manifest("y"), list());
+  store->StartPut(3, "elsewhere", Manifest("z"), {});
+  const auto results = Wait(store, 2);
+  EXPECT_EQ(results.at(2).code, Code::kIoError);
+  EXPECT_FALSE(results.at(2).unknown);
+  EXPECT_EQ(results.at(2).message, "tier.ssd was deleted");
+  EXPECT_EQ(*store->Load("a"), Manifest("x")) << "the last one stays";
+  EXPECT_EQ(results.at(3).code, Code::kOk) << "it names nothing there";
+  EXPECT_EQ(store->failure(), "not all can be persisted: tier.ssd was deleted");
+  there = true;
+  while (!store->failure().empty()) std::this_thread::yield();  // Without a request.
+  there = false;
+  while (store->failure().empty()) std::this_thread::yield();
+}
+
+TEST_F(ManifestStoreTest, CommitsNothingToAnIndexThatTheNextStartWouldNotFind) {
+  const auto store = Open();
+  Put(store.get(), "a");
+  ASSERT_TRUE(testing::RunCommand("mv " + path_ + " " + path_ + ".away"));
+  store->StartPut(1, "b", Manifest("x"), {});
+  const ManifestResult refused = Wait(store.get(), 1).at(1);
+  EXPECT_EQ(refused.code, Code::kIoError);
+  EXPECT_THAT(refused.message, HasSubstr("was moved, and the next start would not find what is on it: put it back"));
+  ASSERT_TRUE(testing::RunCommand("mv " + path_ + ".away " + path_));
+  Put(store.get(), "b");
+}
+
 TEST_F(ManifestStoreTest, IsUsedByOneDaemonAtATime) {
   const auto store = Open();
   const auto second = LmdbManifestStore::Open(Options());
