@@ -182,7 +182,8 @@ std::string Daemon::MemoryMode() const { return engine_->ssd().pinned() ? "pinne
 ConfigHooks Daemon::MakeConfigHooks() {
   return {.check =
               [this](const config::Config& next) {
-                const Status may = CheckRightToEnd(next, session::MayEndOthers());
+                Status may = CheckRightToEnd(next, session::MayEndOthers());
+                if (may && SmartFileOf(next) != SmartFileOf(config_)) may = CheckSmartFile(next);
                 return may ? engine_->Check(next) : may;
               },
           .check_restart =

@@ -81,15 +81,17 @@ Status CheckDataFiles(const std::string& directory, std::vector<std::string>* no
   return {};
 }
 
-// What root's tierd-smart would refuse to replace. What this user may not read is for tierd-smart to say.
-Status CheckSmartFile(const std::string& path) {
+}  // namespace
+
+// What this user may not read is for tierd-smart to say.
+Status CheckSmartFile(const config::Config& config) {
+  const std::string path = SmartFileOf(config);
   if (path.empty()) return {};
+  if (path.front() != '/') return Fail(Code::kInvalid, "ssd.smart_file: \"" + path + "\" is not an absolute path");
   Status target = storage::CheckSmartTarget(path);
   if (target || target.error().code != Code::kInvalid) return {};
   return Fail(Code::kInvalid, "ssd.smart_file: " + target.error().message);
 }
-
-}  // namespace
 
 Result<std::vector<std::string>> CheckHostPaths(const config::Config& config, const DaemonPaths& paths) {
   std::vector<std::string> notes;
@@ -99,7 +101,7 @@ Result<std::vector<std::string>> CheckHostPaths(const config::Config& config, co
     return std::unexpected(std::move(ok.error()));
   if (auto ok = paths.persistent ? CheckDataFiles(paths.data_directory, &notes) : Status(); !ok)
     return std::unexpected(std::move(ok.error()));
-  if (auto ok = CheckSmartFile(SmartFileOf(config)); !ok) return std::unexpected(std::move(ok.error()));
+  if (auto ok = CheckSmartFile(config); !ok) return std::unexpected(std::move(ok.error()));
   storage::SsdTierOptions options;
   options.devices = SsdDevicesOf(config, paths);
   std::erase_if(options.devices, [](const storage::SsdDeviceOptions& device) { return device.private_file; });

@@ -224,6 +224,8 @@ Status SetPaths(const Option& option, const toml::node& node, std::vector<std::s
     auto path = TextOf(option, element);
     if (!path) return std::unexpected(std::move(path.error()));
     if (path->empty() || path->find('\0') != std::string::npos) return Wrong(option, "holds an empty path");
+    // A relative one would be another file for each directory that tierd is started in.
+    if (path->front() != '/' && *path != "none") return Wrong(option, "\"" + *path + "\" is not an absolute path");
     paths.push_back(std::move(*path));
   }
   *field = std::move(paths);

@@ -57,7 +57,9 @@ grpc::Status ControlService::OpenJob(grpc::ServerContext* context, const v1::Ope
 
 grpc::Status ControlService::CloseJob(grpc::ServerContext* context, const v1::CloseJobRequest* request,
                                       v1::CloseJobResponse*) {
-  return AnswerOf(api_.CloseJob(CallerOf(*context), request->name(), request->purge()), context);
+  return AnswerOf(api_.CloseJob(CallerOf(*context), request->name(),
+                                {.purge = request->purge(), .unless_attached = request->unless_attached()}),
+                  context);
 }
 
 grpc::Status ControlService::SetJob(grpc::ServerContext* context, const v1::SetJobRequest* request,
@@ -87,7 +89,9 @@ tier::Status ControlService::FillJobs(const session::Caller& caller, const v1::L
   size_t left = *size;
   if (place->list == List::kJobs) {
     const Tokens tokens = request.with_tokens() ? Tokens::kWith : Tokens::kWithout;
-    for (const auto& job : api_.ListJobs(caller)) {
+    const auto jobs = api_.ListJobs(caller);
+    if (!jobs) return std::unexpected(jobs.error());
+    for (const auto& job : *jobs) {
       if (job.id < place->number) continue;
       if (left == 0) {
         response->set_next_page_token(ToPageToken(api_.epoch(), {.list = List::kJobs, .number = job.id, .name = {}}));
@@ -99,7 +103,9 @@ tier::Status ControlService::FillJobs(const session::Caller& caller, const v1::L
   }
   if (place->list != List::kStoredManifests) {
     std::string last = place->list == List::kReservations ? place->name : std::string();
-    for (const auto& unopened : api_.ListUnopenedReservations(caller, last, left + 1)) {
+    const auto reservations = api_.ListUnopenedReservations(caller, last, left + 1);
+    if (!reservations) return std::unexpected(reservations.error());
+    for (const auto& unopened : *reservations) {
       if (left == 0) {
         response->set_next_page_token(
             ToPageToken(api_.epoch(), {.list = List::kReservations, .number = 0, .name = last}));
@@ -111,7 +117,9 @@ tier::Status ControlService::FillJobs(const session::Caller& caller, const v1::L
     }
   }
   std::string last = place->list == List::kStoredManifests ? place->name : std::string();
-  for (const auto& stored : api_.ListStoredManifests(caller, last, left + 1)) {
+  const auto manifests = api_.ListStoredManifests(caller, last, left + 1);
+  if (!manifests) return std::unexpected(manifests.error());
+  for (const auto& stored : *manifests) {
     if (left == 0) {
       response->set_next_page_token(
           ToPageToken(api_.epoch(), {.list = List::kStoredManifests, .number = 0, .name = last}));
@@ -246,6 +254,7 @@ grpc::Status ControlService::Drain(grpc::ServerContext* context, const v1::Drain
   drains_.fetch_sub(1);
   if (!drained) return Refusal(drained.error(), context);
   response->set_stays_in_ram(drained->stays_in_ram);
+  response->set_unmarked(drained->unmarked);
   return grpc::Status::OK;
 }
 

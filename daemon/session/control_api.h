@@ -14,13 +14,13 @@
 #include <string>
 #include <vector>
 
+#include "daemon/session/control_calls.h"
 #include "daemon/session/device_faults.h"
 #include "daemon/session/quota_table.h"
 #include "daemon/session/settings.h"
 #include "daemon/storage/smart_log.h"
 #include "daemon/tiering/api/options.h"
 #include "daemon/tiering/api/snapshot.h"
-#include "daemon/tiering/api/stalls.h"
 #include "proto/handshake.h"
 #include "proto/result.h"
 
@@ -198,25 +198,6 @@ struct Event {
   std::string owner{};            // As JobDescription has it.
 };
 
-struct StallReport {
-  tiering::StallList list;
-  base::TimePoint now;  // As of then, by the engine's clock and by that of the wall.
-  int64_t now_unix_ms = 0;
-};
-
-// A socket whose clients are one user, its owner, whatever their uid.
-struct OwnerSocket {
-  std::string owner;
-  uint32_t uid = 0;       // The owner's own, which no user of the system has.
-  std::string directory;  // Of its tierd.sock and control.sock, for a pod.
-  bool open = false;      // False: it was closed. Its jobs, and what they persisted, are there still.
-};
-
-// What a drain has done.
-struct Drained {
-  bool stays_in_ram = false;  // There is no SSD tier: nothing was written.
-};
-
 // The node as of one moment, for who watches all of it.
 struct NodeObservation {
   DaemonDescription daemon;
@@ -227,22 +208,21 @@ class ControlApi {
  public:
   virtual ~ControlApi() = default;
   virtual Result<JobDescription> OpenJob(const Caller& caller, const OpenJobRequest& request) = 0;
-  // `purge`: with what a named job persisted, also where the job is not open.
-  virtual Status CloseJob(const Caller& caller, const std::string& name, bool purge) = 0;
+  virtual Status CloseJob(const Caller& caller, const std::string& name, const JobClosing& closing) = 0;
   virtual Result<JobDescription> SetJob(const Caller& caller, const std::string& name,
                                         const tiering::TermsChange& change) = 0;
   // A refusal with owners by name: all of them for administrators, an owner's own for itself.
   virtual std::string NameOwners(const Caller& caller, std::string refusal) const = 0;
-  virtual uint64_t epoch() const = 0;                                      // Of this start of the daemon.
-  virtual std::vector<JobDescription> ListJobs(const Caller& caller) = 0;  // Those it may see, by id.
+  virtual uint64_t epoch() const = 0;                                              // Of this start of the daemon.
+  virtual Result<std::vector<JobDescription>> ListJobs(const Caller& caller) = 0;  // Those it may see, by id.
   // Those of the caller's uid, for an admin of all uids, by qualified name, at most `max`: those behind the name
   // `after`; empty: from the first on.
-  virtual std::vector<StoredManifestDescription> ListStoredManifests(const Caller& caller, const std::string& after,
-                                                                     size_t max) = 0;
+  virtual Result<std::vector<StoredManifestDescription>> ListStoredManifests(const Caller& caller,
+                                                                             const std::string& after, size_t max) = 0;
   // The same of reservations that are not open, by uid and name.
-  virtual std::vector<UnopenedReservationDescription> ListUnopenedReservations(const Caller& caller,
-                                                                               const std::string& after,
-                                                                               size_t max) = 0;
+  virtual Result<std::vector<UnopenedReservationDescription>> ListUnopenedReservations(const Caller& caller,
+                                                                                       const std::string& after,
+                                                                                       size_t max) = 0;
   // At most `max`, more than 0, in no order. `from`: 0, or TensorPage::next of the page before. Where nothing is left,
   // next is 0.
   virtual Result<tiering::TensorPage> ListTensors(const Caller& caller, const std::string& job, uint32_t from,

@@ -113,21 +113,22 @@ Result<JobDescription> ControlServer::WithOwner(Result<JobDescription> job) cons
   return job;
 }
 
-Status ControlServer::CloseJob(const Caller& caller, const std::string& name, bool purge) {
+Status ControlServer::CloseJob(const Caller& caller, const std::string& name, const JobClosing& closing) {
   if (Status known = CheckCaller(caller); !known) return known;
-  return names_.Find(caller, name, [&](const std::string& written) { return stored_.Close(caller, written, purge); });
+  return names_.Find(caller, name, [&](const std::string& written) { return stored_.Close(caller, written, closing); });
 }
 
-std::vector<StoredManifestDescription> ControlServer::ListStoredManifests(const Caller& caller,
-                                                                          const std::string& after, size_t max) {
-  if (!CheckCaller(caller)) return {};
+Result<std::vector<StoredManifestDescription>> ControlServer::ListStoredManifests(const Caller& caller,
+                                                                                  const std::string& after,
+                                                                                  size_t max) {
+  if (Status known = CheckCaller(caller); !known) return std::unexpected(std::move(known.error()));
   return stored_.List(caller, after, max);
 }
 
-std::vector<UnopenedReservationDescription> ControlServer::ListUnopenedReservations(const Caller& caller,
-                                                                                    const std::string& after,
-                                                                                    size_t max) {
-  if (!CheckCaller(caller)) return {};
+Result<std::vector<UnopenedReservationDescription>> ControlServer::ListUnopenedReservations(const Caller& caller,
+                                                                                            const std::string& after,
+                                                                                            size_t max) {
+  if (Status known = CheckCaller(caller); !known) return std::unexpected(std::move(known.error()));
   return stored_.ListUnopened(caller, after, max);
 }
 
@@ -152,8 +153,8 @@ Result<JobDescription> ControlServer::ChangeJob(const Caller& caller, const std:
   return description;
 }
 
-std::vector<JobDescription> ControlServer::ListJobs(const Caller& caller) {
-  if (!CheckCaller(caller)) return {};
+Result<std::vector<JobDescription>> ControlServer::ListJobs(const Caller& caller) {
+  if (Status known = CheckCaller(caller); !known) return std::unexpected(std::move(known.error()));
   auto jobs = calls_.Ask<std::vector<JobDescription>>([this, caller]() -> Result<std::vector<JobDescription>> {
     // Not from the shared figures: a caller decides by these what it may have now.
     std::vector<JobDescription> visible;
@@ -163,7 +164,7 @@ std::vector<JobDescription> ControlServer::ListJobs(const Caller& caller) {
     return visible;
   });
   if (jobs) std::ranges::for_each(*jobs, [this](JobDescription& job) { job.owner = OwnerOf(job.uid); });
-  return jobs.value_or(std::vector<JobDescription>{});
+  return jobs;
 }
 
 Result<tiering::TensorPage> ControlServer::ListTensors(const Caller& caller, const std::string& job, uint32_t from,

@@ -99,19 +99,20 @@ class ControlServer final : public ControlApi {
   ControlServer(DaemonFacts facts, const ControlServerParts& parts);
 
   Result<JobDescription> OpenJob(const Caller& caller, const OpenJobRequest& request) override;
-  Status CloseJob(const Caller& caller, const std::string& name, bool purge) override;
+  Status CloseJob(const Caller& caller, const std::string& name, const JobClosing& closing) override;
   Result<JobDescription> SetJob(const Caller& caller, const std::string& name,
                                 const tiering::TermsChange& change) override;
-  std::vector<JobDescription> ListJobs(const Caller& caller) override;
+  Result<std::vector<JobDescription>> ListJobs(const Caller& caller) override;
   std::string NameOwners(const Caller& caller, std::string refusal) const override {
     return session::NameOwners(std::move(refusal), parts_.owners,
                                caller.admin ? std::nullopt : std::optional(caller.uid));
   }
   uint64_t epoch() const override { return facts_.epoch; }
-  std::vector<StoredManifestDescription> ListStoredManifests(const Caller& caller, const std::string& after,
-                                                             size_t max) override;
-  std::vector<UnopenedReservationDescription> ListUnopenedReservations(const Caller& caller, const std::string& after,
-                                                                       size_t max) override;
+  Result<std::vector<StoredManifestDescription>> ListStoredManifests(const Caller& caller, const std::string& after,
+                                                                     size_t max) override;
+  Result<std::vector<UnopenedReservationDescription>> ListUnopenedReservations(const Caller& caller,
+                                                                               const std::string& after,
+                                                                               size_t max) override;
   Result<tiering::TensorPage> ListTensors(const Caller& caller, const std::string& job, uint32_t from,
                                           size_t max) override;
   Result<DaemonDescription> Describe() override;

@@ -45,11 +45,12 @@ void DrainControl::Start(const Caller& caller, const std::string& name, uint32_t
 }
 
 // The mark comes first: a crash from here on ends no drain. One that cannot be made is no reason to refuse the drain.
-bool DrainControl::PostStart(bool drains_node, std::function<void()> start) {
+bool DrainControl::PostStart(bool drains_node, std::function<void()> start, std::string* unmarked) {
   if (!drains_node) return parts_.mailbox.TryPost(std::move(start));
   const std::lock_guard lock(marking_);
-  if (const Status marked = mark_.Set(); !marked) {
-    parts_.events.Emit("drain", nullptr, fmt::format("a crash would end the drain: {}", marked.error().message));
+  if (Status marked = mark_.Set(); !marked) {
+    parts_.events.Emit("io_error", nullptr, fmt::format("a crash would end the drain: {}", marked.error().message));
+    *unmarked = std::move(marked.error().message);
   }
   const bool posted = parts_.mailbox.TryPost(std::move(start));
   // SetStopping removes it either before this look, or itself.
@@ -64,13 +65,14 @@ Result<Drained> DrainControl::Drain(const Caller& caller, const std::string& job
   const auto start = [this, caller, job, timeout_ms, answer] {
     Start(caller, job, timeout_ms, [answer](const Status& status) { answer->set_value(status); });
   };
-  if (!PostStart(job.empty() && caller.admin, start))
+  std::string unmarked;
+  if (!PostStart(job.empty() && caller.admin, start, &unmarked))
     return Fail(Code::kTimeout, "the engine has too many calls waiting: try again");
   if (future.wait_for(timeout + kDrainSlack) != std::future_status::ready) {
     return Fail(Code::kTimeout, fmt::format("not everything was written within {} ms", timeout.count()));
   }
   if (Status written = future.get(); !written) return std::unexpected(std::move(written.error()));
-  return Drained{.stays_in_ram = !parts_.has_ssd_tier};
+  return Drained{.stays_in_ram = !parts_.has_ssd_tier, .unmarked = std::move(unmarked)};
 }
 
 Status DrainControl::Undrain(const Caller& caller) {

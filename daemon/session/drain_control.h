@@ -56,7 +56,8 @@ class DrainControl {
   void Start(const Caller& caller, const std::string& job, uint32_t timeout_ms, SessionFlush::Done done);
   void Write(tiering::JobId job, uint32_t timeout_ms, const std::shared_ptr<SessionFlush::Group>& group);
 
-  bool PostStart(bool drains_node, std::function<void()> start);  // The caller's thread.
+  // The caller's thread. `unmarked`: why a crash would end the drain.
+  bool PostStart(bool drains_node, std::function<void()> start, std::string* unmarked);
 
   const DrainControlParts parts_;
   const DrainMark mark_;

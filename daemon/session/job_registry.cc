@@ -28,7 +28,14 @@ std::optional<std::pair<uint32_t, std::string>> ParseQualifiedName(const std::st
   uint32_t uid = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + slash, uid);
   if (error != std::errc() || end != text.data() + slash) return std::nullopt;
+  if (text.front() == '0' && slash != 1) return std::nullopt;  // One user, one way to write it.
   return std::pair(uid, text.substr(slash + 1));
+}
+
+std::optional<std::pair<uint32_t, std::string>> QualifiedFor(const Caller& caller, const std::string& name) {
+  auto qualified = ParseQualifiedName(name);
+  if (qualified && !caller.admin && qualified->first != caller.uid) return std::nullopt;
+  return qualified;
 }
 
 std::string Job::EngineKey() const { return fmt::format("{}/{}", uid, name); }
@@ -333,9 +340,10 @@ bool JobRegistry::MaySeeOf(const Caller& caller, uint32_t uid) {
 }
 
 Result<const Job*> JobRegistry::FindFor(const Caller& caller, const std::string& name) const {
-  if (const auto qualified = caller.admin ? ParseQualifiedName(name) : std::nullopt) {
-    if (const Job* job = FindOwned(qualified->first, qualified->second); job != nullptr) return job;
-    return NoJobOf(qualified->first, name);
+  if (const auto qualified = QualifiedFor(caller, name)) {
+    const Job* const job = FindOwned(qualified->first, qualified->second);
+    if (job != nullptr && MaySee(caller, *job)) return job;
+    if (caller.admin) return NoJobOf(qualified->first, name);  // Others may have one that is called so.
   }
   std::vector<const Job*> found;
   bool owned_by_caller = false;

@@ -45,6 +45,9 @@ inline constexpr base::Duration kUnattachedJobLifetime = std::chrono::seconds(60
 
 // "1000/name": the key of a job, and what admins write where several owners use one name.
 std::optional<std::pair<uint32_t, std::string>> ParseQualifiedName(const std::string& text);
+// Whose job the caller means by such a name: an administrator that of each user, others their own. Empty: it is none of
+// these.
+std::optional<std::pair<uint32_t, std::string>> QualifiedFor(const Caller& caller, const std::string& name);
 
 struct JobRegistryOptions {
   uint32_t jobs_per_uid_max = 64;

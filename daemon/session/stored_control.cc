@@ -7,12 +7,25 @@
 #include <fmt/format.h>
 
 #include "daemon/base/check.h"
+#include "daemon/base/counted.h"
 #include "daemon/session/owner_words.h"
 
 namespace tier::session {
 
-Status StoredControl::Close(const Caller& caller, const std::string& name, bool purge) {
-  return parts_.calls.Ask<void>([this, caller, name, purge]() -> Status {
+namespace {
+
+Status StillAttached(const Job& job) {
+  return Fail(Code::kDenied,
+              fmt::format("job '{}' of uid {} has {} attached, and closing it ends what these run: stop them first, or "
+                          "close it all the same (tierctl job remove --force)",
+                          job.name, job.uid, base::Counted(job.members.size(), "process", "processes")));
+}
+
+}  // namespace
+
+Status StoredControl::Close(const Caller& caller, const std::string& name, const JobClosing& closing) {
+  return parts_.calls.Ask<void>([this, caller, name, closing]() -> Status {
+    const bool purge = closing.purge;
     const auto job = parts_.jobs.registry().FindFor(caller, name);
     if (!job && job.error().code != Code::kNotFound) return std::unexpected(job.error());
     if (!job || purge) {
@@ -22,6 +35,7 @@ Status StoredControl::Close(const Caller& caller, const std::string& name, bool 
       if (!job) return RemoveStored(caller, name, stored, purge, job.error());
       if (Status clear = CheckPurge(**job, name, stored); !clear) return clear;
     }
+    if (closing.unless_attached && !(*job)->members.empty()) return StillAttached(**job);
     (void)parts_.jobs.DropReservation((*job)->uid, (*job)->name);  // Of one that is being resumed.
     parts_.jobs.Close((*job)->id,
                       fmt::format("closed by request of uid {} (by tierctl job remove, or close_job)", caller.uid),
@@ -33,9 +47,9 @@ Status StoredControl::Close(const Caller& caller, const std::string& name, bool 
 // One that could not be opened is no job of the registry.
 bool StoredControl::DropReservation(const Caller& caller, const std::string& name) {
   if (!JobRegistry::MaySeeOf(caller, caller.uid)) return false;
-  const auto qualified = caller.admin ? ParseQualifiedName(name) : std::nullopt;
-  const auto owner = qualified.value_or(std::pair(caller.uid, name));
-  return parts_.jobs.DropReservation(owner.first, owner.second);
+  const auto qualified = QualifiedFor(caller, name);
+  if (qualified && parts_.jobs.DropReservation(qualified->first, qualified->second)) return true;
+  return (!qualified || !caller.admin) && parts_.jobs.DropReservation(caller.uid, name);
 }
 
 // A purge of a live job must not delete what another user, or an earlier run, has persisted under the same name.
@@ -70,7 +84,7 @@ Status StoredControl::RemoveStored(const Caller& caller, const std::string& name
   if (!purge || !JobRegistry::MaySeeOf(caller, caller.uid)) return std::unexpected(absent);
   // One that is not listed may be closing, or on its way out already: the engine knows.
   std::pair owner(caller.uid, name);
-  if (const auto qualified = caller.admin ? ParseQualifiedName(name) : std::nullopt) owner = *qualified;
+  if (const auto qualified = QualifiedFor(caller, name)) owner = *qualified;
   if (!stored.empty()) owner = {stored.front().uid, stored.front().name};
   return parts_.jobs.DeleteStoredManifest(owner.first, owner.second, fmt::format("by request of uid {}", caller.uid));
 }
@@ -104,18 +118,19 @@ std::vector<StoredManifestDescription> StoredControl::Named(const Caller& caller
   return named;
 }
 
-std::vector<StoredManifestDescription> StoredControl::List(const Caller& caller, const std::string& after, size_t max) {
+Result<std::vector<StoredManifestDescription>> StoredControl::List(const Caller& caller, const std::string& after,
+                                                                   size_t max) {
   using Stored = std::vector<StoredManifestDescription>;
-  auto stored =
-      parts_.calls.Ask<Stored>([this, caller]() -> Result<Stored> { return For(caller, SIZE_MAX); }).value_or(Stored{});
-  std::erase_if(stored, [&after](const StoredManifestDescription& each) { return each.QualifiedName() <= after; });
-  if (stored.size() > max) stored.resize(max);
-  for (StoredManifestDescription& each : stored) each.owner = OwnerOf(each.uid);
+  auto stored = parts_.calls.Ask<Stored>([this, caller]() -> Result<Stored> { return For(caller, SIZE_MAX); });
+  if (!stored) return stored;
+  std::erase_if(*stored, [&after](const StoredManifestDescription& each) { return each.QualifiedName() <= after; });
+  if (stored->size() > max) stored->resize(max);
+  for (StoredManifestDescription& each : *stored) each.owner = OwnerOf(each.uid);
   return stored;
 }
 
-std::vector<UnopenedReservationDescription> StoredControl::ListUnopened(const Caller& caller, const std::string& after,
-                                                                        size_t max) {
+Result<std::vector<UnopenedReservationDescription>> StoredControl::ListUnopened(const Caller& caller,
+                                                                                const std::string& after, size_t max) {
   using Unopened = std::vector<UnopenedReservationDescription>;
   const auto last = ParseQualifiedName(after);
   auto unopened = parts_.calls.Ask<Unopened>([this, caller, last, max]() -> Result<Unopened> {
@@ -135,13 +150,13 @@ std::vector<UnopenedReservationDescription> StoredControl::ListUnopened(const Ca
     });
     return visible;
   });
-  if (!unopened) return {};
+  if (!unopened) return unopened;
   const auto reader = caller.admin ? std::nullopt : std::optional(caller.uid);
   for (UnopenedReservationDescription& each : *unopened) {
     each.owner = OwnerOf(each.uid);
     each.why = NameOwners(std::move(each.why), parts_.owners, reader);
   }
-  return *std::move(unopened);
+  return unopened;
 }
 
 }  // namespace tier::session

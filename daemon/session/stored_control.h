@@ -28,9 +28,10 @@ class StoredControl {
   explicit StoredControl(const StoredControlParts& parts) : parts_(parts) {}
 
   // As ControlApi has them.
-  Status Close(const Caller& caller, const std::string& name, bool purge);
-  std::vector<StoredManifestDescription> List(const Caller& caller, const std::string& after, size_t max);
-  std::vector<UnopenedReservationDescription> ListUnopened(const Caller& caller, const std::string& after, size_t max);
+  Status Close(const Caller& caller, const std::string& name, const JobClosing& closing);
+  Result<std::vector<StoredManifestDescription>> List(const Caller& caller, const std::string& after, size_t max);
+  Result<std::vector<UnopenedReservationDescription>> ListUnopened(const Caller& caller, const std::string& after,
+                                                                   size_t max);
 
  private:
   // Engine thread, as the others.

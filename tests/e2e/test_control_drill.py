@@ -12,6 +12,7 @@ import time
 import launcher
 import pytest
 import tierd
+from tierd import control
 
 DRILL = launcher.BUILD / "tests/e2e/control/control_drill"
 
@@ -62,6 +63,10 @@ def test_a_job_with_processes_is_removed_by_force_alone(own_daemon: launcher.Run
         assert refused.returncode == 5, refused
         assert f"job 'train' has 1 process attached: {pid}; removing it ends its run" in refused.stderr
         assert "tierctl job remove --force train" in refused.stderr
+        other = launcher.run_tierctl(own_daemon, "job", "remove", f"0{os.getuid()}/train")
+        assert other.returncode == 3 and "NOT_FOUND" in other.stderr, "a uid is written in one way"
+        with control.connect(own_daemon.directory) as channel, pytest.raises(tierd.Denied, match="1 process attached"):
+            channel.close_job("train", unless_attached=True)
         assert len(client.get("weights")) == 5 << 20, "nothing was done to it"
         removed = json.loads(launcher.tierctl(own_daemon, "job", "remove", "--force", "train", "--json"))
         assert [session["client_pid"] for session in removed["sessions"]] == [pid]

@@ -245,7 +245,9 @@ def test_a_socket_that_a_daemon_left_behind_is_told_as_that(socket_folder: pathl
     refused = run(path, "status")
     assert refused.returncode == 4, refused
     assert f"{path}: nothing listens on it, as its daemon has ended" in refused.stderr, refused
-    assert f"start the daemon of {socket_folder} (tierd" in refused.stderr and "ipv4" not in refused.stderr, refused
+    assert f"start the daemon of {socket_folder} (tierd --set" in refused.stderr and "ipv4" not in refused.stderr, (
+        refused
+    )
 
 
 def test_doctor_checks_the_places_of_the_daemon_that_answers(hostile: launcher.Running) -> None:

@@ -103,6 +103,9 @@ def test_another_file_is_read_from_then_on(tmp_path: pathlib.Path, socket_folder
             config = daemon.directory / "tierd.toml"
             text = config.read_text()
             assert name not in launcher.metrics(daemon) and text.count('smart_file = ""') == 1
+            for other, why in (("devices", "is not an absolute path"), ("/dev/zero", "is left untouched")):
+                refused = launcher.run_tierctl(daemon, "config", "set", "ssd.smart_file", other)
+                assert refused.returncode == 2 and why in refused.stderr, refused
             launcher.tierctl(daemon, "config", "set", "ssd.smart_file", str(smart))
             launcher.wait_for("the health of the device", lambda: launcher.metrics(daemon).get(name) == 0.42)
             os.kill(daemon.pid, signal.SIGHUP)

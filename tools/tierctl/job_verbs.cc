@@ -463,6 +463,7 @@ int RemoveJob(const DaemonOptions& options, const std::string& name, const Remov
   v1::CloseJobRequest request;
   request.set_name(name);
   request.set_purge(removal.purge);
+  request.set_unless_attached(!removal.force);
   v1::CloseJobResponse ignored;
   if (const auto closed = (*channel)->Call(&Stub::CloseJob, request, &ignored); !closed) return Explain(closed.error());
   if (!options.output.json) {

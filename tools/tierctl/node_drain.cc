@@ -106,6 +106,11 @@ std::string WhatIsWritten(const v1::DrainResponse& answer) {
   return answer.stays_in_ram() ? "there is no SSD tier: what is dirty stays in RAM" : "what was dirty is on SSD";
 }
 
+void WarnUnmarked(const DrainSteps& steps, const v1::DrainResponse& answer) {
+  if (answer.unmarked().empty()) return;
+  steps.warn(fmt::format("where tierd crashes now, the next one takes jobs again: {}", answer.unmarked()));
+}
+
 // No process is attached any more, and what jobs hold was to be written since. Where the index failed that is an error,
 // so that no restart follows behind &&: the tensors of jobs that could not be persisted end with it, and an index that
 // is damaged may refuse the start.
@@ -166,6 +171,7 @@ int ShowDrained(const DrainedNode& node, const OutputOptions& output) {
                {"sessions", 0},
                {"jobs", node.jobs},
                {"stays_in_ram", node.stays_in_ram},
+               {"unmarked", node.unmarked},
                {"unpersisted", node.unpersisted}});
     return status;
   }
@@ -216,6 +222,7 @@ Result<DrainedNode> DrainAndWait(const DrainSteps& steps, std::optional<std::chr
   if (!status) return std::unexpected(first ? status.error() : first.error());
   if (first) {
     steps.tell("tierd takes no new job or process; " + WhatIsWritten(*first));
+    WarnUnmarked(steps, *first);
   } else {
     steps.warn(fmt::format("drained; not all written: {}: {}", CodeName(first.error().code), first.error().message));
   }
@@ -232,7 +239,11 @@ Result<DrainedNode> DrainAndWait(const DrainSteps& steps, std::optional<std::chr
     if (!status && status.error().code != Code::kTimeout) return std::unexpected(status.error());
     if (status) sessions = status->session_count();
     if (status && sessions == 0) {
-      if (last) return WithUnpersisted(steps, Ended(*status, *last));
+      if (last) {
+        auto node = WithUnpersisted(steps, Ended(*status, *last));
+        if (node && first) node->unmarked = first->unmarked();
+        return node;
+      }
       // Jobs that stay may have written since, and what failed before may work now.
       const auto left = end ? std::chrono::floor<std::chrono::seconds>(*end - steps.now()) : kWriteTimeMax;
       last = steps.drain(std::clamp(left, std::chrono::seconds(1), kWriteTimeMax));
@@ -269,7 +280,7 @@ int Drain(const DaemonOptions& options, const DrainRequest& asked) {
   const auto answer = AskDrain(options, asked.job, asked.timeout.value_or(kWriteTime));
   if (!answer) return Explain(asked.job.empty() ? WithState(StepsOf(options), answer.error()) : answer.error());
   if (options.output.json) {
-    PrintJson({{"drained", asked.job}, {"stays_in_ram", answer->stays_in_ram()}});
+    PrintJson({{"drained", asked.job}, {"stays_in_ram", answer->stays_in_ram()}, {"unmarked", answer->unmarked()}});
   } else if (asked.job.empty()) {
     fmt::print("tierd takes no new job or process; {}\n", WhatIsWritten(*answer));
   } else {
@@ -277,6 +288,7 @@ int Drain(const DaemonOptions& options, const DrainRequest& asked) {
                answer->stays_in_ram() ? WhatIsWritten(*answer) : "everything dirty is on SSD");
   }
   const DrainSteps steps = StepsOf(options);
+  WarnUnmarked(steps, *answer);
   const auto status = steps.status();  // The answer to a drain has no place for it.
   if (status && !status->index_failure().empty()) steps.warn(UnpersistedText(*status));
   return kExitOk;

@@ -40,6 +40,7 @@ struct DrainSteps {
 struct DrainedNode {
   uint64_t jobs = 0;            // Open ones that have tensors, all without processes.
   bool stays_in_ram = false;    // There is no SSD tier.
+  std::string unmarked{};       // Why a crash would end the drain. Empty: it would not.
   std::string unpersisted;      // Jobs with tensors that have persisted nothing, in words. Empty: none.
   bool some_persisted = false;  // Others have tensors, some of which they may not have persisted.
 };

@@ -243,10 +243,11 @@ class Control:
                 fields[f"{term}_bytes"] = memory_size(value, term)
         return _job(self._call("SetJob", **fields).job)
 
-    def close_job(self, name: str, *, purge: bool = False) -> None:
+    def close_job(self, name: str, *, purge: bool = False, unless_attached: bool = False) -> None:
         """Ends the job's sessions, with ``Revoked``, and frees its tensors. ``purge`` also deletes what the job
-        persisted, and works where the job is not open."""
-        self._call("CloseJob", name=name, purge=purge)
+        persisted, and works where the job is not open. ``unless_attached`` refuses that, with ``Denied``, while
+        processes are attached to the job."""
+        self._call("CloseJob", name=name, purge=purge, unless_attached=unless_attached)
 
     def list_jobs(self, *, tokens: bool = False) -> list[Job]:
         """Returns the open jobs that the caller may see, with their tokens if these are asked for. ``tierctl job list``

@@ -34,7 +34,7 @@ class FakeControlApi final : public session::ControlApi {
     jobs.push_back(job);
     return job;
   }
-  Status CloseJob(const session::Caller& caller, const std::string& name, bool) override {
+  Status CloseJob(const session::Caller& caller, const std::string& name, const session::JobClosing&) override {
     const std::lock_guard lock(mutex_);
     callers.push_back(caller);
     const auto removed = std::erase_if(jobs, [&](const auto& job) { return job.name == name; });
@@ -56,24 +56,26 @@ class FakeControlApi final : public session::ControlApi {
     }
     return Fail(Code::kNotFound, "no job " + name);
   }
-  std::vector<session::JobDescription> ListJobs(const session::Caller& caller) override {
+  Result<std::vector<session::JobDescription>> ListJobs(const session::Caller& caller) override {
     const std::lock_guard lock(mutex_);
     callers.push_back(caller);
+    if (refusal.code != Code::kOk) return std::unexpected(refusal);
     return jobs;
   }
   std::string NameOwners(const session::Caller&, std::string text) const override { return text; }
   uint64_t epoch() const override { return description.epoch; }
-  std::vector<session::StoredManifestDescription> ListStoredManifests(const session::Caller&, const std::string& after,
-                                                                      size_t max) override {
+  Result<std::vector<session::StoredManifestDescription>> ListStoredManifests(const session::Caller&,
+                                                                              const std::string& after,
+                                                                              size_t max) override {
     const std::lock_guard lock(mutex_);
     std::vector<session::StoredManifestDescription> listed = stored;
     std::erase_if(listed, [&after](const auto& each) { return each.QualifiedName() <= after; });
     if (listed.size() > max) listed.resize(max);
     return listed;
   }
-  std::vector<session::UnopenedReservationDescription> ListUnopenedReservations(const session::Caller&,
-                                                                                const std::string& after,
-                                                                                size_t max) override {
+  Result<std::vector<session::UnopenedReservationDescription>> ListUnopenedReservations(const session::Caller&,
+                                                                                        const std::string& after,
+                                                                                        size_t max) override {
     const std::lock_guard lock(mutex_);
     auto listed = unopened;
     std::erase_if(listed, [&after](const auto& each) { return each.QualifiedName() <= after; });

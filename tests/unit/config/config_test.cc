@@ -240,6 +240,12 @@ TEST(Config, EveryMistakeOfAFileHasItsLine) {
   }
 }
 
+TEST(Config, DevicesHaveAbsolutePaths) {
+  EXPECT_THAT(Mistake("[ssd]\ndevices = [\"tier.ssd\"]\n"),
+              StartsWith("tierd.toml:2: option ssd.devices: \"tier.ssd\" is not an absolute path"));
+  EXPECT_THAT(Mistake("[ssd]\ndevices = [\"/a\", \"../b\"]\n"), HasSubstr("\"../b\" is not an absolute path"));
+}
+
 TEST(Config, MetricsListenOnAWholeAddressOrNone) {
   for (const char* text : {"9464",
                            ":9464",

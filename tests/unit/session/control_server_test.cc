@@ -49,20 +49,20 @@ TEST(ControlServer, OnlyOwnerTokenOrAdminTouchAJob) {
   SessionWorld world;
   const auto job = world.control().OpenJob(kAlice, {.name = "train"}).value();
   EXPECT_EQ(world.control().SetJob(kBob, "train", {.guarantee_bytes = 1}).error().code, Code::kNotFound);
-  EXPECT_EQ(world.control().CloseJob(kAdmin, "absent", false).error().message,
+  EXPECT_EQ(world.control().CloseJob(kAdmin, "absent", {}).error().message,
             "no job 'absent' among the 1 that you may see (tierctl job list)");
   EXPECT_EQ(world.control().ListStalls(kBob, "train").error().message,
             "no job 'train' among the 0 that you may see (tierctl job list)");
-  EXPECT_EQ(world.control().CloseJob(kBob, "train", false).error().code, Code::kNotFound);
+  EXPECT_EQ(world.control().CloseJob(kBob, "train", {}).error().code, Code::kNotFound);
   EXPECT_EQ(world.control().ListTensors(kBob, "train", 0, 10).error().code, Code::kNotFound);
   EXPECT_EQ(world.control().Drain(kBob, "train", milliseconds(10)).error().code, Code::kNotFound);
-  EXPECT_TRUE(world.control().ListJobs(kBob).empty());
+  EXPECT_TRUE(world.control().ListJobs(kBob)->empty());
   const Caller by_token{.uid = kUnknownUid, .admin = false, .token = job.token};
   EXPECT_TRUE(world.control().SetJob(by_token, "train", {.guarantee_bytes = 7, .limit_bytes = 8}));
   EXPECT_EQ(world.OnEngine([&] { return world.engine.jobs.begin()->second.limit_bytes; }), 8u);
   EXPECT_EQ(world.control().ListTensors(kAlice, "train", 0, 2)->tensors.size(), 2u);
-  EXPECT_EQ(world.control().ListJobs(kAdmin).size(), 1u);
-  EXPECT_TRUE(world.control().CloseJob(kAdmin, "train", true));
+  EXPECT_EQ(world.control().ListJobs(kAdmin)->size(), 1u);
+  EXPECT_TRUE(world.control().CloseJob(kAdmin, "train", {.purge = true}));
   EXPECT_THAT(world.EngineLog(), Contains(HasSubstr("close 1 purge")));
 }
 
@@ -95,8 +95,8 @@ TEST(ControlServer, StoredManifestsAreListedBehindAName) {
   });
   const auto names = [&](const Caller& caller, const std::string& after, size_t max) {
     std::vector<std::string> found;
-    for (const auto& each : world.control().ListStoredManifests(caller, after, max))
-      found.push_back(each.QualifiedName());
+    const auto listed = world.control().ListStoredManifests(caller, after, max);
+    for (const auto& each : *listed) found.push_back(each.QualifiedName());
     return found;
   };
   EXPECT_THAT(names(kAdmin, "", 2), ElementsAre("1000/a", "1000/b"));
@@ -114,26 +114,26 @@ TEST(ControlServer, WhatAClosedJobPersistedIsItsOwnersToSeeAndToRemove) {
                          {.key = "1001/other", .ssd_bytes = 9, .damage = {}}};
     return 0;
   });
-  const auto kept = world.control().ListStoredManifests(kAlice, "", 100);
+  const auto kept = world.control().ListStoredManifests(kAlice, "", 100).value();
   ASSERT_EQ(kept.size(), 1u);
   EXPECT_EQ(kept[0].uid, 1000u);
   EXPECT_EQ(kept[0].name, "train");
   EXPECT_EQ(kept[0].ssd_bytes, 7u);
-  EXPECT_EQ(world.control().ListStoredManifests(kAdmin, "", 100).size(), 3u);
-  EXPECT_TRUE(world.control().ListStoredManifests({.uid = 1000, .token = std::string(64, 'a')}, "", 100).empty())
+  EXPECT_EQ(world.control().ListStoredManifests(kAdmin, "", 100)->size(), 3u);
+  EXPECT_TRUE(world.control().ListStoredManifests({.uid = 1000, .token = std::string(64, 'a')}, "", 100)->empty())
       << "its job's, no more";
-  EXPECT_EQ(world.control().CloseJob(kAlice, "other", true).error().code, Code::kNotFound);
-  EXPECT_EQ(world.control().CloseJob(kAlice, "1001/other", true).error().code, Code::kNotFound);
-  EXPECT_EQ(world.control().CloseJob(kAdmin, "train", true).error().code, Code::kInvalid) << "of whom?";
-  const Status open = world.control().CloseJob(kAlice, "train", false);
+  EXPECT_EQ(world.control().CloseJob(kAlice, "other", {.purge = true}).error().code, Code::kNotFound);
+  EXPECT_EQ(world.control().CloseJob(kAlice, "1001/other", {.purge = true}).error().code, Code::kNotFound);
+  EXPECT_EQ(world.control().CloseJob(kAdmin, "train", {.purge = true}).error().code, Code::kInvalid) << "of whom?";
+  const Status open = world.control().CloseJob(kAlice, "train", {});
   EXPECT_EQ(open.error().code, Code::kNotFound);
   EXPECT_THAT(open.error().message, HasSubstr("--purge"));
   Collector collector;
   const auto watching = world.control().Watch(kAlice, collector.callback()).value();
-  EXPECT_TRUE(world.control().CloseJob(kAlice, "train", true));
+  EXPECT_TRUE(world.control().CloseJob(kAlice, "train", {.purge = true}));
   EXPECT_EQ(collector.Wait(0).kind, "job_purged");
-  EXPECT_TRUE(world.control().CloseJob(kAdmin, "1001/train", true));
-  EXPECT_EQ(world.control().ListStoredManifests(kAdmin, "", 100).size(), 1u);
+  EXPECT_TRUE(world.control().CloseJob(kAdmin, "1001/train", {.purge = true}));
+  EXPECT_EQ(world.control().ListStoredManifests(kAdmin, "", 100)->size(), 1u);
 }
 
 TEST(ControlServer, PurgeTakesNoLiveJobForAPersistedOne) {
@@ -145,29 +145,30 @@ TEST(ControlServer, PurgeTakesNoLiveJobForAPersistedOne) {
     world.engine.kept = {{.key = "1000/1001/train"}, {.key = "1001/brief"}, {.key = "1001/train"}};
     return 0;
   });
-  EXPECT_EQ(world.control().CloseJob(kAdmin, "train", true).error().code, Code::kInvalid) << "of whom?";
-  const Status live = world.control().CloseJob(kBob, "brief", true);
+  EXPECT_EQ(world.control().CloseJob(kAdmin, "train", {.purge = true}).error().code, Code::kInvalid) << "of whom?";
+  const Status live = world.control().CloseJob(kBob, "brief", {.purge = true});
   EXPECT_EQ(live.error().code, Code::kInvalid);
   EXPECT_THAT(live.error().message, HasSubstr("an earlier run's"));
-  const std::string token = world.control().ListJobs(kBob).front().token;
+  const std::string token = world.control().ListJobs(kBob)->front().token;
   const Caller by_token{.uid = 1001, .token = token};
-  EXPECT_EQ(world.control().CloseJob(by_token, "brief", true).error().code, Code::kInvalid) << "nor by its token";
-  EXPECT_EQ(world.control().ListJobs(kAdmin).size(), 3u);
-  EXPECT_EQ(world.control().ListStoredManifests(kAdmin, "", 100).size(), 3u);
-  EXPECT_TRUE(world.control().CloseJob(kAdmin, "1001/train", true)) << "not that of 1000 with such a name";
-  EXPECT_EQ(world.control().ListStoredManifests(kBob, "", 100).size(), 1u);
-  EXPECT_TRUE(world.control().CloseJob(kAdmin, "1000/train", true));
-  EXPECT_TRUE(world.control().ListJobs(kAlice).empty());
-  EXPECT_TRUE(world.control().CloseJob(kBob, "brief", false));
-  EXPECT_TRUE(world.control().CloseJob(kBob, "brief", true));
-  EXPECT_TRUE(world.control().ListStoredManifests(kBob, "", 100).empty());
+  EXPECT_EQ(world.control().CloseJob(by_token, "brief", {.purge = true}).error().code, Code::kInvalid)
+      << "nor by its token";
+  EXPECT_EQ(world.control().ListJobs(kAdmin)->size(), 3u);
+  EXPECT_EQ(world.control().ListStoredManifests(kAdmin, "", 100)->size(), 3u);
+  EXPECT_TRUE(world.control().CloseJob(kAdmin, "1001/train", {.purge = true})) << "not that of 1000 with such a name";
+  EXPECT_EQ(world.control().ListStoredManifests(kBob, "", 100)->size(), 1u);
+  EXPECT_TRUE(world.control().CloseJob(kAdmin, "1000/train", {.purge = true}));
+  EXPECT_TRUE(world.control().ListJobs(kAlice)->empty());
+  EXPECT_TRUE(world.control().CloseJob(kBob, "brief", {}));
+  EXPECT_TRUE(world.control().CloseJob(kBob, "brief", {.purge = true}));
+  EXPECT_TRUE(world.control().ListStoredManifests(kBob, "", 100)->empty());
 }
 
 TEST(ControlServer, ClosingAJobEndsItsSessions) {
   SessionWorld world;
   DataClient client(world.socket_path());
   ASSERT_EQ(client.Attach(MakeHello("train")).code, 0);
-  ASSERT_TRUE(world.control().CloseJob(kAdmin, "train", false));
+  ASSERT_TRUE(world.control().CloseJob(kAdmin, "train", {}));
   const auto end = client.Receive().As<proto::SessionEnd>();
   EXPECT_EQ(end.code, static_cast<uint16_t>(Code::kRevoked));
   EXPECT_TRUE(world.WaitForSessions(0));
@@ -180,7 +181,7 @@ TEST(ControlServer, DescribesRanksOfLiveSessions) {
   hello.world_size = 4;
   DataClient client(world.socket_path());
   ASSERT_EQ(client.Attach(hello).code, 0);
-  const auto jobs = world.control().ListJobs(kAdmin);
+  const auto jobs = world.control().ListJobs(kAdmin).value();
   ASSERT_EQ(jobs.size(), 1u);
   EXPECT_THAT(jobs[0].ranks, ElementsAre(3));
   EXPECT_EQ(jobs[0].world_size, 4);
@@ -319,7 +320,7 @@ TEST(ControlServer, AMissingDeviceIsPurgedForAdminsAndItsJobsAreNamed) {
     world.engine.kept = {{.key = "1001/lost", .damage = "it is gone", .lost_devices = {"1-2"}}};
     world.engine.purge_answer = std::vector<std::string>{"1001/lost"};
   });
-  EXPECT_THAT(world.control().ListStoredManifests(kAdmin, "", 100).at(0).lost_devices, ::testing::ElementsAre("1-2"));
+  EXPECT_THAT(world.control().ListStoredManifests(kAdmin, "", 100)->at(0).lost_devices, ::testing::ElementsAre("1-2"));
   EXPECT_EQ(world.control().PurgeDevice(kAlice, "1-2").error().code, Code::kDenied);
   EXPECT_EQ(world.control().PurgeDevice(kAdmin, "3-4").error().code, Code::kNotFound);
   for (int i = 0; i < 20; ++i) EXPECT_EQ(world.control().Describe()->engine.missing.size(), 2u);
@@ -395,7 +396,7 @@ TEST(ControlServer, WhoComesBackIsToldWhatHappenedMeanwhile) {
   const auto recent = world.control().RecentEvents(kAlice, 0);
   ASSERT_EQ(recent.size(), 1u);
   EXPECT_EQ(recent.front().job, "train");
-  ASSERT_TRUE(world.control().CloseJob(kAlice, "train", false));
+  ASSERT_TRUE(world.control().CloseJob(kAlice, "train", {}));
   Collector events;
   const auto watch = world.control().WatchFrom(kAlice, recent.front().sequence, events.callback());
   EXPECT_EQ(events.Wait(0).kind, "job_closed");
@@ -456,7 +457,7 @@ TEST(ControlServer, JobsAreListedWithTheirFiguresOfNow) {
   ASSERT_TRUE(world.control().OpenJob(kAlice, {.name = "train"}));
   for (uint64_t bytes = 1; bytes < 2 * kSnapshotsPerTickMax; ++bytes) {
     ASSERT_TRUE(world.control().SetJob(kAlice, "train", {.guarantee_bytes = bytes}));
-    EXPECT_EQ(world.control().ListJobs(kAlice).front().counters.guarantee_bytes, bytes);
+    EXPECT_EQ(world.control().ListJobs(kAlice)->front().counters.guarantee_bytes, bytes);
   }
   EXPECT_EQ(world.OnEngine([&] { return world.engine.snapshots; }), 0u);
 }
@@ -481,7 +482,7 @@ TEST(ControlServer, CallsFromManyThreadsAllGetTheirAnswers) {
       const std::string name = "job" + std::to_string(i);
       const Caller caller{.uid = 2000u + static_cast<uint32_t>(i)};
       return world.control().OpenJob(caller, {.name = name}).has_value() && world.control().Describe().has_value() &&
-             world.control().CloseJob(caller, name, false).has_value();
+             world.control().CloseJob(caller, name, {}).has_value();
     }));
   }
   for (auto& call : calls) EXPECT_TRUE(call.get());

@@ -123,7 +123,7 @@ TEST_F(DegradedByFaults, ACorruptPieceIsToldOfItsJob) {
   EXPECT_EQ(events.Wait(2).job, "");
   EXPECT_THAT(events.Wait(2).message, HasSubstr("2 pieces of no open job came back from device 0"));
   // No process joined the job in all these minutes: it has ended.
-  ASSERT_EQ(world_.control().CloseJob(kAlice, "train", true).error().code, Code::kNotFound);
+  ASSERT_EQ(world_.control().CloseJob(kAlice, "train", {.purge = true}).error().code, Code::kNotFound);
   Corrupt(3);
   charge(7, 1);
   EXPECT_EQ(events.Wait(3).job, "train");

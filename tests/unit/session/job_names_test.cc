@@ -134,8 +134,8 @@ TEST_F(JobNamesTest, EveryCallOfAnAdministratorFindsTheJob) {
     EXPECT_TRUE(control.ListTensors(kAdmin, name, 0, 1));
     EXPECT_TRUE(control.Drain(kAdmin, name, seconds(10)));
     EXPECT_EQ(control.ListStalls({.uid = 1001}, name).error().code, Code::kNotFound);
-    EXPECT_TRUE(control.CloseJob(kAdmin, name, false));
-    EXPECT_THAT(control.CloseJob(kAdmin, name, false).error().message, HasSubstr(name));
+    EXPECT_TRUE(control.CloseJob(kAdmin, name, {}));
+    EXPECT_THAT(control.CloseJob(kAdmin, name, {}).error().message, HasSubstr(name));
   }
 }
 
@@ -151,11 +151,11 @@ TEST_F(JobNamesTest, NoOneTakesWhatIsMeantForTheJobOfAnother) {
   for (const auto& [name, uid] : meant) {
     EXPECT_EQ(control.SetJob(kAdmin, name, {.limit_bytes = 1 << 30})->uid, uid);
     EXPECT_TRUE(control.Drain(kAdmin, name, seconds(10)));
-    EXPECT_TRUE(control.CloseJob(kAdmin, name, false));
+    EXPECT_TRUE(control.CloseJob(kAdmin, name, {}));
     // It has none now, and Mallory still has one that is called so.
     EXPECT_EQ(control.SetJob(kAdmin, name, {.guarantee_bytes = 1 << 20}).error().code, Code::kNotFound) << name;
-    EXPECT_EQ(control.CloseJob(kAdmin, name, false).error().code, Code::kNotFound);
-    EXPECT_EQ(control.CloseJob(kAdmin, name, true).error().code, Code::kNotFound);
+    EXPECT_EQ(control.CloseJob(kAdmin, name, {}).error().code, Code::kNotFound);
+    EXPECT_EQ(control.CloseJob(kAdmin, name, {.purge = true}).error().code, Code::kNotFound);
     EXPECT_EQ(control.Drain(kAdmin, name, seconds(10)).error().code, Code::kNotFound);
     EXPECT_EQ(control.ListTensors(kAdmin, name, 0, 1).error().code, Code::kNotFound);
     EXPECT_EQ(control.ListStalls(kAdmin, name).error().code, Code::kNotFound);
@@ -179,9 +179,9 @@ TEST_F(JobNamesTest, NoOneTakesWhatIsMeantForWhatAnotherPersisted) {
   ControlServer& control = world.control();
   ASSERT_TRUE(control.OpenJob(kMallory, {.name = "alice/train", .named = true}));
   EXPECT_EQ(control.SetJob(kAdmin, "alice/train", {.guarantee_bytes = 1 << 20}).error().code, Code::kNotFound);
-  EXPECT_THAT(control.CloseJob(kAdmin, "alice/train", false).error().message, HasSubstr("--purge"));
-  EXPECT_TRUE(control.CloseJob(kAdmin, "alice/train", true));
-  EXPECT_THAT(control.ListJobs(kAdmin), SizeIs(1)) << "Mallory's";
+  EXPECT_THAT(control.CloseJob(kAdmin, "alice/train", {}).error().message, HasSubstr("--purge"));
+  EXPECT_TRUE(control.CloseJob(kAdmin, "alice/train", {.purge = true}));
+  EXPECT_THAT(control.ListJobs(kAdmin).value(), SizeIs(1)) << "Mallory's";
 }
 
 TEST_F(JobNamesTest, NoOneLosesWhatItPersistedUnderTheNameOfAnother) {
@@ -192,12 +192,12 @@ TEST_F(JobNamesTest, NoOneLosesWhatItPersistedUnderTheNameOfAnother) {
   });
   ControlServer& control = world.control();
   for (const char* const name : {"1000/train", "alice/train", "01000/train"}) {
-    EXPECT_EQ(control.CloseJob(kAdmin, name, true).error().code, Code::kNotFound) << name;
+    EXPECT_EQ(control.CloseJob(kAdmin, name, {.purge = true}).error().code, Code::kNotFound) << name;
   }
-  EXPECT_THAT(control.ListStoredManifests(kAdmin, "", 9), SizeIs(2));
-  EXPECT_TRUE(control.CloseJob(kAdmin, "1001/1000/train", true));
-  EXPECT_TRUE(control.CloseJob(kMallory, "alice/train", true));
-  EXPECT_THAT(control.ListStoredManifests(kAdmin, "", 9), IsEmpty());
+  EXPECT_THAT(control.ListStoredManifests(kAdmin, "", 9).value(), SizeIs(2));
+  EXPECT_TRUE(control.CloseJob(kAdmin, "1001/1000/train", {.purge = true}));
+  EXPECT_TRUE(control.CloseJob(kMallory, "alice/train", {.purge = true}));
+  EXPECT_THAT(control.ListStoredManifests(kAdmin, "", 9).value(), IsEmpty());
 }
 
 TEST_F(JobNamesTest, AListOfManyTensorsAsksOnceWhoseTheyAre) {

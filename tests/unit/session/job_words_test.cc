@@ -57,7 +57,7 @@ TEST(JobWords, AListedJobAndItsEventsNameTheProcessThatTheKernelSees) {
     hello.world_size = 4;
     DataClient client(world.socket_path());
     ASSERT_EQ(client.Attach(hello).code, 0);
-    const auto jobs = world.control().ListJobs(kAdmin);
+    const auto jobs = world.control().ListJobs(kAdmin).value();
     ASSERT_EQ(jobs.size(), 1u);
     ASSERT_EQ(jobs[0].sessions.size(), 1u);
     EXPECT_EQ(jobs[0].sessions[0].client_pid, ::getpid());

@@ -156,7 +156,7 @@ TEST(ControlServer, ADrainLeavesTheJobsThatRunUnharmed) {
   EXPECT_TRUE(world.control().Drain(kAdmin, "", seconds(10)));
   EXPECT_FALSE(world.OnEngine([&] { return world.engine.draining; })) << "the engine goes on taking requests";
   EXPECT_TRUE(world.control().SetJob(kAdmin, "train", {.limit_bytes = 1 << 30}));
-  EXPECT_EQ(world.control().ListJobs(kAdmin).size(), 1u);
+  EXPECT_EQ(world.control().ListJobs(kAdmin)->size(), 1u);
 }
 
 TEST(ControlServer, UndrainTakesJobsAgainAndIsForAdmins) {
@@ -246,8 +246,12 @@ TEST_F(DrainOutlives, ADrainIsNotRefusedWhereItCannotBeMarked) {
   SessionWorld world({.socket_directory = directory_ + "/absent"});
   Collector events;
   const auto watch = world.control().Watch(kAdmin, events.callback());
-  EXPECT_TRUE(world.control().Drain(kAdmin, "", seconds(10)));
-  EXPECT_THAT(events.Wait(0).message, HasSubstr("a crash would end the drain: cannot make"));
+  const auto drained = world.control().Drain(kAdmin, "", seconds(10));
+  ASSERT_TRUE(drained);
+  EXPECT_THAT(drained->unmarked, HasSubstr("cannot make")) << "who drains is told";
+  const Event told = events.Wait(0);
+  EXPECT_EQ(told.kind, "io_error") << "logged as a warning";
+  EXPECT_THAT(told.message, HasSubstr("a crash would end the drain: cannot make"));
   EXPECT_EQ(events.Wait(1).kind, "draining");
 }
 

@@ -116,7 +116,7 @@ TEST_F(OwnerPurge, ASocketThatIsClosedIsToldAlsoWhereItsNameStays) {
   EXPECT_EQ(control_.CloseSocket(kAdmin, "pod-a", true).error().code, Code::kDenied);
   EXPECT_FALSE(control_.ListSockets(kAdmin)->front().open);
   EXPECT_EQ(collector.Wait(0).message, fmt::format("uid 0 closed the socket of owner pod-a (uid {})", socket.uid));
-  ASSERT_TRUE(control_.CloseJob(kAdmin, "pod-a/train", false));
+  ASSERT_TRUE(control_.CloseJob(kAdmin, "pod-a/train", {}));
   ASSERT_TRUE(control_.CloseSocket(kAdmin, "pod-a", true));
   EXPECT_EQ(collector.Wait(1).message,
             fmt::format("uid 0 closed the socket of owner pod-a (uid {}), and gave the name up", socket.uid));
@@ -199,20 +199,20 @@ TEST_F(OwnerPurge, NoCallIsServedAnyMore) {
               control_.ListOptions(owner));
   EXPECT_FALSE(control_.RecentEvents(owner, 0).empty());
   ASSERT_TRUE(control_.CloseSocket(kAdmin, "pod-a", true));
-  for (const Code code :
-       {control_.OpenJob(owner, {.name = "train"}).error().code, control_.CloseJob(owner, "train", true).error().code,
-        control_.SetJob(owner, "train", {.limit_bytes = 1}).error().code,
-        control_.ListTensors(owner, "train", 0, 1).error().code, control_.ListStalls(owner, "train").error().code,
-        control_.DescribePool(owner).error().code, control_.ListQuotas(owner).error().code,
-        control_.ListOptions(owner).error().code,
-        control_.Drain(owner, "train", std::chrono::milliseconds(1)).error().code,
-        control_.Watch(owner, [](const Event&) {}).error().code,
-        control_.WatchFrom(owner, 0, [](const Event&) {}).error().code}) {
+  for (const Code code : {control_.OpenJob(owner, {.name = "train"}).error().code,
+                          control_.CloseJob(owner, "train", {.purge = true}).error().code,
+                          control_.SetJob(owner, "train", {.limit_bytes = 1}).error().code,
+                          control_.ListTensors(owner, "train", 0, 1).error().code,
+                          control_.ListStalls(owner, "train").error().code, control_.DescribePool(owner).error().code,
+                          control_.ListQuotas(owner).error().code, control_.ListOptions(owner).error().code,
+                          control_.Drain(owner, "train", std::chrono::milliseconds(1)).error().code,
+                          control_.Watch(owner, [](const Event&) {}).error().code,
+                          control_.WatchFrom(owner, 0, [](const Event&) {}).error().code}) {
     EXPECT_EQ(code, Code::kDenied);
   }
   EXPECT_THAT(control_.RecentEvents(owner, 0), IsEmpty());
-  EXPECT_THAT(control_.ListJobs(owner), IsEmpty());
-  EXPECT_THAT(control_.ListStoredManifests(owner, "", 8), IsEmpty());
+  EXPECT_THAT(control_.ListJobs(owner).value(), IsEmpty());
+  EXPECT_THAT(control_.ListStoredManifests(owner, "", 8).value(), IsEmpty());
 }
 
 // Between the look and the end of the name no job of the owner can come to be.
@@ -240,7 +240,7 @@ TEST_F(OwnerPurge, AReservedJobThatIsNotOpenIsTheOwnersToo) {
         world_.jobs().Restore({.uid = socket.uid, .name = "train", .named = false, .terms = {}}, clock_.Now()));
   });
   EXPECT_THAT(control_.CloseSocket(kAdmin, "pod-a", true).error().message, HasSubstr("it has 1 job, open or reserved"));
-  ASSERT_TRUE(control_.CloseJob(kAdmin, std::to_string(socket.uid) + "/train", false));
+  ASSERT_TRUE(control_.CloseJob(kAdmin, std::to_string(socket.uid) + "/train", {}));
   EXPECT_TRUE(control_.CloseSocket(kAdmin, "pod-a", true));
 }
 

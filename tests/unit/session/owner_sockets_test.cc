@@ -41,7 +41,8 @@ unsigned ModeOf(const std::string& path) {
 class OwnerSocketsTest : public ::testing::Test {
  protected:
   uint32_t UidOfJob(const std::string& name) {
-    for (const JobDescription& job : control_.ListJobs(kAdmin)) {
+    const auto jobs = control_.ListJobs(kAdmin);
+    for (const JobDescription& job : *jobs) {
       if (job.name == name) return job.uid;
     }
     return kUnknownUid;
@@ -65,7 +66,7 @@ TEST_F(OwnerSocketsTest, WhoConnectsIsTheOwnerAndSeesNothingOfOthers) {
   EXPECT_EQ(UidOfJob("of-a"), kOwnerUidFirst);
   EXPECT_EQ(UidOfJob("of-b"), kOwnerUidFirst + 1);
   EXPECT_EQ(UidOfJob("ordinary"), ::geteuid()) << "the ordinary socket believes the kernel";
-  const auto seen = control_.ListJobs({.uid = a->uid});
+  const auto seen = control_.ListJobs({.uid = a->uid}).value();
   ASSERT_EQ(seen.size(), 1U);
   EXPECT_EQ(seen[0].name, "of-a");
   EXPECT_EQ(seen[0].owner, "pod-a");
@@ -297,7 +298,7 @@ TEST_F(OwnerSocketsTest, OpenSocketsAreOpenAgainAfterARestart) {
   EXPECT_FALSE(listed[1].open);
   DataClient client(listed[0].directory + "/tierd.sock");
   EXPECT_EQ(client.Attach(MakeHello("train")).code, 0);
-  const auto jobs = restarted.control().ListJobs({.uid = kOwnerUidFirst});
+  const auto jobs = restarted.control().ListJobs({.uid = kOwnerUidFirst}).value();
   ASSERT_EQ(jobs.size(), 1U) << "the number is the same";
 }
 

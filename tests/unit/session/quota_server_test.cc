@@ -186,8 +186,8 @@ TEST_F(QuotaServer, AnAdministratorReservesForAUserWithinItsQuota) {
   EXPECT_EQ(asked.uid, 1001U);
   EXPECT_EQ(asked.guarantee_bytes, 4096U);
   EXPECT_EQ(control_.OpenJob(kAdmin, {.name = "more", .owner = 1001}).error().code, Code::kDenied);
-  EXPECT_EQ(control_.ListJobs(kBob).size(), 1U) << "it is the user's";
-  EXPECT_TRUE(control_.ListJobs(kAlice).empty());
+  EXPECT_EQ(control_.ListJobs(kBob)->size(), 1U) << "it is the user's";
+  EXPECT_TRUE(control_.ListJobs(kAlice)->empty());
 }
 
 // The terms that an administrator asks for are those of the job, or there is no job.
@@ -200,7 +200,7 @@ TEST_F(QuotaServer, NothingIsReservedOverAJobThatIsOpen) {
     EXPECT_EQ(refused.error().code, Code::kAlreadyExists);
     EXPECT_THAT(refused.error().message, HasSubstr("uid 1001 has a job 'train' already, whose terms stay as they are"));
   }
-  EXPECT_EQ(control_.ListJobs(kBob).at(0).counters.own_guarantee_bytes, 0U);
+  EXPECT_EQ(control_.ListJobs(kBob)->at(0).counters.own_guarantee_bytes, 0U);
 }
 
 TEST_F(QuotaServer, AReservationThatCannotBeStoredIsNone) {
@@ -210,7 +210,7 @@ TEST_F(QuotaServer, AReservationThatCannotBeStoredIsNone) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kIoError);
   EXPECT_THAT(refused.error().message, HasSubstr("job 'step' is not reserved"));
-  EXPECT_TRUE(world.control().ListJobs(kAdmin).empty());
+  EXPECT_TRUE(world.control().ListJobs(kAdmin)->empty());
   ASSERT_TRUE(std::filesystem::create_directory(directory_.path() + "/missing"));
   const auto reserved = world.control().OpenJob(kAdmin, {.name = "step", .guarantee_bytes = 4096, .owner = 1001});
   ASSERT_TRUE(reserved);
@@ -290,12 +290,12 @@ TEST_F(SlowReservation, ThatIsUsedMeanwhileIsNotTakenBack) {
         [&] { ASSERT_TRUE(world_.jobs().Open(1001, {.name = "step"}, tiering::SessionId{900}, clock_.Now())); });
   });
   EXPECT_THAT(refusal, HasSubstr("job 'step' is not reserved any more, as its first run has come already: "));
-  EXPECT_EQ(world_.control().ListJobs(kAdmin).size(), 1U);
+  EXPECT_EQ(world_.control().ListJobs(kAdmin)->size(), 1U);
   EXPECT_THAT(Reserved(), ElementsAre());
 }
 
 TEST_F(SlowReservation, ThatIsRemovedMeanwhileStaysSo) {
-  const std::string refusal = Refusal([&] { EXPECT_TRUE(world_.control().CloseJob(kAdmin, "1001/step", false)); });
+  const std::string refusal = Refusal([&] { EXPECT_TRUE(world_.control().CloseJob(kAdmin, "1001/step", {})); });
   EXPECT_THAT(refusal, HasSubstr("job 'step' is not reserved any more, as it was closed meanwhile: "));
   EXPECT_THAT(Reserved(), ElementsAre()) << "not what was reserved before either";
 }
@@ -320,21 +320,21 @@ TEST_F(QuotaServer, ReservationsThatAreNotOpenAreListedWithTheirReasons) {
   });
   const auto names = [&](const Caller& caller, const std::string& after, size_t max) {
     std::vector<std::string> found;
-    for (const auto& each : control_.ListUnopenedReservations(caller, after, max))
-      found.push_back(each.QualifiedName());
+    const auto listed = control_.ListUnopenedReservations(caller, after, max);
+    for (const auto& each : *listed) found.push_back(each.QualifiedName());
     return found;
   };
   EXPECT_THAT(names(kAdmin, "", 2), ElementsAre("1000/a", "1000/b"));
   EXPECT_THAT(names(kAdmin, "1000/b", 2), ElementsAre("1001/step"));
   EXPECT_THAT(names(kAdmin, "1000/aa", 9), ElementsAre("1000/b", "1001/step")) << "also where that one has gone";
   EXPECT_THAT(names(kAlice, "", 9), ElementsAre("1000/a", "1000/b"));
-  const auto bobs = control_.ListUnopenedReservations(kBob, "", 9);
+  const auto bobs = control_.ListUnopenedReservations(kBob, "", 9).value();
   ASSERT_EQ(bobs.size(), 1U);
   EXPECT_EQ(bobs[0].why, "4 KiB are not left");
   EXPECT_EQ(bobs[0].terms.limit_bytes, 4096U);
   EXPECT_TRUE(bobs[0].named);
   EXPECT_TRUE(control_.OpenJob(kBob, {.name = "step"}));
-  EXPECT_TRUE(control_.ListUnopenedReservations(kBob, "", 9).empty()) << "its first run has come";
+  EXPECT_TRUE(control_.ListUnopenedReservations(kBob, "", 9)->empty()) << "its first run has come";
 }
 
 // It is no job that is open, and would be tried again and again.
@@ -344,12 +344,12 @@ TEST_F(QuotaServer, AnAdministratorRemovesAReservationThatCannotBeOpened) {
     world_.engine.open_job_answer = Fail(Code::kNoMemory, "4 KiB are not left");
     EXPECT_FALSE(world_.jobs().Restore(kept, clock_.Now()));
   });
-  EXPECT_EQ(control_.CloseJob(kAlice, "1001/step", false).error().code, Code::kNotFound);
-  EXPECT_EQ(control_.CloseJob(kAlice, "step", false).error().code, Code::kNotFound);
+  EXPECT_EQ(control_.CloseJob(kAlice, "1001/step", {}).error().code, Code::kNotFound);
+  EXPECT_EQ(control_.CloseJob(kAlice, "step", {}).error().code, Code::kNotFound);
   EXPECT_EQ(world_.OnEngine([&] { return world_.jobs().unopened().size(); }), 1U);
-  EXPECT_TRUE(control_.CloseJob(kAdmin, "1001/step", false));
+  EXPECT_TRUE(control_.CloseJob(kAdmin, "1001/step", {}));
   EXPECT_EQ(world_.OnEngine([&] { return world_.jobs().Reservations().reservations.size(); }), 0U);
-  EXPECT_EQ(control_.CloseJob(kAdmin, "1001/step", false).error().code, Code::kNotFound);
+  EXPECT_EQ(control_.CloseJob(kAdmin, "1001/step", {}).error().code, Code::kNotFound);
 }
 
 TEST_F(QuotaServer, OnlyAnAdministratorOpensJobsForOthers) {

@@ -131,6 +131,17 @@ TEST_F(DrainAndWaitTest, WaitsOnWhereNotAllCanBeWritten) {
   EXPECT_THAT(told_, ElementsAre(HasSubstr("waiting for 1 process")));
 }
 
+TEST_F(DrainAndWaitTest, SaysThatACrashWouldEndIt) {
+  v1::DrainResponse unmarked;
+  unmarked.set_unmarked("cannot make /run/tierd/drained: Read-only file system");
+  drains_ = {unmarked};
+  const auto node = Run();
+  ASSERT_TRUE(node) << node.error().message;
+  EXPECT_EQ(node->unmarked, unmarked.unmarked());
+  EXPECT_THAT(warned_, ElementsAre("where tierd crashes now, the next one takes jobs again: cannot make "
+                                   "/run/tierd/drained: Read-only file system"));
+}
+
 TEST_F(DrainAndWaitTest, WritesWhatJobsHoldOnceNobodyWritesAnyMore) {
   states_ = {StatusOf({.sessions = 1}), StatusOf({.jobs = 1})};
   ASSERT_TRUE(Run());
