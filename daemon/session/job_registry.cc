@@ -97,8 +97,10 @@ Status JobRegistry::CheckMode(const Job& job, const OpenJobRequest& request) {
   }
   if (request.mode == OpenMode::kCreate && !AdmitsFirstRun(job, request)) {
     return Fail(Code::kAlreadyExists,
-                fmt::format("job '{}' is live with {}; attach to it, or remove it first (tierctl job remove --force)",
-                            job.name, base::Counted(job.members.size(), "session")));
+                fmt::format("job '{}' is live with {}; attach to it{}, or remove it first (tierctl job remove {}{})",
+                            job.name, base::Counted(job.members.size(), "session"),
+                            job.named && job.members.empty() ? ", go on with it (mode resume_or_create)" : "",
+                            job.members.empty() ? "" : "--force ", job.name));
   }
   if (request.resumes() && StartedByAttach(job, request)) {
     return Fail(

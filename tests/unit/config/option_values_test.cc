@@ -55,7 +55,7 @@ TEST(OptionValues, AreWrittenAsPeopleWriteThem) {
 
 TEST(OptionValues, WhateverIsWrittenIsReadAgainAsItself) {
   const std::pair<std::string_view, std::string> values[] = {{"daemon.data_directory", R"("/a \"b\" \\c\n\té")"},
-                                                             {"ssd.devices", R"(["\u0001", "ü"])"},
+                                                             {"ssd.devices", R"(["/\u0001", "/ü"])"},
                                                              {"jobs.max_metadata", "1073741825"},
                                                              {"engine.deadline", "\"10000001ns\""},
                                                              {"engine.evict", "\"99.9999%\""},

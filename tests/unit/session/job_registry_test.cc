@@ -42,6 +42,17 @@ TEST_F(JobRegistryTest, CreateRefusesALiveJob) {
   EXPECT_EQ(Refusal(kAlice, {.name = "train", .token = job.token, .mode = OpenMode::kCreate}), Code::kAlreadyExists);
 }
 
+TEST_F(JobRegistryTest, CreateSaysWhatGoesOnWithANamedJob) {
+  const OpenJobRequest create{.name = "train", .mode = OpenMode::kCreate, .named = true};
+  const Job job = Open(kAlice, create).value();
+  EXPECT_THAT(Open(kAlice, create).error().message,
+              HasSubstr("live with 1 session; attach to it, or remove it first (tierctl job remove --force train)"));
+  EXPECT_FALSE(registry_.Leave(job.id, tiering::SessionId{1}));
+  EXPECT_THAT(Open(kAlice, create).error().message,
+              HasSubstr("live with 0 sessions; attach to it, go on with it (mode resume_or_create), or remove it first "
+                        "(tierctl job remove train)"));
+}
+
 TEST_F(JobRegistryTest, JoinNeedsTheJobAndItsToken) {
   EXPECT_EQ(Refusal(kAlice, {.name = "train", .mode = OpenMode::kJoin}), Code::kNotFound);
   const Job job = Open(kAlice, {.name = "train"}).value();

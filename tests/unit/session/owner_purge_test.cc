@@ -211,8 +211,8 @@ TEST_F(OwnerPurge, NoCallIsServedAnyMore) {
     EXPECT_EQ(code, Code::kDenied);
   }
   EXPECT_THAT(control_.RecentEvents(owner, 0), IsEmpty());
-  EXPECT_THAT(control_.ListJobs(owner).value(), IsEmpty());
-  EXPECT_THAT(control_.ListStoredManifests(owner, "", 8).value(), IsEmpty());
+  EXPECT_EQ(control_.ListJobs(owner).error().code, Code::kDenied);
+  EXPECT_EQ(control_.ListStoredManifests(owner, "", 8).error().code, Code::kDenied);
 }
 
 // Between the look and the end of the name no job of the owner can come to be.

@@ -150,8 +150,8 @@ TEST_F(ConnectionTest, WhoNamedASocketIsNotToldTo) {
     const auto channel = Connect({.socket = socket, .token = {}, .output = {}});
     ASSERT_FALSE(channel);
     EXPECT_EQ(channel.error().code, Code::kDisconnected);
-    EXPECT_THAT(channel.error().message,
-                AllOf(HasSubstr(socket), HasSubstr("or `tierd`"), ::testing::Not(HasSubstr("name the socket"))));
+    EXPECT_THAT(channel.error().message, AllOf(HasSubstr(socket), HasSubstr("start the daemon of " + directory_),
+                                               ::testing::Not(HasSubstr("name the socket"))));
   }
 }
 
