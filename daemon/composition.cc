@@ -183,7 +183,7 @@ ConfigHooks Daemon::MakeConfigHooks() {
   return {.check =
               [this](const config::Config& next) {
                 Status may = CheckRightToEnd(next, session::MayEndOthers());
-                if (may && SmartFileOf(next) != SmartFileOf(config_)) may = CheckSmartFile(next);
+                if (may && SmartFileOf(next) != SmartFileOf(live_config_->running())) may = CheckSmartFile(next);
                 return may ? engine_->Check(next) : may;
               },
           .check_restart =

@@ -416,6 +416,7 @@ Status EngineSide::Start(session::SessionNotices& notices) {
 }
 
 Status EngineSide::StartPrefault() {
+  if (prefault_bytes_ == 0) return {};
   return session::EngineCalls(mailbox_).Ask<void>([this] { return arena_->StartPrefault(prefault_bytes_); });
 }
 

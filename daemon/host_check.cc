@@ -87,7 +87,6 @@ Status CheckDataFiles(const std::string& directory, std::vector<std::string>* no
 Status CheckSmartFile(const config::Config& config) {
   const std::string path = SmartFileOf(config);
   if (path.empty()) return {};
-  if (path.front() != '/') return Fail(Code::kInvalid, "ssd.smart_file: \"" + path + "\" is not an absolute path");
   Status target = storage::CheckSmartTarget(path);
   if (target || target.error().code != Code::kInvalid) return {};
   return Fail(Code::kInvalid, "ssd.smart_file: " + target.error().message);

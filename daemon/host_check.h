@@ -37,7 +37,7 @@ std::string CheckAdminGroup(const config::DaemonConfig& config, session::UserDir
 // A sentence, as the start logs it too, where requests that name no deadline are refused before forced return comes to
 // what their jobs are promised. Empty else, and of a private daemon, which has one job.
 std::string CheckDeadlines(const config::Config& config);
-// INVALID: root's tierd-smart would refuse to write ssd.smart_file, or it is not an absolute path.
+// INVALID: root's tierd-smart would refuse to write ssd.smart_file.
 Status CheckSmartFile(const config::Config& config);
 // A sentence where so many sessions as jobs.max_sessions allows would need more than `open_files`. Empty else, and of a
 // private daemon.

@@ -37,7 +37,7 @@ std::string HowToStartAt(const std::string& socket) {
   const std::string system(kSystemSocketDirectory);
   if (directory == system || directory.starts_with(system + "/")) return {};
   return "start the daemon of " + directory + " (tierd --set daemon.socket_directory=" + directory +
-         ", with its other options), or unset TIERD_SOCKET";
+         ", with its other options), or name another socket (TIERD_SOCKET)";
 }
 
 std::string SocketIn(std::string path, const char* name) {

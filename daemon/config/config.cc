@@ -339,6 +339,8 @@ std::optional<Contradiction> ContradictionIn(const Config& config) {
     return Contradiction{{"engine.write_behind", "engine.evict"},
                          "must not be above engine.evict, or nothing clean is left to evict"};
   }
+  if (!config.ssd.smart_file.empty() && config.ssd.smart_file.front() != '/')
+    return Contradiction{{"ssd.smart_file"}, fmt::format("\"{}\" is not an absolute path", config.ssd.smart_file)};
   const std::vector<std::string>& devices = config.ssd.devices;
   if (devices.size() > 1 && std::ranges::find(devices, "none") != devices.end())
     return Contradiction{{"ssd.devices"}, "\"none\" stands alone"};

@@ -125,7 +125,10 @@ def test_tierctl_without_a_daemon_says_what_it_tried(socket_folder: pathlib.Path
     environment = dict(os.environ, TIERD_SOCKET=str(socket_folder / "tierd.sock"))
     result = subprocess.run([program, "status"], capture_output=True, text=True, env=environment, timeout=30)
     assert result.returncode == 4
-    assert str(socket_folder / "control.sock") in result.stderr and "or unset TIERD_SOCKET" in result.stderr
+    assert (
+        str(socket_folder / "control.sock") in result.stderr
+        and "or name another socket (TIERD_SOCKET)" in result.stderr
+    )
 
 
 def test_the_manual_has_every_option_of_the_daemon_and_a_wrong_one_is_named() -> None:

@@ -241,7 +241,8 @@ Result<DrainedNode> DrainAndWait(const DrainSteps& steps, std::optional<std::chr
     if (status && sessions == 0) {
       if (last) {
         auto node = WithUnpersisted(steps, Ended(*status, *last));
-        if (node && first) node->unmarked = first->unmarked();
+        if (!first && *last) WarnUnmarked(steps, **last);
+        if (node && *last) node->unmarked = (*last)->unmarked();
         return node;
       }
       // Jobs that stay may have written since, and what failed before may work now.

@@ -262,7 +262,6 @@ class Client:
         call says so by a ``RuntimeWarning``. ``Denied``: the private daemon has no ``data_directory``. The deadline is
         the daemon's ``engine.deadline`` (60 s by default), then ``Timeout``: where its sentence says so, the manifest
         may be committed yet."""
-        self._tensors_call("tier_persist", [self.tensor_id(key) for key in keys], shared)
         keeps, self._keeps = self._keeps, None
         if keeps is not None and not keeps(self):
             warnings.warn(
@@ -270,6 +269,7 @@ class Client:
                 RuntimeWarning,
                 stacklevel=2,
             )
+        self._tensors_call("tier_persist", [self.tensor_id(key) for key in keys], shared)
 
     def flush(self, *keys: Key, shared: bool = False) -> None:
         """Returns when the tensors (no key: all of this session) have a copy on SSD. That does not make them durable:

@@ -61,7 +61,7 @@ class Session:
         if not self._deadline_ms:
             fields = library.SessionFields(struct_size=ctypes.sizeof(library.SessionFields))
             self.call("tier_session", ctypes.byref(fields))
-            self._deadline_ms = fields.request_timeout_ms
+            self._deadline_ms = fields.request_timeout_ms or 60_000  # An older libtier does not say.
         return self._deadline_ms
 
     # ---- Counting ----

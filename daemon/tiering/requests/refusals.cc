@@ -352,9 +352,10 @@ Refusal NoMemoryRefusal(const Tables& tables, const JobState& job, uint64_t requ
 // is configured.
 std::string MissingSinceStart(const Tables& tables) {
   if (tables.ports.extents.device_count() != 0 || tables.ports.manifests == nullptr) return {};
-  for (const storage::MissingDevice& device : tables.ports.manifests->missing_devices())
-    return fmt::format("the SSD device {} is missing since the start (tierctl device list)",
-                       device.path.empty() ? device.Name() : device.path);
+  for (const storage::MissingDevice& device : tables.ports.manifests->missing_devices()) {
+    if (device.is_configured)
+      return fmt::format("the SSD device {} is missing since the start (tierctl device list)", device.path);
+  }
   return {};
 }
 

@@ -240,10 +240,11 @@ TEST(Config, EveryMistakeOfAFileHasItsLine) {
   }
 }
 
-TEST(Config, DevicesHaveAbsolutePaths) {
+TEST(Config, DevicesAndTheSmartFileHaveAbsolutePaths) {
   EXPECT_THAT(Mistake("[ssd]\ndevices = [\"tier.ssd\"]\n"),
               StartsWith("tierd.toml:2: option ssd.devices: \"tier.ssd\" is not an absolute path"));
   EXPECT_THAT(Mistake("[ssd]\ndevices = [\"/a\", \"../b\"]\n"), HasSubstr("\"../b\" is not an absolute path"));
+  EXPECT_THAT(Mistake("[ssd]\nsmart_file = \"devices\"\n"), HasSubstr("\"devices\" is not an absolute path"));
 }
 
 TEST(Config, MetricsListenOnAWholeAddressOrNone) {

@@ -42,8 +42,9 @@ class DeadSocket {
 TEST(Connect, NamesTheSocketAndTheWayToStartADaemon) {
   tier_client* client = nullptr;
   EXPECT_TIER_ERROR(ConnectTo("/nonexistent/tierd.sock", &client), TIER_NOT_FOUND, "/nonexistent/tierd.sock");
-  EXPECT_THAT(tier_last_error(), HasSubstr("start the daemon of /nonexistent (tierd --set daemon.socket_directory="
-                                           "/nonexistent, with its other options), or unset TIERD_SOCKET"));
+  EXPECT_THAT(tier_last_error(),
+              HasSubstr("start the daemon of /nonexistent (tierd --set daemon.socket_directory="
+                        "/nonexistent, with its other options), or name another socket (TIERD_SOCKET)"));
   EXPECT_EQ(client, nullptr);
 }
 

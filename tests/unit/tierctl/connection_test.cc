@@ -210,7 +210,7 @@ TEST(ConnectionSummary, TheMostTellingReasonDecides) {
   EXPECT_THAT(
       Summary(std::vector{other}, true).message,
       EndsWith("): start the daemon of /srv/trial (tierd --set daemon.socket_directory=/srv/trial, with its other "
-               "options), or unset TIERD_SOCKET"));
+               "options), or name another socket (TIERD_SOCKET)"));
   EXPECT_EQ(code({denied, absent}), Code::kDenied);
   EXPECT_EQ(code({denied, dead}), Code::kDisconnected) << "an ordinary user never has the admin socket";
   EXPECT_EQ(code({denied, hung, dead}), Code::kTimeout);

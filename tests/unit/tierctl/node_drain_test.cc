@@ -142,6 +142,17 @@ TEST_F(DrainAndWaitTest, SaysThatACrashWouldEndIt) {
                                    "/run/tierd/drained: Read-only file system"));
 }
 
+TEST_F(DrainAndWaitTest, SaysSoAlsoWhereTheFirstWritesFailed) {
+  v1::DrainResponse unmarked;
+  unmarked.set_unmarked("cannot make the mark");
+  drains_ = {Fail(Code::kTimeout, "not everything was written"), unmarked};
+  states_ = {StatusOf({.sessions = 1}), StatusOf({})};
+  const auto node = Run();
+  ASSERT_TRUE(node) << node.error().message;
+  EXPECT_EQ(node->unmarked, "cannot make the mark");
+  EXPECT_THAT(warned_.back(), HasSubstr("cannot make the mark"));
+}
+
 TEST_F(DrainAndWaitTest, WritesWhatJobsHoldOnceNobodyWritesAnyMore) {
   states_ = {StatusOf({.sessions = 1}), StatusOf({.jobs = 1})};
   ASSERT_TRUE(Run());

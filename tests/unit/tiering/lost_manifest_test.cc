@@ -185,14 +185,19 @@ TEST_F(LostManifest, GoesWithAPurgeOfTheDeviceAndNoOtherDoes) {
 }
 
 TEST(MissingDevice, IsNamedWhereNothingCanBeWrittenWithoutIt) {
-  World world({.transfers = {.device_count = 0},
-               .manifests = true,
-               .missing = {{.path = "/dev/b", .reason = "it is gone", .is_configured = true}}});
-  const SessionId session = world.OpenSession(world.OpenJob({}));
-  world.Put(session, 1, kPiece);
-  const Answer refused = world.Flush(session, 1);
-  EXPECT_EQ(refused.code, Code::kNoSpace);
-  EXPECT_THAT(refused.detail, HasSubstr("the SSD device /dev/b is missing since the start (tierctl device list)"));
+  for (const bool configured : {true, false}) {
+    World world({.transfers = {.device_count = 0},
+                 .manifests = true,
+                 .missing = {{.path = "/dev/b", .reason = "it is gone", .is_configured = configured}}});
+    const SessionId session = world.OpenSession(world.OpenJob({}));
+    world.Put(session, 1, kPiece);
+    const Answer refused = world.Flush(session, 1);
+    EXPECT_EQ(refused.code, Code::kNoSpace);
+    EXPECT_EQ(refused.detail.find("the SSD device /dev/b is missing since the start (tierctl device list)") !=
+                  std::string::npos,
+              configured)
+        << refused.detail;
+  }
 }
 
 TEST_F(LostManifest, IsRemovedAlone) {
