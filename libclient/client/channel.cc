@@ -41,11 +41,6 @@ uint32_t EntriesOf(const Submission& submission) {
 
 }  // namespace
 
-Clock::time_point DeadlineOf(uint32_t timeout_ms, Clock::time_point now, std::chrono::milliseconds by_default) {
-  const bool given = timeout_ms != proto::kTimeoutDefault;
-  return now + (given ? std::chrono::milliseconds(timeout_ms) : by_default);
-}
-
 uint32_t LeftUntil(Clock::time_point deadline, Clock::time_point now) {
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now);
   return static_cast<uint32_t>(std::max<int64_t>(left.count(), 1));
@@ -71,7 +66,7 @@ Channel::Channel(std::byte* region, const proto::EnginePage* engine, int doorbel
 Result<Pending*> Channel::Submit(const Submission& submission) {
   auto put = TryPut(submission, {});
   if (!put || *put != nullptr) return put;
-  const auto deadline = DeadlineOf(submission.timeout_ms, waiter_.Now(), request_timeout_);
+  const auto deadline = DeadlineOf(submission.timeout_ms, waiter_.Now());
   Submission late = submission;
   while (waiter_.Now() < deadline) {
     WaitForRoom();
@@ -187,13 +182,16 @@ void Channel::RingDoorbell(bool can_wait) {
   [[maybe_unused]] const ssize_t written = ::write(doorbell_, &one, sizeof one);  // Full means it is ringing already.
 }
 
+std::chrono::milliseconds Channel::WaitOf(uint32_t timeout_ms) const {
+  return timeout_ms != proto::kTimeoutDefault ? std::chrono::milliseconds(timeout_ms) : request_timeout_;
+}
+
 std::chrono::milliseconds Channel::TimeFor(const Submission& submission) const {
   using proto::Op;
   const Op op = submission.op;
   if (op == Op::kRelease || op == Op::kPrefetch || op == Op::kStep || op == Op::kIntern) return lateness_max_;
-  const bool given = submission.timeout_ms != proto::kTimeoutDefault;
-  const auto deadline = given ? std::chrono::milliseconds(submission.timeout_ms) : request_timeout_;
-  return deadline + lateness_max_ + (op == Op::kPersist ? kCommitTimeMax : std::chrono::milliseconds(0));
+  return WaitOf(submission.timeout_ms) + lateness_max_ +
+         (op == Op::kPersist ? kCommitTimeMax : std::chrono::milliseconds(0));
 }
 
 Status Channel::CheckForLate(std::chrono::milliseconds elapsed) {

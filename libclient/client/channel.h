@@ -38,10 +38,8 @@ inline constexpr std::chrono::microseconds kSpinMax{20};
 inline constexpr std::chrono::milliseconds kRoomWaitMax{1};  // The daemon sends no signal when the ring has room again.
 
 inline constexpr std::chrono::milliseconds kRequestTimeoutDefault{60'000};  // The daemon's default.
-// Of a request that was made `now`; `by_default`: Channel::request_timeout().
-Clock::time_point DeadlineOf(uint32_t timeout_ms, Clock::time_point now, std::chrono::milliseconds by_default);
-uint32_t LeftUntil(Clock::time_point deadline, Clock::time_point now);  // Milliseconds, 1 at least.
-Error NoRoom();                                                         // TIMEOUT
+uint32_t LeftUntil(Clock::time_point deadline, Clock::time_point now);      // Milliseconds, 1 at least.
+Error NoRoom();                                                             // TIMEOUT
 
 struct Submission {
   proto::Op op = proto::Op::kNone;
@@ -74,6 +72,8 @@ class Channel {
 
   // What a request waits that names no time.
   std::chrono::milliseconds request_timeout() const { return request_timeout_; }
+  // Of a request that is made `now`.
+  Clock::time_point DeadlineOf(uint32_t timeout_ms, Clock::time_point now) const { return now + WaitOf(timeout_ms); }
 
   // Puts a request on the ring, waiting for room until the request's own deadline: TIMEOUT. Fails otherwise only when
   // the session has ended. The result is the caller's until Finish.
@@ -142,6 +142,7 @@ class Channel {
   bool HasRoom(const Submission& submission, Credit credit) TIER_REQUIRES(request_mutex_);
   void Stage(const Submission& submission, uint64_t sequence) TIER_REQUIRES(request_mutex_);
   bool ReleasesMayWait() const TIER_REQUIRES(request_mutex_);
+  std::chrono::milliseconds WaitOf(uint32_t timeout_ms) const;
   std::chrono::milliseconds TimeFor(const Submission& submission) const;
   void RingDoorbell(bool can_wait) TIER_REQUIRES(request_mutex_);
   bool WaitTarget(const Target& target, Clock::time_point deadline);

@@ -100,8 +100,7 @@ void CopyOperation::CheckContent(uint64_t content) {
 // False when the time for that is over; else the swap begins again.
 bool CopyOperation::MayReadAgain() {
   const auto now = client::Clock::now();
-  if (!read_again_until_)
-    read_again_until_ = client::DeadlineOf(request_.timeout_ms, now, session_.channel().request_timeout());
+  if (!read_again_until_) read_again_until_ = session_.channel().DeadlineOf(request_.timeout_ms, now);
   reading_again_ = now < *read_again_until_;
   return reading_again_;
 }

@@ -229,7 +229,7 @@ Status CopyScheduler::AwaitTurn(TensorOrder::Ticket ticket, client::Submission* 
   if (order_.FollowsSwap(ticket)) {
     if (auto may_wait = MayWait(submission->flags); !may_wait) return may_wait;
   }
-  const auto deadline = client::DeadlineOf(submission->timeout_ms, Clock::now(), session_.channel().request_timeout());
+  const auto deadline = session_.channel().DeadlineOf(submission->timeout_ms, Clock::now());
   while (!order_.MayBegin(ticket)) {
     if (finished_.WaitUntil(mutex_, deadline) || order_.MayBegin(ticket)) continue;
     return std::unexpected(order_.FollowsSwap(ticket) ? BehindSwap() : client::NoRoom());

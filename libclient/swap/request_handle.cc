@@ -63,8 +63,7 @@ Result<std::shared_ptr<Operation>> StartRequest(const std::shared_ptr<CopySchedu
                                      " started calls of this client have not been ended: end some of them with "
                                      "tier_wait before more are started");
   }
-  const auto expires =
-      client::DeadlineOf(submission.timeout_ms, Clock::now(), scheduler->session().channel().request_timeout());
+  const auto expires = scheduler->session().channel().DeadlineOf(submission.timeout_ms, Clock::now());
   auto request = std::make_shared<RequestOperation>(submission, leases, expires);
   auto handle = std::make_shared<RequestHandle>(scheduler, request);
   if (auto started = scheduler->Start(request); !started) return std::unexpected(started.error());
