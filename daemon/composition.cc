@@ -250,10 +250,10 @@ Status Daemon::OpenControl() {
   auto grpc = control::GrpcServer::Start(options, *control_);
   if (!grpc) return std::unexpected(std::move(grpc.error()));
   grpc_ = std::move(*grpc);
-  for (const std::string& warning :
-       {CheckAdminGroup(config_.daemon, engine_->system_users()),
-        CheckAdminSocket(config_.daemon, engine_->system_users(), options.admin_socket), CheckDeadlines(config_)})
+  for (const std::string& warning : {CheckAdminGroup(config_.daemon, engine_->system_users()),
+                                     CheckAdminSocket(config_.daemon, engine_->system_users(), options.admin_socket)})
     if (!warning.empty()) spdlog::warn("{}", warning);
+  for (const std::string& warning : CheckTogether(config_)) spdlog::warn("{}", warning);
   return metrics_->Start(*control_);
 }
 

@@ -183,8 +183,7 @@ std::string CheckSessionsMax(const config::Config& config, uint64_t open_files) 
   if (config.daemon.is_private || sessions <= open_files / kSessionDescriptors) return {};
   return fmt::format(
       "jobs.max_sessions is {}, and tierd may have {} open files: a session takes {} of them, and further processes "
-      "are "
-      "refused; raise LimitNOFILE= of the unit (ulimit -n), or lower the option",
+      "are refused; raise LimitNOFILE= of the unit (ulimit -n), or lower the option",
       sessions, open_files, kSessionDescriptors);
 }
 

@@ -156,8 +156,6 @@ int Run(int argc, char** argv) {
   auto daemon = tier::Daemon::Start(*config, *paths, tier::session::ServiceManager::FromEnvironment(),
                                     {.file = arguments.config, .read = [&] { return ReadConfig(arguments); }});
   if (!daemon) return RefuseStart(daemon.error(), *config, named_file);
-  for (const std::string key : {"jobs.max_sessions", "jobs.max_metadata"})
-    for (const std::string& each : tier::CheckTogether(*config, key)) spdlog::warn("{}", each);
   (*daemon)->Run();
   daemon->reset();
   spdlog::info("stopped");
