@@ -268,9 +268,7 @@ def test_a_shared_tensor_that_is_torn_is_whole_again_by_what_the_page_says(
     assert line_of(victim) == "half way"
     victim.kill()
     victim.communicate()
-    deadline = time.monotonic() + 10
-    while not client.tensor("key", shared=True).torn and time.monotonic() < deadline:
-        time.sleep(0.01)
+    launcher.wait_for("the end of the writer", lambda: client.tensor("key", shared=True).torn)
     with pytest.raises(tierd.Torn):
         client.lease("key", write=True, shared=True)
     if way == "put":
