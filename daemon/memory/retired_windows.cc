@@ -2,6 +2,7 @@
 #include "daemon/memory/retired_windows.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -31,12 +32,12 @@ bool Look(RetiredFile& retired) {
 }
 
 // Lets the oldest go, those of the jobs that have most: one job alone does not make the files of others go.
-void Limit(std::vector<RetiredFile>* files) {
-  if (files->size() <= RetiredWindows::kFilesMax) return;
+void Limit(std::vector<RetiredFile>* files, size_t most_files) {
+  if (files->size() <= most_files) return;
   std::map<OwnerId, size_t> counts;
   for (const RetiredFile& file : *files) ++counts[file.window.owner];
   std::map<OwnerId, size_t> go;
-  for (size_t excess = files->size() - RetiredWindows::kFilesMax; excess != 0; --excess) {
+  for (size_t excess = files->size() - most_files; excess != 0; --excess) {
     const auto most = std::ranges::max_element(counts, {}, &std::pair<const OwnerId, size_t>::second);
     --most->second;
     ++go[most->first];
@@ -69,14 +70,21 @@ struct RetiredWindows::Shared {
   }
 };
 
-RetiredWindows::RetiredWindows(base::Workers* workers) : workers_(workers), shared_(std::make_shared<Shared>()) {}
+size_t RetiredWindows::FilesMax() {
+  rlimit limit{};
+  const bool known = ::getrlimit(RLIMIT_NOFILE, &limit) == 0;
+  return known ? static_cast<size_t>(std::clamp<rlim_t>(limit.rlim_cur / 8, 1, kFilesMax)) : kFilesMax / 8;
+}
+
+RetiredWindows::RetiredWindows(base::Workers* workers, size_t files_max)
+    : workers_(workers), shared_(std::make_shared<Shared>()), files_max_(files_max) {}
 
 RetiredWindows::~RetiredWindows() = default;
 
 void RetiredWindows::Add(RetiredFile file) {
   files_.push_back(std::move(file));
-  Limit(&files_);
-  count_ = std::min(count_ + 1, kFilesMax);
+  Limit(&files_, files_max_);
+  count_ = std::min(count_ + 1, files_max_);
 }
 
 void RetiredWindows::Strike(std::vector<RetiredFile>* files, const Answer& answer) {
@@ -116,7 +124,7 @@ bool RetiredWindows::Poll(std::vector<KeptWindow>* kept) {
   kept->clear();
   for (const RetiredFile& retired : looked) kept->push_back(retired.window);
   looked.insert(looked.end(), std::make_move_iterator(files_.begin()), std::make_move_iterator(files_.end()));
-  Limit(&looked);
+  Limit(&looked, files_max_);
   files_ = std::move(looked);
   count_ = files_.size();
   return true;

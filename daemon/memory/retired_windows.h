@@ -11,7 +11,7 @@
 // make room for others.
 //
 // Engine thread only; what the worker's task shares lies behind one mutex that is never held across a system call.
-// At most kFilesMax files; beyond that the oldest one of the job that has most is let go.
+// At most so many files as FilesMax says; beyond that the oldest one of the job that has most is let go.
 #pragma once
 
 #include <cstddef>
@@ -36,9 +36,11 @@ struct RetiredFile {
 
 class RetiredWindows {
  public:
-  static constexpr size_t kFilesMax = 1024;
+  static constexpr size_t kFilesMax = 4096;  // Twice the windows of a job of 64 GiB.
+  // An eighth of the descriptors that the process may have, and kFilesMax at most.
+  static size_t FilesMax();
 
-  explicit RetiredWindows(base::Workers* workers);
+  explicit RetiredWindows(base::Workers* workers, size_t files_max = FilesMax());
   ~RetiredWindows();
 
   void Add(RetiredFile file);
@@ -64,6 +66,7 @@ class RetiredWindows {
   std::vector<Answer> answers_;     // For those, since the look began.
   bool under_way_ = false;
   size_t count_ = 0;
+  size_t files_max_;
 };
 
 }  // namespace tier::memory

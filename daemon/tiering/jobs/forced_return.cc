@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -16,6 +17,8 @@ namespace tier::tiering {
 namespace {
 
 using base::FormatBytes;
+
+constexpr size_t kLookedForMax = 4;  // Owed jobs, at a time.
 
 double Seconds(base::Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -45,14 +48,13 @@ void Observe(Tables& tables) {
   });
 }
 
-// The job that has been owed for the longest time, if that is the deadline.
-const OwedJob* FindOverdue(Tables& tables) {
-  const OwedJob* longest = nullptr;
-  for (const OwedJob& entry : tables.forced_returns.jobs()) {
-    if (entry.seen == tables.turn.now() && (longest == nullptr || entry.since < longest->since)) longest = &entry;
-  }
-  const bool overdue = longest != nullptr && tables.turn.now() - longest->since >= tables.options.reclaim_deadline;
-  return overdue ? longest : nullptr;
+bool IsOverdue(const Tables& tables, const OwedJob& owed) {
+  return owed.seen == tables.turn.now() && tables.turn.now() - owed.since >= tables.options.reclaim_deadline;
+}
+
+// What is on its way to jobs may be enough for those that claim it. What a user's quota keeps from a job is not.
+bool MayEndSessionsFor(const Tables& tables, const OwedJob& owed) {
+  return IsOverdue(tables, owed) && (owed.within_user || tables.ledger.BytesToAskBack() != 0);
 }
 
 // It binds more windows than it is promised. A job that holds no more cannot.
@@ -77,6 +79,31 @@ std::vector<SessionId> FindBinders(Tables& tables, const OwedJob& owed) {
     for (const SessionState* session : job->sessions) binders.push_back(session->id);
   }
   return binders;
+}
+
+// The job for which sessions are counted: the one that has been owed for longest of those that were not tried for
+// longer. One for which none could be ended must not keep others from their turn. None: there is nothing to count.
+OwedJob* BeginOrGoOn(Tables& tables) {
+  ForcedReturnState& state = tables.forced_returns;
+  std::vector<OwedJob*> overdue;
+  for (OwedJob& entry : state.jobs()) {
+    if (!MayEndSessionsFor(tables, entry)) continue;
+    if (state.bound_count().under_way() && entry.id == state.counted_for()) return &entry;
+    overdue.push_back(&entry);
+  }
+  state.bound_count().Stop();
+  std::ranges::sort(overdue, {}, [](const OwedJob* entry) { return std::pair(entry->tried, entry->since); });
+  if (overdue.size() > kLookedForMax) overdue.resize(kLookedForMax);
+  for (OwedJob* entry : overdue) {
+    std::vector<SessionId> binders = FindBinders(tables, *entry);
+    if (!binders.empty()) {
+      state.BeginCount(entry->id, std::move(binders));
+      return entry;
+    }
+    entry->tried = tables.turn.now();
+    state.SetNextAt(tables.turn.now() + kCheckInterval);
+  }
+  return nullptr;
 }
 
 // True: all sessions were counted.
@@ -132,16 +159,14 @@ void ForceReturns(Tables& tables) {
     state.SetNextAt(now + kNextReturnAfter);
   }
   if (now < state.next_at()) return;
-  const OwedJob* owed = FindOverdue(tables);
+  OwedJob* const owed = BeginOrGoOn(tables);
   if (owed == nullptr) return count.Stop();
-  // What is on its way already may be enough.
-  if (!owed->within_user && tables.ledger.BytesToAskBack() == 0) return;
-  if (!count.under_way()) count.Begin(FindBinders(tables, *owed));
   state.SetNextAt(now + kCountInterval);
   if (!ContinueCount(tables, &count)) return;
   state.SetNextAt(now + kCheckInterval);
   const BoundMost most = count.most();
   count.Stop();
+  owed->tried = now;
   SessionState* session = most.beyond_bytes == 0 ? nullptr : tables.sessions.Find(most.session);
   // The others may have ended leases while it was counted, and its job, too.
   if (session == nullptr || session->ending() || !KeepsFrom(tables, *owed, *session->job)) return;

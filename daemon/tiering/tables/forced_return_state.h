@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "daemon/base/time.h"
@@ -19,6 +20,7 @@ struct OwedJob {
   JobId id{};
   base::TimePoint since;
   base::TimePoint seen;      // The last time that it was owed.
+  base::TimePoint tried;     // The last time that no session was found whose end serves it, or one was ended for it.
   uint64_t held = 0;         // What it held then.
   bool within_user = false;  // Then other jobs of its user took up their quota.
 };
@@ -40,6 +42,11 @@ class ForcedReturnState {
   void SetNextAt(base::TimePoint at) { next_at_ = at; }
 
   BoundCount& bound_count() { return bound_count_; }
+  JobId counted_for() const { return counted_for_; }  // While the count is under way: the job that is owed.
+  void BeginCount(JobId owed, std::vector<SessionId> sessions) {
+    counted_for_ = owed;
+    bound_count_.Begin(std::move(sessions));
+  }
 
   std::vector<Keeper>& keepers() { return keepers_; }
   void SetKept(uint64_t bytes, uint64_t refilled_bytes) {
@@ -69,6 +76,7 @@ class ForcedReturnState {
   uint64_t refilled_bytes_ = 0;
   base::TimePoint next_at_;
   BoundCount bound_count_;
+  JobId counted_for_{};
   ForcedReturnCounts counts_{};
 };
 

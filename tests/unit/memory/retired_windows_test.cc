@@ -59,7 +59,8 @@ class RetiredWindowsTest : public testing::Test {
   }
 
   const std::unique_ptr<base::Workers> workers_ = base::Workers::Start(1, "retired").value();
-  RetiredWindows retired_{workers_.get()};
+  static constexpr size_t kFilesMax = 256;
+  RetiredWindows retired_{workers_.get(), kFilesMax};
   Window window_;
   proto::FileDescriptor client_;
   proto::Mapping mapping_;
@@ -146,11 +147,11 @@ TEST_F(RetiredWindowsTest, ThereIsAMaximumOfFiles) {
   const std::string path = "/proc/self/fd/" + std::to_string(file->get());
   const proto::FileDescriptor reader(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   ASSERT_TRUE(reader);
-  for (size_t i = 0; i <= RetiredWindows::kFilesMax; ++i) {
+  for (size_t i = 0; i <= kFilesMax; ++i) {
     retired_.Add({.file = proto::FileDescriptor(::dup(file->get()))});
   }
   Look();
-  EXPECT_EQ(retired_.count(), RetiredWindows::kFilesMax);
+  EXPECT_EQ(retired_.count(), kFilesMax);
 }
 
 TEST_F(RetiredWindowsTest, ManyOfOneJobDoNotLetTheFilesOfAnotherGo) {
@@ -163,9 +164,9 @@ TEST_F(RetiredWindowsTest, ManyOfOneJobDoNotLetTheFilesOfAnotherGo) {
                   .file = proto::FileDescriptor(::dup(file->get()))});
   };
   add(1);
-  for (size_t i = 0; i < RetiredWindows::kFilesMax + 3; ++i) add(2);
+  for (size_t i = 0; i < kFilesMax + 3; ++i) add(2);
   const std::vector<KeptWindow> kept = Look();
-  EXPECT_EQ(kept.size(), RetiredWindows::kFilesMax);
+  EXPECT_EQ(kept.size(), kFilesMax);
   EXPECT_EQ(std::ranges::count(kept, OwnerId{1}, &KeptWindow::owner), 1);
 }
 

@@ -311,5 +311,45 @@ TEST_P(ScatteredLeasesFromSeeds, OfTwoBorrowersTheOneBeyondItsPartEnds) {
 }
 INSTANTIATE_TEST_SUITE_P(Seeds, ScatteredLeasesFromSeeds, ::testing::Range<uint64_t>(1, 9));
 
+// The job that has been owed for longest waits for its own user's other job, which leases nothing that could be ended.
+class ForcedReturnBesideAQuota : public ForcedReturn {
+ protected:
+  static WorldOptions WithoutSsd() {
+    WorldOptions options = Options(std::chrono::seconds(300));
+    options.transfers.device_count = 0;
+    options.windows.arena_max_bytes = 64 * kMiB;
+    return options;
+  }
+  ForcedReturnBesideAQuota() : ForcedReturn(WithoutSsd()) {}
+  JobId OpenBound() {
+    const UserQuota quota{
+        .ram = {.most = 8 * kMiB, .origin = {.level = QuotaLevel::kUser, .at_run_time = true, .id = 7}}};
+    return world_.OpenJob({.uid = 7, .quota = quota});
+  }
+};
+
+TEST_F(ForcedReturnBesideAQuota, WhoCannotBeServedKeepsNobodyFromIt) {
+  const JobId owning = world_.OpenJob({.key = "2/owner", .uid = 2, .guarantee_bytes = 32 * kMiB, .named = true});
+  const SessionId borrower = world_.Open({.uid = 1});
+  for (uint64_t tensor = 1; tensor <= 13; ++tensor) {
+    Lease(borrower, tensor, kPageSize);
+    world_.Put(borrower, 100 + tensor, kWindow - kPageSize);
+  }
+  const SessionId full = world_.OpenSession(OpenBound());
+  world_.PutEach(full, 1, 4, kWindow);  // The quota.
+  for (uint64_t tensor = 1; tensor <= 13; ++tensor) ASSERT_EQ(world_.Free(borrower, 100 + tensor).code, Code::kOk);
+  const SessionId waiting = world_.OpenSession(OpenBound());
+  const uint64_t never = Ask(waiting, kWindow);
+  Run(std::chrono::seconds(1));
+  ASSERT_FALSE(world_.Answered(waiting, never).has_value()) << world_.Answered(waiting, never)->detail;
+  const SessionId owner = world_.OpenSession(owning);
+  const uint64_t asked = Ask(owner, 32 * kMiB);
+  Run(kReclaimDeadline + std::chrono::seconds(2), owner, asked);
+  EXPECT_TRUE(Ended(borrower));
+  ASSERT_TRUE(world_.Answered(owner, asked).has_value());
+  EXPECT_EQ(world_.Answered(owner, asked)->code, Code::kOk);
+  EXPECT_EQ(ForcedSessions(), 1U);
+}
+
 }  // namespace
 }  // namespace tier::tiering::testing
