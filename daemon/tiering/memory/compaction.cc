@@ -14,11 +14,17 @@ namespace tier::tiering {
 namespace {
 
 constexpr size_t kListedMax = 64;           // Sparse blocks of each kind that are looked at, …
-constexpr uint32_t kTriedMax = 8;           // … and those of them for which a plan is made.
+constexpr uint32_t kTriedMax = 8;           // … and those of them for which a plan is made, where an SSD can serve.
+constexpr uint8_t kHolesMax = 8;            // Made in a row for what cannot be divided.
 constexpr uint32_t kFailuresInARowMax = 4;  // Then the request is served in another way, once.
 
 CompactionCause CauseOf(uint32_t pages) {
   return pages == kPagesPerBlock ? CompactionCause::kBlock : CompactionCause::kSlot;
+}
+
+// What a slot in a region costs: its pages, and much more where only one hole takes it.
+uint32_t CostOf(const BlockContent::Part& slot) {
+  return slot.run.pages + (slot.divisible ? 0U : static_cast<uint32_t>(kPagesPerBlock));
 }
 
 // The region of `pages` with fewest pages in slots that lie in it, not all of it free, and none that stays. It begins
@@ -40,11 +46,11 @@ base::PageRun ChooseRegion(const BlockContent& block, uint32_t pages) {
   uint32_t fixed = 0;
   for (const uint32_t start : starts) {
     for (; end < slots.size() && slots[end].run.page < start + pages; ++end) {
-      cost += slots[end].run.pages;
+      cost += CostOf(slots[end]);
       fixed += slots[end].piece == kNoPiece ? 1 : 0;
     }
     for (; first < end && EndOf(slots[first].run) <= start; ++first) {
-      cost -= slots[first].run.pages;
+      cost -= CostOf(slots[first]);
       fixed -= slots[first].piece == kNoPiece ? 1 : 0;
     }
     if (fixed != 0 || cost == 0 || cost >= best_cost) continue;
@@ -62,9 +68,10 @@ bool PlanRegion(const Tables& tables, JobState& job, const BlockContent& block, 
   std::vector<BlockContent::Part> leaving;
   std::ranges::copy_if(block.parts, std::back_inserter(leaving),
                        [&](const BlockContent::Part& slot) { return Meets(slot.run, region); });
-  // The largest first: small ones find a hole among what these leave.
-  std::ranges::stable_sort(leaving, std::ranges::greater{},
-                           [](const BlockContent::Part& slot) { return slot.run.pages; });
+  // What goes to one hole each, then the largest first: small ones find a hole among what these leave.
+  std::ranges::stable_sort(leaving, {}, [](const BlockContent::Part& slot) {
+    return std::pair(slot.divisible, kPagesPerBlock - slot.run.pages);
+  });
   for (const BlockContent::Part& slot : leaving) {
     if (!PlanToHoles(tables, job, slot, plan)) {
       UndoPlan(job, plan);
@@ -72,6 +79,15 @@ bool PlanRegion(const Tables& tables, JobState& job, const BlockContent& block, 
     }
   }
   return true;
+}
+
+// Of the slots that leave the region, the pages of those that go to one hole each.
+uint32_t IndivisiblePages(const BlockContent& block, base::PageRun region) {
+  uint32_t pages = 0;
+  for (const BlockContent::Part& slot : block.parts) {
+    if (!slot.divisible && Meets(slot.run, region)) pages += slot.run.pages;
+  }
+  return pages;
 }
 
 void Start(Tables& tables, JobState& job, uint32_t pages, const MovePlan& plan) {
@@ -122,6 +138,33 @@ PackedBlocks ChoosePacked(Tables& tables, const JobState& job, uint32_t hole) {
   return chosen;
 }
 
+// Makes a free run of so many pages, in a block other than the one that it is for.
+Compacted ClearRegion(Tables& tables, JobState& job, uint32_t pages, SparseSearch* search) {
+  const std::vector<base::SparseBlock> blocks = ListSparse(job, pages);
+  // Where nothing can be evicted, room is made here or not at all.
+  const size_t tried_max = tables.ports.extents.HasBlock() ? kTriedMax : blocks.size();
+  for (; search->passed < blocks.size() && search->tried < tried_max; ++search->passed) {
+    const uint32_t number = blocks[search->passed].block;
+    if (search->for_hole && number == search->hole_for) continue;
+    const std::optional<BlockContent> block = ContentOf(tables, job, number);
+    if (!block) return Compacted::kNextTurn;
+    const base::PageRun region = ChooseRegion(*block, pages);
+    MovePlan plan;
+    const bool planned = region && PlanRegion(tables, job, *block, region, &plan);
+    RefundMoves(tables, block->parts.size() - std::min(plan.steps.size(), block->parts.size()));
+    if (planned) {
+      Start(tables, job, pages, plan);
+      return Compacted::kStarted;
+    }
+    if (!region) continue;
+    ++search->tried;
+    if (search->for_hole || search->hole_pages != 0) continue;
+    search->hole_pages = IndivisiblePages(*block, region);
+    search->hole_for = number;
+  }
+  return Compacted::kNo;
+}
+
 }  // namespace
 
 bool MayCompact(const Tables& tables, const JobState& job, uint64_t pages) {
@@ -131,22 +174,18 @@ bool MayCompact(const Tables& tables, const JobState& job, uint64_t pages) {
 
 Compacted Compact(Tables& tables, JobState& job, uint32_t pages, SparseSearch* search) {
   if (MustAwaitCopies(tables, job)) return Compacted::kLater;
-  const std::vector<base::SparseBlock> blocks = ListSparse(job, pages);
-  for (; search->passed < blocks.size() && search->tried < kTriedMax; ++search->passed) {
-    const std::optional<BlockContent> block = ContentOf(tables, job, blocks[search->passed].block);
-    if (!block) return Compacted::kNextTurn;
-    const base::PageRun region = ChooseRegion(*block, pages);
-    MovePlan plan;
-    const bool planned = region && PlanRegion(tables, job, *block, region, &plan);
-    RefundMoves(tables, block->parts.size() - std::min(plan.steps.size(), block->parts.size()));
-    if (planned) {
-      Start(tables, job, pages, plan);
-      *search = {};
-      return Compacted::kStarted;
-    }
-    if (region) ++search->tried;
+  if (!search->for_hole) {
+    const Compacted made = ClearRegion(tables, job, pages, search);
+    if (made == Compacted::kStarted) *search = {};
+    const bool helps = search->hole_pages != 0 && search->hole_pages < pages && search->holes < kHolesMax;
+    if (made != Compacted::kNo || !helps) return made;
+    search->for_hole = true;
+    search->passed = search->tried = 0;
   }
-  return Compacted::kNo;
+  const Compacted made = ClearRegion(tables, job, search->hole_pages, search);
+  // Behind the moves the block is looked at again.
+  if (made == Compacted::kStarted) *search = {.holes = static_cast<uint8_t>(search->holes + 1)};
+  return made;
 }
 
 Compacted CompactIntoFreeBlock(Tables& tables, JobState& job, uint32_t pages) {

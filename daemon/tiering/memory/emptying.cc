@@ -19,7 +19,7 @@ constexpr uint32_t kPieceCost = 9;  // and to look a piece up and move it.
 // The piece found no room in other windows.
 void LeaveToEviction(Tables& tables, JobState& job, PieceId id, WindowIndex window) {
   if (UseOf(tables.pieces[id]) == WindowUse::kClean) return tables.hand_over.AddClean(id);
-  if (!MayWriteOut(tables, job)) {
+  if (!MayWriteOut(tables, job) || tables.pieces[id].copies == Copies::kTorn) {  // What is torn goes to no SSD.
     tables.windows.Edit(window).passed_over = true;
   } else if (CanStartWrite(tables, job)) {
     (void)StartWrite(tables, id, WriteFor::kHandOver);  // Where it does not begin, the next pass tries again.

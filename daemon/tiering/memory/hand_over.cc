@@ -96,7 +96,10 @@ class Choice {
     if (may_move) Look([&](WindowIndex window) { return !tables_.windows[window].passed_over && TakeToMove(window); });
     for (const bool dirty : {false, true}) {
       if (dirty && !may_write_) break;
-      Look([&](WindowIndex window) { return HasDirty(window) == dirty && Take(window); });
+      // What was found not to move, and is torn, cannot be written either.
+      Look([&](WindowIndex window) {
+        return HasDirty(window) == dirty && !(dirty && tables_.windows[window].passed_over) && Take(window);
+      });
     }
     if (may_move && !chosen_) TryAgain();
   }

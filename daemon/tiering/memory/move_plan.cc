@@ -25,7 +25,8 @@ std::optional<BlockContent> ContentOf(Tables& tables, const JobState& job, uint3
   for (const base::PageRun run : runs) {
     const PieceId id = tables.PieceAt(run);
     const bool movable = id != kNoPiece && IsMovable(tables, tables.pieces[id], run);
-    block.parts.push_back({run, movable ? id : kNoPiece});
+    const size_t of_piece = movable ? tables.RunsOf(tables.pieces[id]).size() : 0;
+    block.parts.push_back({run, movable ? id : kNoPiece, 2 * of_piece <= kRamRunsMax});
   }
   return block;
 }

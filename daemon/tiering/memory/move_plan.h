@@ -24,6 +24,7 @@ struct BlockContent {
   struct Part {
     base::PageRun run;
     PieceId piece = kNoPiece;  // kNoPiece: it stays.
+    bool divisible = true;     // It may go to more than one hole.
   };
   uint32_t number = 0;
   std::vector<Part> parts;

@@ -193,7 +193,7 @@ void DropRam(Tables& tables, PieceId id) {
 
 void SwitchRam(Tables& tables, PieceId id, base::PageRun from, base::PageRun to) {
   Piece& piece = tables.pieces.Edit(id);
-  TIER_CHECK(piece.activity == Activity::kMoving && from.pages == to.pages && !Held(piece),
+  TIER_CHECK(piece.activity == Activity::kMoving && from.pages == to.pages && piece.read_leases == 0,
              "piece {} is {}: {} pages to {}", Value(id), ActivityName(piece.activity), from.pages, to.pages);
   CountUse(tables, piece, -1);
   if (piece.ram_scattered) {

@@ -15,7 +15,8 @@ inline WindowUse UseOf(const Piece& piece) {
   if (piece.in_transfer() || piece.activity == Activity::kMoving) return WindowUse::kBusy;
   const bool idle = piece.activity == Activity::kNone;
   if (idle && piece.copies == Copies::kRamSsd) return WindowUse::kClean;
-  return idle && piece.copies == Copies::kRam ? WindowUse::kDirty : WindowUse::kBound;
+  const bool movable = piece.copies == Copies::kRam || piece.copies == Copies::kTorn;
+  return idle && movable ? WindowUse::kDirty : WindowUse::kBound;
 }
 inline RamClass ClassOf(const Tensor& tensor, base::PageRun run) {
   if (run.whole_block()) return RamClass::kBlock;

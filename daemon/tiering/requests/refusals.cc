@@ -58,7 +58,7 @@ std::string OtherHolders(const Tables& tables, const JobState& self) {
   for (const Ledger::Holder& holder : tables.ledger.ListOthers(self.entitlement, kOthersNamedMax)) {
     const JobState* job = tables.jobs.Find(holder.id);
     if (job == nullptr) continue;
-    text += fmt::format("{}job {} holds {} and leases {} of them", text.empty() ? "" : ", ", job->key,
+    text += fmt::format("{}job {} holds {}, of which {} are leased or torn", text.empty() ? "" : ", ", job->key,
                         FormatBytes(holder.held), FormatBytes(holder.leased));
   }
   return text;
@@ -376,6 +376,11 @@ Refusal WriteFailureRefusal(const Tables& tables, const Waiter& waiter) {
                 room, why)
           : fmt::format("{} of RAM can only be had by writing to {}, and that fails: {}",
                         FormatBytes(waiter.requested_bytes), room, why);
+  const std::string scattered = ScatteredNote(tables, *waiter.job, waiter.requested_bytes);
+  if (!Flushes(waiter) && !scattered.empty()) {
+    refusal.detail += fmt::format("; of the job's own RAM {} are free{}",
+                                  FormatBytes(waiter.job->pool.free_pages() * kPageSize), scattered);
+  }
   return refusal;
 }
 

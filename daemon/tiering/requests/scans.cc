@@ -25,6 +25,7 @@ void AcceptPiece(Tables& tables, PieceId id) {
   const Piece& piece = tables.pieces[id];
   // One that is being rewritten stops being torn when it is sealed.
   if (piece.copies != Copies::kTorn || piece.activity == Activity::kLeasedWrite) return;
+  CancelMove(tables, id);
   SetState(tables, id, {Copies::kRam, Activity::kNone});
   RemoveTear(tables, piece.tensor);
 }

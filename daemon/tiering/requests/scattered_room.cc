@@ -87,6 +87,7 @@ bool MakeRunsFor(Tables& tables, JobState& job, Waiter& waiter) {
   if (job.moves.any()) return true;  // It is woken when they end.
   const uint32_t passed = search.passed;
   Made made = MakeRuns(tables, job, ask, &search);
+  wait.search.holes = search.holes;
   if (made.started) return true;
   if (made.last == Compacted::kNo) {
     made.last = CompactIntoFreeBlock(tables, job, made.pages);

@@ -64,6 +64,8 @@ inline constexpr auto kMoves = [] {
       {{kRam, kNone}, {kRam, kMoving}},
       {{kRam, kMoving}, {kRam, kNone}},
       {{kRam, kMoving}, {kTorn, kNone}},
+      {{kTorn, kNone}, {kTorn, kMoving}},
+      {{kTorn, kMoving}, {kTorn, kNone}},
       {{kRamSsd, kNone}, {kRamSsd, kMoving}},
       {{kRamSsd, kMoving}, {kRamSsd, kNone}},
       {{kRamSsd, kMoving}, {kSsd, kNone}},

@@ -66,6 +66,11 @@ struct Conflict {
 struct SparseSearch {
   uint16_t passed = 0;  // Blocks, in the order in which they are listed.
   uint16_t tried = 0;   // Of them, those with slots that all could move, and found no room elsewhere.
+  // Of the first of these: what cannot be divided, in a hole of so many pages. Another block may have one made.
+  uint32_t hole_pages = 0;  // 0: none was met.
+  uint32_t hole_for = 0;    // The block.
+  bool for_hole = false;    // It is looked for such a hole now.
+  uint8_t holes = 0;        // That were made in a row, without a block being cleared.
 };
 
 // A create or an acquire.

@@ -37,9 +37,9 @@ enum class WindowCondition : uint8_t {
 // Whether a piece can leave a window that is to be emptied.
 enum class WindowUse : uint8_t {
   kClean,  // Now: it moves, or its copy on SSD is enough.
-  kDirty,  // Now by a move, else after a write.
+  kDirty,  // Now by a move, else after a write; what is torn by a move alone.
   kBusy,   // Not before its transfer or its move has ended.
-  kBound,  // Not before a client has done something: it is leased, waited for, not sealed, or torn.
+  kBound,  // Not before a client has done something: it is leased, waited for, or not sealed.
 };
 inline constexpr size_t kWindowUses = 4;
 

@@ -37,6 +37,7 @@ void Switch(Tables& tables, const RamMove& move) {
 // The bytes of the piece are gone.
 void LoseSource(Tables& tables, PieceId id) {
   const Piece& piece = tables.pieces[id];
+  if (piece.copies == Copies::kTorn) return;  // What its writer left is worth no less now.
   if (piece.copies == Copies::kRamSsd) return RevertToSsd(tables, id);
   const TensorIndex tensor = piece.tensor;
   SetState(tables, id, {Copies::kTorn, Activity::kNone});
@@ -74,9 +75,10 @@ void EndCompaction(Tables& tables, CompactionIndex index) {
 }  // namespace
 
 bool IsMovable(const Tables& tables, const Piece& piece, base::PageRun run) {
-  const bool sealed = piece.copies == Copies::kRam || piece.copies == Copies::kRamSsd;
+  const bool final_bytes =
+      piece.copies == Copies::kRam || piece.copies == Copies::kRamSsd || piece.copies == Copies::kTorn;
   const bool idle = piece.activity == Activity::kNone || (piece.ram_scattered && piece.activity == Activity::kMoving);
-  return sealed && idle && piece.read_leases == 0 && !tables.tensors[piece.tensor].has(kDetached) &&
+  return final_bytes && idle && piece.read_leases == 0 && !tables.tensors[piece.tensor].has(kDetached) &&
          !tables.ram_moves.Reads(run);
 }
 

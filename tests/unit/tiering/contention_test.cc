@@ -334,9 +334,10 @@ TEST(HandOver, ARefusalForWantOfMemorySaysWhoHoldsIt) {
   const SessionId late = world.Open({.key = "9/late", .uid = 9});
   const Answer refused = world.Create(late, 1, kWindow);
   EXPECT_EQ(refused.code, Code::kNoMemory);
-  EXPECT_NE(refused.detail.find("all jobs hold 32 MiB: job 4/holder holds 14 MiB and leases 14 MiB of them, job "
-                                "3/holder holds 8 MiB and leases 8 MiB of them, job 2/holder holds 6 MiB and leases 6 "
-                                "MiB of them; wait until the other jobs release leases"),
+  EXPECT_NE(refused.detail.find(
+                "all jobs hold 32 MiB: job 4/holder holds 14 MiB, of which 14 MiB are leased or torn, job "
+                "3/holder holds 8 MiB, of which 8 MiB are leased or torn, job 2/holder holds 6 MiB, of which 6 "
+                "MiB are leased or torn; wait until the other jobs release leases"),
             std::string::npos)
       << refused.detail;
   EXPECT_EQ(refused.detail.find("1/holder"), std::string::npos) << "the largest are named";
