@@ -55,7 +55,7 @@ uint16_t ExtentStore::AddDevice(uint32_t blocks) {
 }
 
 bool ExtentStore::Takes(size_t index, uint32_t pages, LastBlock last) const {
-  if (!devices_[index].open() || devices_[index].pool.free_pages() < pages) return false;
+  if (!devices_[index].open() || devices_[index].free_pages() < pages) return false;
   if (last == LastBlock::kTake) return true;
   for (size_t i = 0; i < devices_.size(); ++i) {
     const uint64_t taken = i == index ? pages : 0;
@@ -110,6 +110,7 @@ Extent ExtentStore::Scatter(uint32_t pages, LastBlock last) {
     const auto index = static_cast<uint16_t>((next_device_ + i) % devices_.size());
     Device& device = devices_[index];
     if (!Takes(index, pages, last)) continue;
+    if (device.pool.free_pages() < pages) device.cleared.EndAll(&device.pool);
     std::vector<base::PageRun> runs;
     for (uint32_t left = pages; left != 0; left -= runs.back().pages) {
       runs.push_back(device.pool.TryAllocateRun(std::min(left, device.pool.longest_hole())));
@@ -117,6 +118,8 @@ Extent ExtentStore::Scatter(uint32_t pages, LastBlock last) {
                  device.pool.longest_hole());
     }
     device.live_pages += pages;
+    if (runs.size() == 1) return {.run = runs.front(), .device = index};  // In a block that is cleared no longer.
+    device.scattered_bytes += pages * kPageSize;
     const base::PageRun first = runs.front();
     const bool fresh = device.scattered.try_emplace(FirstPage(first), std::move(runs)).second;
     TIER_CHECK(fresh, "two extents begin at device {} block {} page {}", index, first.block, first.page);
@@ -133,7 +136,7 @@ bool ExtentStore::WouldScatter(uint32_t pages) const {
                               [pages](const Device& d) {
                                 return d.open() && (d.pool.free_block_count() != 0 || d.pool.longest_hole() >= pages);
                               }) &&
-         std::ranges::any_of(devices_, [pages](const Device& d) { return d.open() && d.pool.free_pages() >= pages; });
+         std::ranges::any_of(devices_, [pages](const Device& d) { return d.open() && d.free_pages() >= pages; });
 }
 
 std::span<const base::PageRun> ExtentStore::RunsOf(const Extent& extent) const {
@@ -164,6 +167,7 @@ Status ExtentStore::Take(Extent extent, std::span<const base::PageRun> runs) {
     return refused();
   }
   Device& device = devices_[extent.device];
+  device.cleared.EndAll(&device.pool);
   size_t taken = 0;
   uint32_t pages = 0;
   for (; taken < runs.size() && IsWithinABlock(runs[taken]) && device.pool.TryTake(runs[taken]); ++taken) {
@@ -182,7 +186,7 @@ Status ExtentStore::Take(Extent extent, std::span<const base::PageRun> runs) {
 
 void ExtentStore::Free(Extent extent) {
   Device& device = CheckedDevice(extent);
-  TakeApart(extent, [&device](const Extent& part) { device.pool.Free(part.run); });
+  TakeApart(extent, [&device](const Extent& part) { device.cleared.GiveBack(part.run, &device.pool); });
   device.live_pages -= extent.run.pages;
 }
 
@@ -198,7 +202,7 @@ void ExtentStore::OnTurnEnded() {
     Device& device = devices_[extent.device];
     TIER_CHECK(device.pending_pages >= extent.run.pages, "{} pending pages, extent of {}", device.pending_pages,
                extent.run.pages);
-    TakeApart(extent, [&device](const Extent& part) { device.pool.Free(part.run); });
+    TakeApart(extent, [&device](const Extent& part) { device.cleared.GiveBack(part.run, &device.pool); });
     device.pending_pages -= extent.run.pages;
   }
   pending_.clear();
@@ -330,6 +334,21 @@ void ExtentStore::NoteWritten(Extent extent) {
   for (const base::PageRun run : RunsOf(extent)) (void)tried_again.Erase(run);  // Most writes are of other places.
 }
 
+bool ExtentStore::BeginClearing(uint16_t index, uint32_t block) {
+  Device& device = At(index);
+  return device.cleared.Begin(block, &device.pool);
+}
+
+void ExtentStore::EndClearing(uint16_t index, uint32_t block) {
+  Device& device = At(index);
+  device.cleared.End(block, &device.pool);
+}
+
+void ExtentStore::EndClearing(uint16_t index) {
+  Device& device = At(index);
+  device.cleared.EndAll(&device.pool);
+}
+
 void ExtentStore::SetDraining(uint16_t device, bool draining) { At(device).draining = draining; }
 void ExtentStore::SetShut(uint16_t device, Shut shut) { At(device).shut = shut; }
 void ExtentStore::SetAway(uint16_t device, bool away) { At(device).away = away; }
@@ -375,7 +394,7 @@ bool ExtentStore::AnyShut() const {
 DeviceSpace ExtentStore::space(uint16_t index) const {
   const Device& device = CheckedDevice(index);
   return {.capacity = device.capacity_pages * kPageSize,
-          .free = device.pool.free_pages() * kPageSize,
+          .free = device.free_pages() * kPageSize,
           .live = device.live_pages * kPageSize,
           .pending = device.pending_pages * kPageSize,
           .doubtful = device.doubtful_pages * kPageSize,
@@ -426,10 +445,11 @@ void ExtentStore::CheckInvariants() const {
     const Device& device = devices_[i];
     device.pool.CheckInvariants();
     const uint64_t used = device.live_pages + device.pending_pages + device.doubtful_pages + device.quarantined_pages;
-    TIER_CHECK(device.pool.used_pages() == used,
-               "device {}: pool says {} used, live {} + pending {} + doubtful {} + quarantined {}", i,
+    device.cleared.CheckInvariants();
+    TIER_CHECK(device.pool.used_pages() == used + device.cleared.pages(),
+               "device {}: pool says {} used, live {} + pending {} + doubtful {} + quarantined {} + aside {}", i,
                device.pool.used_pages(), device.live_pages, device.pending_pages, device.doubtful_pages,
-               device.quarantined_pages);
+               device.quarantined_pages, device.cleared.pages());
     uint64_t doubtful = 0;
     for (const Doubtful& doubt : device.doubtful) doubtful += doubt.extent.run.pages;
     for (const Extent& extent : device.aside) doubtful += extent.run.pages;
@@ -441,8 +461,8 @@ void ExtentStore::CheckInvariants() const {
     TIER_CHECK(listed + device.unlisted_pages == device.quarantined_pages,
                "device {}: listed {} quarantined pages and {} not, of {}", i, listed, device.unlisted_pages,
                device.quarantined_pages);
-    TIER_CHECK(device.pool.free_pages() + used == device.capacity_pages, "device {}: free {} + used {} of {}", i,
-               device.pool.free_pages(), used, device.capacity_pages);
+    TIER_CHECK(device.free_pages() + used == device.capacity_pages, "device {}: free {} + used {} of {}", i,
+               device.free_pages(), used, device.capacity_pages);
     for (const auto& [first, runs] : device.scattered) {
       TIER_CHECK(runs.size() >= 2 && FirstPage(runs[0]) == first, "device {}: {} runs of the extent at page {}", i,
                  runs.size(), first);

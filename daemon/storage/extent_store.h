@@ -10,6 +10,9 @@
 // until OnTurnEnded(). An extent that a manifest names is freed only after a synced commit has dropped the name
 // (tiering/manifest_holds.h).
 //
+// Where extents have to be scattered, sparse blocks are cleared (tiering/durability/ssd_compaction.h). The free pages
+// of a block that is being cleared are taken last, and end that.
+//
 // A place where the device failed is in doubt until a write to another place of the device succeeds. Where nothing else
 // failed meanwhile beyond a stripe's length of it, it stays aside then, and is tried again only when nothing else is
 // left; if it fails once more so, it is quarantined. Where the device turns out not to answer at all, the place is as
@@ -26,6 +29,7 @@
 #include <vector>
 
 #include "daemon/base/block_pool.h"
+#include "daemon/storage/cleared_blocks.h"
 #include "daemon/storage/extent.h"
 #include "daemon/storage/tried_places.h"
 #include "proto/result.h"
@@ -77,6 +81,9 @@ class ExtentStore {
   Result<Extent> Allocate(uint32_t pages, LastBlock last = LastBlock::kTake);
   // Whether the next extent of so many pages would be scattered: it costs up to one look per page.
   bool WouldScatter(uint32_t pages) const;
+  // Bytes of extents that had to be scattered on the device, since the start.
+  uint64_t scattered_bytes(uint16_t device) const { return CheckedDevice(device).scattered_bytes; }
+  size_t scattered_extents(uint16_t device) const { return CheckedDevice(device).scattered.size(); }
   // Takes an extent that a manifest names, in these runs. CORRUPT if it overlaps another or lies outside the device.
   Status Take(Extent extent, std::span<const base::PageRun> runs);
   Status Take(Extent extent) { return Take(extent, {&extent.run, 1}); }  // Of one run.
@@ -102,6 +109,21 @@ class ExtentStore {
   bool any_quarantine_change() const { return quarantine_changed_; }
   std::vector<uint16_t> TakeQuarantineChanges();  // Devices whose list differs from what it was at the last call.
   void NoteWritten(Extent extent);                // A write succeeded there: nothing is held against it.
+
+  // Blocks of the device that hold extents and free pages beside them, those with the most free pages first.
+  void ListSparseBlocks(uint16_t device, size_t most, std::vector<base::SparseBlock>* blocks) const {
+    CheckedDevice(device).pool.ListSparseBlocks(false, most, blocks);
+  }
+  uint64_t free_block_count(uint16_t device) const { return CheckedDevice(device).pool.free_block_count(); }
+  // Nothing new is placed in the block until it is empty, or that ends: where the device has no other room it ends by
+  // itself. False: the block holds no such extents. REQUIRES: it is not being cleared.
+  [[nodiscard]] bool BeginClearing(uint16_t device, uint32_t block);
+  void EndClearing(uint16_t device, uint32_t block);
+  void EndClearing(uint16_t device);  // Of all blocks.
+  bool clears(uint16_t device) const { return !CheckedDevice(device).cleared.empty(); }
+  bool Clears(uint16_t device, uint32_t block) const { return CheckedDevice(device).cleared.Contains(block); }
+  uint64_t cleared_blocks(uint16_t device) const { return CheckedDevice(device).cleared.cleared(); }
+
   void SetDraining(uint16_t device, bool draining);
   void SetShut(uint16_t device, Shut shut);
   void SetAway(uint16_t device, bool away);  // It does not answer: its free pages are of no use.
@@ -153,10 +175,13 @@ class ExtentStore {
     std::vector<Doubtful> doubtful;
     std::vector<Extent> aside;  // Also of doubtful_pages.
     TriedPlaces tried_again;    // They were put aside before.
+    ClearedBlocks cleared;
+    uint64_t scattered_bytes = 0;
 
     bool usable() const { return !draining && !away; }
     bool open() const { return usable() && shut == Shut::kOpen; }
-    uint64_t room_pages() const { return pool.free_pages() + pending_pages + doubtful_pages; }
+    uint64_t free_pages() const { return pool.free_pages() + cleared.pages(); }
+    uint64_t room_pages() const { return free_pages() + pending_pages + doubtful_pages; }
   };
   Device& CheckedDevice(Extent extent);
   const Device& CheckedDevice(uint16_t device) const;

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "daemon/base/format_bytes.h"
-#include "daemon/tiering/durability/device_drain.h"
+#include "daemon/tiering/durability/device_work.h"
 #include "daemon/tiering/durability/lost_manifests.h"
 #include "daemon/tiering/durability/manifest_move.h"
 #include "daemon/tiering/durability/manifest_replay.h"
@@ -167,15 +167,6 @@ void RetryWrites(Tables& tables) {
   }
 }
 
-// Pieces of jobs, and those of manifests. Each may take all of the stage: the other comes first in every other turn.
-void EmptyDevices(Tables& tables) {
-  if (!tables.drain.any_device() && !tables.move.under_way()) return;
-  const bool manifests_first = tables.turn.number() % 2 == 0;
-  if (manifests_first) MoveManifests(tables);
-  if (tables.drain.any_device()) DrainDevices(tables);
-  if (!manifests_first) MoveManifests(tables);
-}
-
 // For requests, and for windows that are to go. Each may take all of the stage, or of what may be in flight.
 void PlanMoves(Tables& tables) {
   tables.work.Enter(tables.work.units().compact);
@@ -211,7 +202,7 @@ void WorkOnJobs(Tables& tables) {
     tables.hand_over.SetNextAt(HandOver(tables));
   }
   MergeWindows(tables);
-  EmptyDevices(tables);
+  WorkOnDevices(tables);
   ForceReturns(tables);
 }
 
@@ -434,7 +425,7 @@ std::optional<base::TimePoint> Engine::NextDeadline() const {
   if (const auto at = NextCallForBudget(tables)) consider(*at);
   if (tables.windows.any_overdue()) consider(tables.windows.oldest_overdue().at + tables.options.reclaim_deadline);
   if (const auto at = tables.jobs.NextWriteRetry()) consider(*at);
-  if (tables.drain.any_device()) consider(std::min(tables.drain.next_at(), tables.move.next_at));
+  if (const auto at = NextDeviceWork(tables)) consider(*at);
   if (const auto at = tables.devices.NextDeadline(tables.turn.now())) consider(*at);
   if (tables.can_shrink()) consider(tables.shrink_at);
   return next;
@@ -458,7 +449,7 @@ bool Engine::idle() const {
 
 bool Engine::ReleasesCanWait() const {
   const Tables& tables = state_->tables;
-  if (!idle() || tables.drain.draining() || tables.drain.any_device() || HandOverDue(tables)) return false;
+  if (!idle() || tables.drain.draining() || AnyDeviceWork(tables) || HandOverDue(tables)) return false;
   if (tables.jobs.any_needs_maintenance() || tables.jobs.any_prefetch() || tables.FreesUnderWay()) return false;
   return tables.leases.used() != 0;
 }

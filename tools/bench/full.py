@@ -6,11 +6,12 @@ exchanges pieces with devices that have room for hardly one more.
 
 from __future__ import annotations
 
+import statistics
 import time
 
 import numpy as np
 import numpy.typing as npt
-from node import MIB, daemon
+from node import MIB, daemon, metrics
 from report import Report
 
 import tierd
@@ -20,6 +21,10 @@ Bytes = npt.NDArray[np.uint8]
 LARGE, SMALL = 2 * MIB, 4096
 DEADLINE = 60.0  # Seconds, of a request that names none.
 ROUNDS = 2
+REWRITTEN_WITHIN = 180.0  # Seconds.
+SCATTERED = 'tierd_device_scattered_pieces{device="0"}'
+REWRITTEN = 'tierd_device_rewritten_blocks_total{device="0"}'
+WRITTEN = 'tierd_device_written_bytes_total{device="0"}'
 
 
 def pattern(number: int, size: int) -> Bytes:
@@ -79,6 +84,63 @@ def in_holes(report: Report, count: int) -> None:
     report.add("free space in holes: small tensors that cannot be read", count // 2 - kept, "", at_most=0)
 
 
+def read_seconds(client: tierd.Client, names: list[str], others: list[str]) -> float:
+    """The median of a read from the device: the others have pushed these out of RAM."""
+    for name in others:
+        client.get(name)
+    seconds = []
+    for name in names:
+        begin = time.monotonic()
+        client.get(name)
+        seconds.append(time.monotonic() - begin)
+    return statistics.median(seconds)
+
+
+def rewritten(report: Report, count: int) -> None:
+    """`count` tensors of 4 KiB, every other one freed: tensors of 2 MiB in such holes, until blocks are rewritten."""
+    with (
+        daemon(arena=16 * MIB, tier=256 * MIB) as (process, _),
+        tierd.connect(job="holes", socket=process.directory / "tierd.sock") as client,
+    ):
+        whole = [f"whole{number}" for number in range(16)]
+        for number, name in enumerate(whole):
+            client.put(name, pattern(number, LARGE))
+        for number in range(count):
+            client.put(number, pattern(number, SMALL))
+        client.flush()
+        client.delete(*range(0, count, 2))
+        names: list[str] = []
+        while not metrics(process)[SCATTERED]:  # Until no block is free.
+            names.append(f"large{len(names)}")
+            client.put(names[-1], pattern(len(names), LARGE))
+            client.flush()
+        written = metrics(process)[WRITTEN]
+        names = [names[-1], *(f"scattered{number}" for number in range(7))]
+        for name in names[1:]:
+            client.put(name, pattern(0, LARGE))
+        client.flush()
+        scattered = metrics(process)[SCATTERED]
+        in_holes_seconds = read_seconds(client, names, whole)
+        begin = time.monotonic()
+        while metrics(process)[SCATTERED] and time.monotonic() - begin < REWRITTEN_WITHIN:
+            time.sleep(0.5)
+        waited = time.monotonic() - begin
+        in_one_seconds = read_seconds(client, names, whole)
+        bare_seconds = read_seconds(client, whole[:8], names + whole[8:])
+        figures = metrics(process)
+        wrong = sum(not np.array_equal(client.get(number), pattern(number, SMALL)) for number in range(1, count, 2))
+    report.add(
+        "2 MiB in holes of 4 KiB, once blocks were rewritten: read",
+        in_one_seconds / bare_seconds,
+        "of one that never lay in holes",
+        at_most=1.2,
+        ceiling=f"{in_one_seconds * 1e3:.2f}; in holes {in_holes_seconds * 1e3:.2f}, never {bare_seconds * 1e3:.2f} "
+        f"ms; {scattered:.0f} pieces lay in holes, {figures[SCATTERED]:.0f} after {waited:.0f} s; "
+        f"{figures[REWRITTEN]:.0f} blocks rewritten, {(figures[WRITTEN] - written) / MIB:.0f} MiB written",
+    )
+    report.add("2 MiB in holes of 4 KiB: small tensors that cannot be read", wrong, "", at_most=0)
+
+
 def to_the_last_page(report: Report, jobs: int) -> None:
     with daemon(arena=32 * MIB, tier=128 * MIB) as (process, _):
         socket = process.directory / "tierd.sock"
@@ -96,5 +158,6 @@ def to_the_last_page(report: Report, jobs: int) -> None:
 
 def full_devices(report: Report, quick: bool) -> None:
     in_holes(report, 10_000 if quick else 50_000)
+    rewritten(report, 10_000 if quick else 50_000)
     to_the_last_page(report, 1)
     to_the_last_page(report, 2)

@@ -218,8 +218,7 @@ struct StoredManifest {
   std::vector<std::string> lost_devices;  // Uuids of missing devices that hold a part of it: it is lost without them.
 };
 
-// An SSD device that this run does without (storage/missing_device.h).
-struct MissingDeviceView {
+struct MissingDeviceView {  // An SSD device that this run does without (storage/missing_device.h).
   std::string uuid;
   std::string path;
   std::string reason;
@@ -233,12 +232,13 @@ struct DeviceView {
   storage::DeviceState state = storage::DeviceState::kOnline;
   std::string reason;  // Why it is not online; empty: it is.
   bool draining = false;
-  bool failing = false;    // As many of its places are quarantined as are written down; more are not.
-  std::string drain_note;  // While it is drained: what stays on it for now, and why. Empty: nothing is known to.
+  bool failing = false;           // As many of its places are quarantined as are written down; more are not.
+  uint64_t scattered_pieces = 0;  // Lie in several runs each, for want of a longer one.
+  uint64_t rewritten_blocks = 0;  // Counter: sparse blocks that were emptied, so that there are long runs again.
+  std::string drain_note;         // While it is drained: what stays on it for now, and why. Empty: nothing is known to.
 };
 
-// Pieces that came back from a device with a wrong checksum, twice.
-struct CorruptPieces {
+struct CorruptPieces {  // That came back from a device with a wrong checksum, twice.
   JobId job{};      // It may have ended.
   std::string key;  // JobOptions::key.
   uint16_t device = 0;

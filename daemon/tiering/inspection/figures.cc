@@ -197,6 +197,8 @@ EngineSnapshot TakeSnapshot(const Tables& tables) {
                                 .reason = health.ErrorText(),
                                 .draining = tables.drain.drains(device),
                                 .failing = tables.ports.extents.IsFailing(device),
+                                .scattered_pieces = tables.ports.extents.scattered_extents(device),
+                                .rewritten_blocks = tables.ports.extents.cleared_blocks(device),
                                 .drain_note = tables.drain.drains(device) ? DrainNote(tables, device) : ""});
   }
   if (tables.ports.manifests == nullptr) return snapshot;

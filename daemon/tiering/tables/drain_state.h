@@ -7,7 +7,7 @@
 
 #include "daemon/base/check.h"
 #include "daemon/base/time.h"
-#include "daemon/tiering/tables/policy.h"
+#include "daemon/tiering/tables/piece_pass.h"
 
 namespace tier::tiering {
 
@@ -31,19 +31,13 @@ class DrainState {
   }
   bool any_device() const { return devices_ != 0; }
   bool drains(uint16_t device) const { return (devices_ >> device & 1) != 0; }
-  // Goes over all pieces that the slab holds, in passes. REQUIRES: it holds some.
-  PieceId NextPiece(const PieceSlab& pieces) {
-    cursor_ = pieces.NextHeld(cursor_ + 1);
-    if (cursor_ == pieces.capacity()) cursor_ = pieces.NextHeld(0);
-    ++looked_;
-    return PieceId{cursor_};
-  }
+  // A pass goes over all pieces of jobs.
+  PiecePass& pass() { return pass_; }
   // What the pass met that leaves its device now, or will.
   void NoteMoving() { moving_ = true; }
-  bool PassIsOver(const PieceSlab& pieces) const { return looked_ >= pieces.held(); }
   // True: some pieces were moving.
   bool EndPass() {
-    looked_ = 0;
+    pass_.Begin();
     return std::exchange(moving_, false);
   }
   void SetNextAt(base::TimePoint at) { next_at_ = at; }
@@ -51,8 +45,7 @@ class DrainState {
 
  private:
   uint64_t devices_ = 0;  // One bit for each device.
-  uint32_t cursor_ = 0;   // The piece looked at last.
-  uint32_t looked_ = 0;   // Pieces, in this pass.
+  PiecePass pass_;
   bool moving_ = false;
   base::TimePoint next_at_;
   bool draining_ = false;

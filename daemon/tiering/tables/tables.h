@@ -37,6 +37,7 @@
 #include "daemon/tiering/tables/scratch.h"
 #include "daemon/tiering/tables/serving.h"
 #include "daemon/tiering/tables/session_table.h"
+#include "daemon/tiering/tables/ssd_compaction_state.h"
 #include "daemon/tiering/tables/storage_ledger.h"
 #include "daemon/tiering/tables/tensor_table.h"
 #include "daemon/tiering/tables/turn.h"
@@ -103,6 +104,7 @@ struct Tables {
   Serving serving;
   DrainState drain;
   MoveState move;
+  SsdCompactionState ssd_compaction;
   Scratch scratch;
   base::TimePoint shrink_at;  // Memory is given back from then on.
 

@@ -42,11 +42,12 @@ class Model {
     return true;
   }
   uint64_t FreePages(uint16_t device) const { return Bytes(device, State::kFree) / kPageSize; }
-  // A whole free block, or room for `pages` in a row within one block.
-  bool HasRun(uint16_t device, uint32_t pages) const {
+  // A whole free block, or room for `pages` in a row within one block, none of these.
+  bool HasRun(uint16_t device, uint32_t pages, const std::set<std::pair<uint16_t, uint32_t>>& but) const {
     uint32_t in_row = 0;
     for (uint32_t page = 0; page < kBlocks[device] * kPagesPerBlock; ++page) {
       if (page % kPagesPerBlock == 0) in_row = 0;
+      if (but.contains({device, page / kPagesPerBlock})) continue;
       in_row = pages_.at({device, page}) == State::kFree ? in_row + 1 : 0;
       if (in_row == pages) return true;
     }
@@ -79,13 +80,16 @@ class Program {
   }
 
   void Step() {
-    switch (*rc::gen::weightedElement<int>({{10, 0}, {5, 1}, {4, 2}, {1, 3}, {2, 4}, {2, 5}, {1, 6}, {1, 7}, {1, 8}})) {
+    switch (*rc::gen::weightedElement<int>(
+        {{10, 0}, {5, 1}, {4, 2}, {1, 3}, {2, 4}, {2, 5}, {1, 6}, {1, 7}, {1, 8}, {2, 9}, {1, 10}})) {
       case 0: Allocate(); break;
       case 1: Free(); break;
       case 2: FreeAtTurnEnd(); break;
       case 3: SetInDoubt(); break;
       case 7: EndDoubts(); break;
       case 8: Retry(); break;
+      case 9: Clear(); break;
+      case 10: EndClearing(); break;
       case 4: Commit(); break;
       case 5: Take(); break;
       case 6: Drain(); break;
@@ -97,6 +101,7 @@ class Program {
   void Allocate() {
     const auto pages = *rc::gen::weightedOneOf<uint32_t>(
         {{1, rc::gen::inRange<uint32_t>(1, 513)}, {1, rc::gen::just(uint32_t{kPagesPerBlock})}});
+    const std::set<std::pair<uint16_t, uint32_t>> cleared = Cleared();
     const auto extent = store_.Allocate(pages);
     FreeTriedDoubts(!extent);
     if (!extent) {
@@ -109,9 +114,41 @@ class Program {
     RC_ASSERT(extent->run.pages == pages);
     RC_ASSERT(!draining_.contains(extent->device));
     for (uint16_t device = 0; extent->scattered && device < std::size(kBlocks); ++device) {
-      RC_ASSERT(draining_.contains(device) || !model_.HasRun(device, pages));
+      RC_ASSERT(draining_.contains(device) || !model_.HasRun(device, pages, cleared));
     }
+    for (const Extent& part : PartsOf(*extent)) RC_ASSERT(!store_.Clears(part.device, part.run.block));
     AddLive(*extent);
+  }
+
+  // Of each device, the blocks that are being cleared.
+  std::set<std::pair<uint16_t, uint32_t>> Cleared() const {
+    std::set<std::pair<uint16_t, uint32_t>> blocks;
+    for (uint16_t device = 0; device < std::size(kBlocks); ++device) {
+      for (uint32_t block = 0; block < kBlocks[device]; ++block) {
+        if (store_.Clears(device, block)) blocks.insert({device, block});
+      }
+    }
+    return blocks;
+  }
+
+  // Nothing is placed there until it is empty: then it is a free block, and as good as any other.
+  void Clear() {
+    const auto device = *rc::gen::inRange<uint16_t>(0, std::size(kBlocks));
+    std::vector<base::SparseBlock> sparse;
+    store_.ListSparseBlocks(device, 8, &sparse);
+    if (sparse.empty()) return;
+    const uint32_t block = sparse[*rc::gen::inRange<size_t>(0, sparse.size())].block;
+    RC_ASSERT(store_.BeginClearing(device, block));
+    RC_ASSERT(store_.clears(device) && store_.Clears(device, block));
+  }
+
+  void EndClearing() {
+    const std::set<std::pair<uint16_t, uint32_t>> cleared = Cleared();
+    if (cleared.empty()) return;
+    const auto [device, block] = *cleared.begin();
+    const bool all = *rc::gen::arbitrary<bool>();
+    all ? store_.EndClearing(device) : store_.EndClearing(device, block);
+    RC_ASSERT(!store_.Clears(device, block) && (!all || !store_.clears(device)));
   }
 
   // Each run as an extent of its own.

@@ -152,18 +152,18 @@ TEST_F(SlabTest, WhatIsHeldIsFoundAndChunksThatWentAreSkipped) {
 }
 
 // Of a daemon that once had many pieces more.
-TEST(DrainPass, VisitsOnlyPiecesThatAreHeld) {
+TEST(PiecePass, VisitsOnlyPiecesThatAreHeld) {
   PieceSlab pieces;
   std::vector<PieceId> ids;
   for (uint32_t i = 0; i < 8 * PieceSlab::kChunk; ++i) ids.push_back(pieces.Allocate());
   for (uint32_t i = 0; i < 7 * PieceSlab::kChunk; ++i) pieces.Free(ids[i]);
   while (pieces.ShrinkOne()) {
   }
-  DrainState drain;
-  for (int pass = 0; pass < 2; ++pass, drain.EndPass()) {
+  PiecePass over;
+  for (int pass = 0; pass < 2; ++pass, over.Begin()) {
     std::set<uint32_t> seen;
     uint32_t visits = 0;
-    for (; !drain.PassIsOver(pieces); ++visits) seen.insert(Value(drain.NextPiece(pieces)));
+    for (; !over.IsOver(pieces); ++visits) seen.insert(Value(over.Next(pieces)));
     EXPECT_EQ(visits, 2 * PieceSlab::kChunk);
     EXPECT_EQ(seen.size(), visits) << "each of them once";
     EXPECT_TRUE(seen.contains(Value(ids.back())));
