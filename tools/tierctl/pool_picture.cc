@@ -18,15 +18,18 @@ std::string NameOf(const v1::PoolOwner& owner) {
   return owner.kind() == v1::POOL_OWNER_KIND_OTHER_USERS ? "other users" : "ended jobs";
 }
 
-// Jobs before the others, then who holds most. Gives each job a letter and a hue while there are some: beyond 26 jobs
-// share '*', and hues come again. Returns where each owner of the answer has come to be.
+// Jobs before the others, by name, so that two pictures of the same jobs have the same letters and hues. Where there
+// are more owners than letters, those that hold most come first: the others share '*', and hues come again. Returns
+// where each owner of the answer has come to be.
 std::vector<size_t> ListOwners(const v1::GetPoolMapResponse& answer, std::vector<PoolOwnerLine>* lines) {
   std::vector<size_t> order(static_cast<size_t>(answer.owners_size()));
   std::iota(order.begin(), order.end(), size_t{0});
   const auto owner = [&](size_t i) -> const v1::PoolOwner& { return answer.owners(static_cast<int>(i)); };
-  std::ranges::stable_sort(order, [&](size_t a, size_t b) {
-    return std::pair(owner(a).kind(), owner(b).held_bytes()) < std::pair(owner(b).kind(), owner(a).held_bytes());
-  });
+  if (order.size() > kLetters) {
+    std::ranges::stable_sort(order, {}, [&](size_t i) { return std::pair(owner(i).kind(), ~owner(i).held_bytes()); });
+  } else {
+    std::ranges::stable_sort(order, {}, [&](size_t i) { return std::pair(owner(i).kind(), NameOf(owner(i))); });
+  }
   std::vector<size_t> places(order.size());
   for (size_t i = 0; i < order.size(); ++i) {
     const v1::PoolOwner& at = owner(order[i]);

@@ -47,7 +47,7 @@ v1::GetPoolMapResponse Example() {
   v1::GetPoolMapResponse answer;
   answer.set_arena_bytes(66 * kMiB);
   answer.set_arena_max_bytes(96 * kMiB);
-  v1::PoolOwner* small = AddOwner(&answer, "eval", 1000, 10 * kMiB);
+  v1::PoolOwner* small = AddOwner(&answer, "zeta", 1000, 10 * kMiB);
   small->set_requested_bytes(6 * kMiB);
   small->set_waste_bytes(4 * kMiB);
   small->set_free_bytes(4 * kMiB - 4096);
@@ -97,7 +97,7 @@ TEST(PoolPicture, WideTextHasATable) {
             "\n"
             "   JOB              HELD  REQUESTED     WASTE      FREE       RUN  BORROWED      OWED\n"
             "A  1000/train   32.0 MiB   23.0 MiB  9.00 MiB  9.00 MiB  8.00 MiB  12.0 MiB       0 B\n"
-            "B  1000/eval    10.0 MiB   6.00 MiB  4.00 MiB  4.00 MiB  2.00 MiB       0 B  8.00 MiB\n"
+            "B  1000/zeta    10.0 MiB   6.00 MiB  4.00 MiB  4.00 MiB  2.00 MiB       0 B  8.00 MiB\n"
             "~  other users  16.0 MiB        0 B       0 B       0 B       0 B       0 B       0 B\n"
             "=  ended jobs        0 B        0 B       0 B       0 B       0 B       0 B       0 B\n");
 }
@@ -121,7 +121,7 @@ TEST(PoolPicture, NarrowTextHasLinesThatFit) {
             "  waste 9.00 MiB, free 9.00 MiB,\n"
             "  run 8.00 MiB, borrowed 12.0 MiB,\n"
             "  owed 0 B\n"
-            "B 1000/eval\n"
+            "B 1000/zeta\n"
             "  held 10.0 MiB, requested 6.00 MiB,\n"
             "  waste 4.00 MiB, free 4.00 MiB,\n"
             "  run 2.00 MiB, borrowed 0 B,\n"
@@ -147,7 +147,7 @@ TEST(PoolPicture, WithoutWindowsItSaysSo) {
 TEST(PoolPicture, EightThousandWindowsFitInGroups) {
   v1::GetPoolMapResponse answer;
   AddOwner(&answer, "train", 1000, 0);
-  AddOwner(&answer, "eval", 1000, 0);
+  AddOwner(&answer, "zeta", 1000, 0);
   for (uint32_t i = 0; i < 8000; ++i) {
     const bool overdue = i == 4711;
     AddWindow(&answer, i < 4003 ? 0 : 1, i % 2 == 0 ? 8 * kMiB : 0,
