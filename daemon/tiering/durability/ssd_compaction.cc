@@ -77,7 +77,7 @@ bool CanLeave(const Tables& tables, const Piece& piece) {
 void Count(Tables& tables, PieceId id) {
   State& state = tables.ssd_compaction;
   const Piece& piece = tables.pieces[id];
-  if (!LiesThere(tables, id) || piece.ssd_run.whole_block()) return;
+  if (!LiesThere(tables, id) || (piece.ssd_run.whole_block() && piece.ssd_scattered == 0)) return;
   tables.work.Charge(std::min(kNamedCost + (piece.ssd_scattered != 0 ? piece.ssd_run.pages : 0u), tables.work.left()));
   if (!CanLeave(tables, piece)) return;
   bool among = false;

@@ -18,21 +18,22 @@ constexpr uint64_t kFirstLarge = 10'000;
 // Half of the pages of five blocks are free, each by itself.
 class SsdCompaction : public ::testing::Test {
  protected:
-  void Begin(WorldOptions options, JobOptions job_options = {}, uint32_t flags = 0) {
-    options.device_blocks = kSparse + 2;
+  void Begin(WorldOptions options, JobOptions job_options = {}, uint32_t flags = 0, uint32_t sparse = kSparse) {
+    sparse_ = sparse;
+    options.device_blocks = sparse + 2;
     world = std::make_unique<World>(std::move(options));
     flags_ = flags;
     job = world->OpenJob(std::move(job_options));
     session = world->OpenSession(job);
-    for (uint32_t i = 0; i < kSparse * kPagesPerBlock; ++i) world->Put(session, kFirstSmall + i, kPageSize, 1, flags);
+    for (uint32_t i = 0; i < sparse_ * kPagesPerBlock; ++i) world->Put(session, kFirstSmall + i, kPageSize, 1, flags);
     ASSERT_EQ(world->Ask(session, Op::kFlush, {}).code, Code::kOk);
-    for (uint32_t i = 1; i < kSparse * kPagesPerBlock; i += 2) world->Free(session, kFirstSmall + i, flags);
+    for (uint32_t i = 1; i < sparse_ * kPagesPerBlock; i += 2) world->Free(session, kFirstSmall + i, flags);
     world->Turns(5);
     for (const uint64_t large : {kFirstLarge, kFirstLarge + 1}) {
       world->Put(session, large, kBlockSize, 1, flags);
       ASSERT_EQ(world->Flush(session, large, flags).code, Code::kOk);
     }
-    ASSERT_EQ(world->extents.total().free, kSparse * kBlockSize / 2);
+    ASSERT_EQ(world->extents.total().free, sparse_ * kBlockSize / 2);
     ASSERT_EQ(world->extents.free_block_count(0), 0u);
   }
   storage::Extent ExtentOf(uint64_t tensor) const {
@@ -60,7 +61,7 @@ class SsdCompaction : public ::testing::Test {
       EXPECT_EQ(world->Check(session, tensor, tensor, flags_), Code::kOk) << tensor;
     }
     EXPECT_EQ(world->Check(session, kFirstLarge, 1, flags_), Code::kOk);
-    for (uint32_t i = 0; i < kSparse * kPagesPerBlock; i += 2) {
+    for (uint32_t i = 0; i < sparse_ * kPagesPerBlock; i += 2) {
       ASSERT_EQ(world->Check(session, kFirstSmall + i, 1, flags_), Code::kOk) << i;
     }
     world->engine->CheckInvariants();
@@ -72,6 +73,7 @@ class SsdCompaction : public ::testing::Test {
 
  private:
   uint32_t flags_ = 0;
+  uint32_t sparse_ = 0;
 };
 
 TEST_F(SsdCompaction, WhereAPieceWasScatteredTheNextOneIsNot) {
@@ -110,6 +112,15 @@ TEST_F(SsdCompaction, WhatStaysScatteredIsGivenOneRun) {
   EXPECT_EQ(world->Job(job).swap_out_bytes, written) << "all is in its place";
   EXPECT_FALSE(world->engine->NextDeadline() && *world->engine->NextDeadline() < world->now);
   CheckAll(2);
+}
+
+TEST_F(SsdCompaction, APieceOfAWholeBlockIsGivenABlock) {
+  Begin({}, {}, 0, 8);
+  world->PutOnSsd(session, 1, kBlockSize, 1);
+  ASSERT_TRUE(ExtentOf(1).scattered);
+  Pass(std::chrono::seconds(65));
+  EXPECT_FALSE(ExtentOf(1).scattered);
+  CheckAll(1);
 }
 
 TEST_F(SsdCompaction, WhatAManifestNamesStays) {
