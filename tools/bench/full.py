@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 import numpy.typing as npt
-from node import MIB, daemon, metrics
+from node import LISTENING, MIB, daemon, metrics
 from report import Report
 
 import tierd
@@ -99,7 +99,7 @@ def read_seconds(client: tierd.Client, names: list[str], others: list[str]) -> f
 def rewritten(report: Report, count: int) -> None:
     """`count` tensors of 4 KiB, every other one freed: tensors of 2 MiB in such holes, until blocks are rewritten."""
     with (
-        daemon(arena=16 * MIB, tier=256 * MIB) as (process, _),
+        daemon(arena=16 * MIB, tier=256 * MIB, more=LISTENING) as (process, _),
         tierd.connect(job="holes", socket=process.directory / "tierd.sock") as client,
     ):
         whole = [f"whole{number}" for number in range(16)]
@@ -158,6 +158,6 @@ def to_the_last_page(report: Report, jobs: int) -> None:
 
 def full_devices(report: Report, quick: bool) -> None:
     in_holes(report, 10_000 if quick else 50_000)
-    rewritten(report, 10_000 if quick else 50_000)
+    rewritten(report, 20_000 if quick else 40_000)
     to_the_last_page(report, 1)
     to_the_last_page(report, 2)
