@@ -106,7 +106,7 @@ def test_a_pipe_gets_plain_text(three_jobs: launcher.Running) -> None:
     head, cells = done.stdout.splitlines()[:2]
     assert head.startswith("arena ") and "(one a cell)" in head
     assert re.fullmatch(r"([ABCabc][0-9.#+<!x-])+", cells), cells
-    for letter, job in zip("ABC", ("train", "eval", "tiny"), strict=True):
+    for letter, job in zip("ABC", ("eval", "tiny", "train"), strict=True):
         assert re.search(rf"^{letter}  {os.getuid()}/{job} ", done.stdout, re.MULTILINE), done.stdout
 
 
