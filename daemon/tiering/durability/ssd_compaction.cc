@@ -81,7 +81,8 @@ void Count(Tables& tables, PieceId id) {
   tables.work.Charge(std::min(kNamedCost + (piece.ssd_scattered != 0 ? piece.ssd_run.pages : 0u), tables.work.left()));
   if (!CanLeave(tables, piece)) return;
   bool among = false;
-  for (const base::PageRun run : tables.ports.extents.RunsOf(piece.extent())) {
+  const storage::Extent extent = piece.extent();
+  for (const base::PageRun run : tables.ports.extents.RunsOf(extent)) {
     const auto found = std::ranges::lower_bound(state.candidates, run.block, {}, &State::Candidate::block);
     if (found == state.candidates.end() || found->block != run.block) continue;
     found->movable += run.pages;
@@ -214,7 +215,8 @@ Wanted WantedMove(const Tables& tables, PieceId id) {
 
 // It stays: so do the blocks in which it lies.
 void GiveUpBlocksOf(Tables& tables, const Piece& piece) {
-  for (const base::PageRun run : tables.ports.extents.RunsOf(piece.extent())) {
+  const storage::Extent extent = piece.extent();
+  for (const base::PageRun run : tables.ports.extents.RunsOf(extent)) {
     tables.ports.extents.EndClearing(piece.ssd_device, run.block);
   }
 }
