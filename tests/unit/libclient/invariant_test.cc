@@ -35,6 +35,7 @@ TEST_F(InvariantTest, InAReleaseBuildEveryCallAnswersDisconnectedWithTheSentence
   std::thread waiting([&] {
     EXPECT_TIER_ERROR(tier_flush(client_, nullptr, 0, 0), TIER_DISCONNECTED, "libtier broke a rule of its own");
   });
+  daemon_->Await([&] { return daemon_->held() == 1; });  // Behind the swap it would not be sent.
   const auto content = Random(5 * kMiB, 1);
   tier_op* swap = nullptr;
   ASSERT_TIER_OK(tier_swap_out(client_, 1, content.data(), content.size(), nullptr, &swap));
