@@ -40,6 +40,7 @@ PART_NAMES = (
     "contention",
     "three-jobs",
     "hostile",
+    "cuda",
     "demo",
     "train",
     "train-floor",

@@ -28,6 +28,7 @@ import reclaim
 from accumulation import accumulation
 from compact import compaction
 from contention import contention
+from cuda import gpu_swaps
 from devices import failing_device
 from floor import floor_of_step
 from full import full_devices
@@ -266,6 +267,7 @@ PARTS: dict[str, Callable[[Report, bool], None]] = dict(
             contention,
             three_jobs,
             hostile,
+            gpu_swaps,
             demo_spin,
             fine_tuning,
             floor_of_step,

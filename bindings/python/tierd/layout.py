@@ -32,6 +32,8 @@ class Layout:
     size: int  # Bytes of the whole tensor.
 
 
+CUDA_LEGACY_STREAM = 1  # CU_STREAM_LEGACY, the default stream of torch.
+
 # Another rank may have replaced the array that this process put: the caller must state the layout.
 UNCERTAIN = Layout("uncertain", None, (), 0)
 
@@ -132,7 +134,9 @@ def _torch_memory(value: Any, must_be_contiguous: bool) -> Memory:
         tensor = tensor.resolve_conj().resolve_neg().contiguous()
     stream = None
     if tensor.is_cuda:
-        stream = torch.cuda.current_stream(tensor.device).cuda_stream
+        # The default one by its handle, not by null: libtier then knows that this is memory of a device, and refuses it
+        # where it cannot use the driver.
+        stream = torch.cuda.current_stream(tensor.device).cuda_stream or CUDA_LEGACY_STREAM
     elif tensor.device.type != "cpu":
         raise Invalid(f"tensors on {tensor.device} cannot be moved: copy to cpu first")
     size = tensor.numel() * tensor.element_size()

@@ -249,7 +249,9 @@ typedef struct tier_copy_options {
   int check_finite;    /* 1: count elements that are not finite */
   int sum_squares;     /* 1: sum the squares of the elements as they are read; the same elements at the same offset of
                           a tensor give the same bits in every run, wherever the tensor lies */
-  void* stream;        /* CUstream of a device pointer; NULL: the legacy default stream */
+  void* stream;        /* CUstream of a device pointer; NULL: the legacy default stream. With its handle
+                          CU_STREAM_LEGACY instead, device memory is refused (INVALID) where no driver can be used:
+                          with NULL it is taken for host memory then, and reading it ends the process */
   uint32_t flags;      /* TIER_SHARED, _SHARDED (a swap_out that creates), _DISCARD, _NO_WAIT, _FREE_AFTER (swap_in) */
   uint32_t timeout_ms; /* for each range; 0: engine.deadline */
   uint64_t offset;     /* first byte in the tensor; must be 0 with `whole` */

@@ -100,6 +100,16 @@ TEST_P(DeviceSwapTest, TheDefaultStreamCountsToo) {
   EXPECT_TRUE(DeviceHolds(9));
 }
 
+TEST_P(DeviceSwapTest, TheDefaultStreamCountsByItsHandleToo) {
+  Start({.windows = 12});
+  options_.stream = reinterpret_cast<void*>(1);  // CU_STREAM_LEGACY, as tierd for Python names it.
+  trainer_.LaunchFill(nullptr, device_, kBytes, 9);
+  ASSERT_TIER_OK(Out(1));
+  std::memset(device_, 0, kBytes);
+  ASSERT_TIER_OK(In(1));
+  EXPECT_TRUE(DeviceHolds(9));
+}
+
 TEST_P(DeviceSwapTest, RegistersTheWindowsItUsesAndUndoesItAtClose) {
   Start({.windows = 12});
   EXPECT_EQ(Stats().windows_registered, 0u);
