@@ -1,6 +1,7 @@
 // Opening, serving and closing a session. Leases: session_leases.cc.
 #include "libclient/client/session.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -188,10 +189,13 @@ bool Session::ServePacket() {
 void Session::TakeWindow(link::Packet& packet) {
   const auto& message = packet.As<proto::WindowPacket>();
   if (packet.descriptor_count != 1) return End(Code::kDisconnected, "the daemon sent a window without its descriptor");
-  if (auto mapped = windows_->Map(message, packet.descriptors[0].get()); !mapped) {
+  const int descriptor = packet.descriptors[0].get();
+  // First: once it is mapped, another thread may stitch a view of it.
+  if (message.page_size != kPageSize)
+    stitches_->KeepDescriptor(message.window, proto::FileDescriptor(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0)));
+  if (auto mapped = windows_->Map(message, descriptor); !mapped) {
     return End(mapped.error().code, mapped.error().message + ": the session was ended");
   }
-  if (message.page_size != kPageSize) stitches_->KeepDescriptor(message.window, std::move(packet.descriptors[0]));
 }
 
 void Session::ReturnWindow(const link::Packet& packet) {

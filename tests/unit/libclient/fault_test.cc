@@ -82,6 +82,22 @@ TEST_F(FaultTest, AWindowThatComesLateIsWaitedFor) {
   EXPECT_GE(Stats().windows_mapped, 1u);  // The others may still be on their way.
 }
 
+// A thread that waits for a window stitches a view of it as soon as it is mapped, and needs its descriptor then.
+TEST_F(FaultTest, AWindowOfHugePagesThatComesLateCanBeStitchedAtOnce) {
+  for (int round = 0; round < 30; ++round) {
+    Start({.windows = 3, .scatter = true, .page_size = kBlockSize, .windows_late = true});
+    std::thread creating([&] {
+      tier_lease* const lease = Create(1, 6 * kMiB);
+      EXPECT_EQ(Bytes(lease).size(), 6 * kMiB);
+      tier_seal(lease);
+    });
+    daemon_->Await([&] { return daemon_->leases_open() == 1; });
+    daemon_->SendWindows();
+    creating.join();
+    tier_close(std::exchange(client_, nullptr));
+  }
+}
+
 TEST_F(FaultTest, AWindowOfAnImpossibleShapeEndsTheSession) {
   Start({.spoil_window = [](proto::WindowPacket& packet) { packet.place += kPageSize; }, .windows_late = true});
   daemon_->Hold(Op::kStep);
