@@ -438,7 +438,9 @@ def host_short(node: Node) -> Play:
     node.stack.callback(node.stop)
     assert group.set_limit(512 * MIB)
     program = group.program(node.folder / "in-group", launcher.need_build())
-    node.start(program, arena={"maximum": "256MiB", "minimum": "16MiB"}, ssd={"file_size": "512MiB"})
+    # Pages of the kernel's pool count in no memory.current.
+    arena = {"maximum": "256MiB", "minimum": "16MiB", "huge_pages": "never"}
+    node.start(program, arena=arena, ssd={"file_size": "512MiB"})
     client = node.connect()
     for number in range(20):
         client.put(f"layer-{number}", os.urandom(8 * MIB))

@@ -36,7 +36,8 @@ def group() -> Iterator[MemoryGroup]:
 def running(socket_folder: pathlib.Path, group: MemoryGroup) -> Iterator[launcher.Running]:
     assert group.set_limit(512 * MIB)
     program = group.program(socket_folder / "program", launcher.need_build())
-    settings = {"arena": {"maximum": "256MiB", "minimum": "16MiB"}}
+    # Pages of the kernel's pool count in no memory.current.
+    settings = {"arena": {"maximum": "256MiB", "minimum": "16MiB", "huge_pages": "never"}}
     with launcher.start(socket_folder, tier="512MiB", settings=settings, program=program) as daemon:
         yield daemon
 
