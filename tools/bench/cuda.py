@@ -8,9 +8,8 @@ import statistics
 import time
 from collections.abc import Callable
 
-import torch
 from node import GIB, MIB, daemon
-from report import Report, paired, quartiles
+from report import Report, paired, quartiles, turn
 
 import tierd
 
@@ -19,6 +18,8 @@ WINDOWS = ("2MiB", "64MiB")  # As small as this arena makes them, and as large a
 
 
 def seconds(call: Callable[[], object]) -> float:
+    import torch
+
     torch.cuda.synchronize()
     begin = time.perf_counter()
     call()
@@ -27,6 +28,8 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def swaps_of(size: int, window: str, report: Report, rounds: int) -> None:
+    import torch
+
     tensor = torch.randint(256, (size,), dtype=torch.uint8, device="cuda")
     pinned = torch.empty(size, dtype=torch.uint8, pin_memory=True)
     name = f"{size // MIB} MiB in windows of {window.replace('MiB', ' MiB')}"
@@ -44,8 +47,7 @@ def swaps_of(size: int, window: str, report: Report, rounds: int) -> None:
             call()
         taken: dict[str, list[float]] = {name: [] for name in calls}
         for number in range(rounds):
-            names = list(calls)
-            for each in names[number % len(names) :] + names[: number % len(names)]:
+            for each in turn(list(calls), number):
                 taken[each].append(seconds(calls[each]))
         client.close()
     middle = statistics.median(taken["out"])
@@ -62,9 +64,10 @@ def swaps_of(size: int, window: str, report: Report, rounds: int) -> None:
 
 
 def gpu_swaps(report: Report, quick: bool) -> None:
+    import torch
+
     if not torch.cuda.is_available():
-        print("  not measured: needs a CUDA device", flush=True)
-        return
+        return report.note("swaps of a GPU's tensors were not measured", {"reason": "needs a CUDA device"})
     for window in WINDOWS:
         for size in SIZES:
             swaps_of(size, window, report, 5 if quick else 21)

@@ -8,11 +8,13 @@ import os
 import pathlib
 import statistics
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.table import Table
 
+
+Arm = TypeVar("Arm")
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -92,6 +94,12 @@ class Report:
         console.print(table)
         for why in self.doubts:
             console.print(f"[red]not quotable[/red]: {why}")
+
+
+def turn(arms: Sequence[Arm], number: int) -> list[Arm]:
+    """All arms, beginning with another one each time."""
+    first = number % len(arms)
+    return [*arms[first:], *arms[:first]]
 
 
 def figure(value: float) -> str:

@@ -48,7 +48,7 @@ from observing import observing
 from options import PART_NAMES, parse
 from overflow import overflow_check
 from prefault import prefault
-from report import Report, paired, quartiles
+from report import Report, paired, quartiles, turn
 from ssd import swaps_through_ssd
 from steps import paired_steps
 from three_jobs import three_jobs
@@ -135,8 +135,7 @@ def leases_in_a_crowd(report: Report, quick: bool) -> None:
     times: dict[str, list[float]] = {name: [] for name in crowds}
     with daemon(arena=GIB, tier=2 * GIB, spin="always", sessions=2000) as (process, _):
         for number in range(rounds):
-            names = list(crowds)
-            for name in names[number % 3 :] + names[: number % 3]:
+            for name in turn(list(crowds), number):
                 with contextlib.ExitStack() as stack:
                     sessions, jobs = crowds[name]
                     if sessions != 0:  # They attach as fast as a user may: 50 a second.

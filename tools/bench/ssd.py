@@ -11,7 +11,7 @@ import peers
 from buffers import Buffers
 from footprint import cpu_seconds
 from node import GIB, MIB, Shell, command, daemon
-from report import Report, paired, quartiles
+from report import Report, paired, quartiles, turn
 
 Arms = dict[str, Callable[[str], float]]  # Each measures a direction, "write" or "read", in GB/s.
 # Copies, checksums and moves chunks: the least work that keeps a checked copy of a tensor.
@@ -102,9 +102,8 @@ def alternate(arms: Arms, tierd: Shell, used: Processor, rounds: int) -> Rates:
     """Each round measures every arm once in each direction, beginning with another arm each time. The others write only
     while no tensor lives, since they write into the daemon's file."""
     rates: Rates = {name: {"write": [], "read": []} for name in arms}
-    names = list(arms)
     for number in range(rounds):
-        order = names[number % len(names) :] + names[: number % len(names)]
+        order = turn(list(arms), number)
         for name in order:
             if name == "tierd":
                 for direction in ("write", "read"):

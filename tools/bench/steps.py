@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from node import GIB, ROOT, daemon
+from report import turn
 
 DEMO = ROOT / "bindings/python/demo"
 WARM_UP = 4  # Steps that make everything, and the first that find it on SSD.
@@ -89,9 +90,3 @@ def paired_steps(modes: Sequence[str], rounds: int, steps: int) -> dict[str, lis
                     if number >= WARM_UP:
                         times[mode].append(seconds)
     return times
-
-
-def turn(modes: Sequence[str], number: int) -> list[str]:
-    """All modes, beginning with another one each time."""
-    first = number % len(modes)
-    return [*modes[first:], *modes[:first]]

@@ -21,7 +21,7 @@ from models import ARENA, Model
 from node import GIB, MIB, daemon, scratch, stopped
 from peers import PEERS
 from process import Ended, Hung, Process
-from report import Report
+from report import Report, turn
 from sampling import Sampler
 
 WARM_UP = 2  # The first makes the state; the second finds it where it stays.
@@ -245,8 +245,7 @@ def take_turns(arms: list[Arm], rounds: int, report: Report, between: Callable[[
     that fails is removed from ``arms``."""
     for number in range(-WARM_UP, rounds):
         timed = number >= 0 and number % 3 != 2
-        first = number % len(arms)
-        for arm in [*arms[first:], *arms[:first]]:
+        for arm in turn(arms, number):
             try:
                 with alone(arm, arms):
                     arm.step(sampled=not timed, timed=timed)
