@@ -6,6 +6,7 @@ Needs a CUDA device and skips without one. What only a driver that fails can sho
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import pathlib
 import signal
@@ -27,20 +28,21 @@ MIB = 1 << 20
 GPU = torch.device("cuda")
 BUSY_CYCLES = 200_000_000  # A tenth of a second of the GPU's clock, about: longer than any call that does not wait.
 
-PRELUDE = """
-import ctypes, os, signal, sys
-import tierd
-
-def random(number, size, device="cuda"):
-    import torch
-    generator = torch.Generator().manual_seed(number)
-    return torch.randint(256, (size,), dtype=torch.uint8, generator=generator).to(device)
-"""
-
 
 def random(number: int, size: int) -> torch.Tensor:
+    import torch  # Programs of their own have this function too, and some of them do without torch.
+
     generator = torch.Generator().manual_seed(number)
-    return torch.randint(256, (size,), dtype=torch.uint8, generator=generator).to(GPU)
+    return torch.randint(256, (size,), dtype=torch.uint8, generator=generator).to("cuda")
+
+
+PRELUDE = f"""
+from __future__ import annotations
+import ctypes, os, sys
+import tierd
+
+{inspect.getsource(random)}
+"""
 
 
 def program(source: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
