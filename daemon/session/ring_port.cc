@@ -113,7 +113,7 @@ Result<uint32_t> RingPort::Take(tiering::EnginePort& engine, RingScratch& scratc
 }
 
 Result<uint32_t> RingPort::Receive(tiering::EnginePort& engine, RingScratch& scratch, uint32_t messages_max) {
-  return Take(engine, scratch, messages_max, [&] { return engine.TakesRequests() && !engine.IsReleasing(session_); });
+  return Take(engine, scratch, messages_max, [&] { return engine.TakesRequests() && !engine.HoldsBackNext(session_); });
 }
 
 Status RingPort::ReceiveLast(tiering::EnginePort& engine, RingScratch& scratch) {

@@ -379,9 +379,9 @@ Status Engine::FlushJob(JobId id, uint64_t sequence, uint32_t timeout_ms) {
   return {};
 }
 
-bool Engine::IsReleasing(SessionId session) const {
+bool Engine::HoldsBackNext(SessionId session) const {
   const SessionState* const state = state_->tables.sessions.Find(session);
-  return state != nullptr && state->requests.releasing() != 0;
+  return state != nullptr && state->requests.unfinished() != 0;
 }
 bool Engine::TakesRequests() const {
   const WorkBudget& work = state_->tables.work;

@@ -43,7 +43,7 @@ class Engine final : public EnginePort {
   void TakenWindowReturned(SessionId session, WindowIndex window) override;
   void Submit(SessionId session, const Request& request) override;
   bool TakesRequests() const override;
-  bool IsReleasing(SessionId session) const override;
+  bool HoldsBackNext(SessionId session) const override;
   void SetUnread(SessionId session, uint64_t bytes) override;
   Status FlushJob(JobId job, uint64_t sequence, uint32_t timeout_ms) override;
   bool Turn(base::TimePoint now) override;

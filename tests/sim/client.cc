@@ -69,7 +69,10 @@ void SimClient::Act() {
 
 void SimClient::Create() {
   const bool shared = world_.chance.OneIn(2);
-  const uint64_t count = world_.chance.OneIn(4) ? world_.chance.Between(2, 5) : 1;
+  const bool many = world_.chance.OneIn(20);  // More than a turn makes.
+  const uint64_t count = many                     ? world_.chance.Between(17, 40)
+                         : world_.chance.OneIn(4) ? world_.chance.Between(2, 5)
+                                                  : 1;
   PendingRequest request{.op = Op::kCreate, .flags = shared ? proto::kFlagShared : 0};
   if (world_.chance.OneIn(6)) request.flags |= proto::kFlagNoWaitOwn;
   if (world_.chance.OneIn(12)) request.flags |= proto::kFlagNoWait;
@@ -79,9 +82,10 @@ void SimClient::Create() {
     const TensorPtr tensor = NewTensorModel({.job = job_,
                                              .space = shared ? 0 : static_cast<uint64_t>(session_),
                                              .id = world_.next_tensor++,
-                                             .size = RandomSize(),
+                                             .size = many ? world_.chance.Between(1, 64 * kKiB) : RandomSize(),
                                              .creator = static_cast<uint64_t>(session_)});
     tensor->sharded = sharded;
+    tensor->coming = many;
     uint64_t length = 0;
     if (tensor->page_count() > 2 && world_.chance.OneIn(3)) {
       length = world_.chance.Between(1, tensor->page_count() - 1) * kPageSize;
@@ -98,7 +102,7 @@ void SimClient::Create() {
 void SimClient::CreateDuplicate() {
   uint32_t flags = 0;
   const TensorPtr tensor = PickTensor(&flags);
-  if (tensor == nullptr || tensor->freeing) return;
+  if (tensor == nullptr || tensor->freeing || tensor->coming) return;
   Send(
       {.op = Op::kCreate, .flags = flags, .tensors = {tensor}, .items = {{tensor->id, 0, 0, 4096}}, .duplicate = true});
 }

@@ -49,6 +49,7 @@ struct PendingRequest {
   bool duplicate = false;    // A create of a name that is taken.
   bool hostile = false;      // Any code is right.
   bool torn = false;         // Names a tensor that was torn before.
+  bool early = false;        // Names one that was coming.
   std::vector<std::map<uint64_t, uint64_t>> swaps;  // By item: TensorModel::swaps when it was sent.
   TensorPtr replaces;                               // A create in the place of this one.
   bool submitted = false;                           // The engine was given it …

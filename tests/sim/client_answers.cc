@@ -27,6 +27,7 @@ void SimClient::TakeLeases(const PendingRequest& request, const Reply& reply) {
     lease.tensor = Latest(request.tensors[i]);  // Replaced before it was granted: the name meant the new one by then.
     lease.write = write;
     lease.create = !lease.tensor->visible;
+    if (request.op == Op::kCreate) request.tensors[i]->coming = false;
     lease.seed = world_.next_seed++;
     uint64_t length = 0;
     for (const Patch& patch : lease.patches) length += patch.length;
@@ -96,6 +97,9 @@ bool SimClient::Explained(const PendingRequest& request, const Reply& reply) con
     case Code::kCorrupt: return plan.corruptions != 0;
     case Code::kAlreadyExists: return request.duplicate || (request.replaces != nullptr && request.replaces->freeing);
     case Code::kDenied: return request.op == Op::kPersist;
+    case Code::kNotFound:
+      if (request.early) return true;
+      break;
     default: break;
   }
   if (request.op == Op::kPersist && reply.code == Code::kInvalid) return true;

@@ -119,6 +119,7 @@ void SimClient::OnSubmit(uint64_t sequence) {
   request.deadline = world_.now + request.timeout;
   for (const TensorPtr& tensor : request.tensors) {
     request.torn = request.torn || tensor->any_torn();
+    request.early = request.early || tensor->coming;
     request.swaps.push_back(tensor->swaps);
   }
   if (request.effects) request.effects();

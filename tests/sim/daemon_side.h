@@ -81,7 +81,7 @@ class DaemonSide final : public EnginePort, public ReplySink, private session::S
   }
   void Submit(SessionId session, const Request& request) override;
   bool TakesRequests() const override { return engine_->TakesRequests(); }
-  bool IsReleasing(tiering::SessionId session) const override { return engine_->IsReleasing(session); }
+  bool HoldsBackNext(tiering::SessionId session) const override { return engine_->HoldsBackNext(session); }
   void SetUnread(SessionId session, uint64_t bytes) override { engine_->SetUnread(session, bytes); }
   Status FlushJob(JobId job, uint64_t sequence, uint32_t timeout_ms) override {
     return engine_->FlushJob(job, sequence, timeout_ms);

@@ -29,6 +29,7 @@ struct TensorModel {
   std::vector<uint32_t> seeds;  // By page; of the last seal.
   std::vector<bool> sealed;     // By page; all: it is visible.
   bool visible = false;
+  bool coming = false;   // One of more than a turn makes: before these are granted it may not be there.
   bool freeing = false;  // A free was asked for, or done.
   bool tainted = false;  // A writer gave up on it: TORN is a right answer.
   bool sharded = false;  // So it is whenever a session has ended: the model does not count the steps of the others.

@@ -57,9 +57,9 @@ class EnginePort {
   // The next turn has work left for one more request. A request submitted beyond that makes the turn longer than
   // promised.
   virtual bool TakesRequests() const = 0;
-  // The session's last release ends more leases than one turn reaches. Later requests are to wait until it is done: one
-  // submitted now would have the whole release done at once.
-  virtual bool IsReleasing(SessionId session) const = 0;
+  // The session's last request is a release or a create that goes on in the next turn. Later requests are to wait until
+  // it is done: one submitted now would have a whole release done at once, and pass a create.
+  virtual bool HoldsBackNext(SessionId session) const = 0;
   // Answers that its client has not read take so many bytes now. Where that exceeds its user's metadata, one session of
   // the user ends.
   virtual void SetUnread(SessionId session, uint64_t bytes) = 0;

@@ -216,7 +216,7 @@ uint32_t OwnLeasesCost(const SessionState& session) {
 }
 
 bool OwnLeasesBlock(const Tables& tables, const SessionState& session, const ConflictCheck& at, const Ask& ask) {
-  if (session.requests.releasing() != 0) return false;
+  if (session.requests.unfinished() != 0) return false;
   const WaitItem& item = ask.items[at.item];
   const Tensor& tensor = tables.tensors[item.tensor.index];
   if (at.cause == ConflictCause::kUnsealed) return tensor.creator == static_cast<uint64_t>(session.id);

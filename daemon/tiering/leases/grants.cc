@@ -198,6 +198,24 @@ void Grant(Tables& tables, const Ask& ask) {
   tables.figures.CountAnswer(ask.op, Code::kOk);
 }
 
+void GrantPart(Tables& tables, const Ask& ask, uint32_t first, std::vector<proto::SpanRecord>* spans) {
+  const LeaseKind kind = KindOf(ask);
+  const size_t before = spans->size();
+  tables.replies.Begin({ask.session->id, ask.sequence});
+  for (uint32_t i = 0; i < ask.items.size(); ++i) GrantItem(tables, ask, i, kind);
+  tables.replies.Withdraw(spans);
+  for (proto::SpanRecord& span : std::span(*spans).subspan(before)) span.item += first;
+}
+
+void AnswerParts(Tables& tables, SessionState& session, uint64_t sequence, std::span<const proto::SpanRecord> spans) {
+  const LeaseIndex lease = tables.leases.Find(spans.front().lease, session.index);
+  tables.replies.Begin({session.id, sequence});
+  for (const proto::SpanRecord& span : spans) tables.replies.AddSpan(span);
+  tables.replies.End(lease == kNoLease ? 0 : tables.tensors[tables.leases[lease].tensor].content);
+  session.requests.End();
+  tables.figures.CountAnswer(Op::kCreate, Code::kOk);
+}
+
 void Release(Tables& tables, LeaseIndex index, const SwapPart& part) {
   const Lease& lease = tables.leases[index];
   if (lease.kind == LeaseKind::kRead) {

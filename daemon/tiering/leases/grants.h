@@ -12,6 +12,10 @@ namespace tier::tiering {
 
 // Grants leases and writes the reply. REQUIRES: CheckConflicts said kReady, and nothing changed since.
 void Grant(Tables& tables, const Ask& ask);
+// The same for a part of a request: the items from `first` on. Its spans are added to these, and nothing is answered.
+void GrantPart(Tables& tables, const Ask& ask, uint32_t first, std::vector<proto::SpanRecord>* spans);
+// Answers with the spans of all parts.
+void AnswerParts(Tables& tables, SessionState& session, uint64_t sequence, std::span<const proto::SpanRecord> spans);
 // Bytes that the granted leases add to the user's metadata.
 uint64_t GrantCost(const Tables& tables, const Ask& ask);
 // Ends a lease; a write lease is sealed, as the range `part` of a swap_out where that is given.

@@ -352,7 +352,7 @@ bool RoomMayCome(const Tables& tables, const JobState& job) {
 bool OnlyOwnLeases(const SessionState& session) {
   const bool only =
       session.record.lease_count != 0 && session.record.lease_count == session.job->record.counters.lease_count;
-  return only && session.requests.releasing() == 0;
+  return only && session.requests.unfinished() == 0;
 }
 
 bool OwnLeasesHoldRoom(const Tables& tables, const SessionState& session) {

@@ -219,13 +219,18 @@ void Detach(Tables& tables, TensorIndex index) {
   FinishDetached(tables, index);
 }
 
-uint64_t DetachAll(Tables& tables, std::span<const WaitItem> items) {
+uint64_t DetachAll(Tables& tables, const JobState& job, std::span<const WaitItem> items) {
   uint64_t detached = 0;
-  for (const WaitItem& item : items) {
-    if (!tables.Alive(item.tensor)) continue;  // Named twice, or gone.
-    Detach(tables, item.tensor.index);
-    ++detached;
-  }
+  const size_t now = FreedNow(job);
+  const auto detach = [&](std::span<const WaitItem> some) {
+    for (const WaitItem& item : some) {
+      if (!tables.Alive(item.tensor)) continue;  // Named twice, or gone.
+      Detach(tables, item.tensor.index);
+      ++detached;
+    }
+  };
+  detach(items.first(std::min(now, items.size())));
+  if (items.size() > now) tables.work.PutOff([&] { detach(items.subspan(now)); });
   return detached;
 }
 

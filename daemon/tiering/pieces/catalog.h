@@ -14,6 +14,9 @@ namespace tier::tiering {
 // the job has a manifest, among whose extents that one is looked up.
 inline constexpr uint32_t kFreeCost = 4;
 inline constexpr uint32_t kUnuseCost = 4;
+// A request frees kItemsPerTurnMax tensors at once, and the next turns free as many each of what a job's requests have
+// left (deferred_free.h). Where they have left more than that, neither has a limit but the work of the turn.
+inline constexpr size_t kFreedLaterMax = 1024;
 // To remove the record of an update: it leaves the lists of its tensor and its session, and a hash table.
 inline constexpr uint32_t kEndUpdateCost = 8;
 
@@ -37,8 +40,13 @@ void NameTensor(Tables& tables, TensorIndex index);
 // Called when every byte of it was sealed once.
 void MakeVisible(Tables& tables, TensorIndex index);
 void Detach(Tables& tables, TensorIndex index);
-// Detaches all tensors of the items, each once however often it is named. Returns how many were still there.
-uint64_t DetachAll(Tables& tables, std::span<const WaitItem> items);
+// Detaches all tensors of the items, which are the job's, each once however often it is named. Returns how many were
+// still there.
+uint64_t DetachAll(Tables& tables, const JobState& job, std::span<const WaitItem> items);
+// Of the tensors that a job's requests free, so many go now.
+inline size_t FreedNow(const JobState& job) {
+  return job.frees.tensors().size() < kFreedLaterMax ? kItemsPerTurnMax : SIZE_MAX;
+}
 // The tensor is detached and its last lease may have ended: frees as many pieces as this turn allows, and leaves the
 // rest to deferred_free.
 void FinishDetached(Tables& tables, TensorIndex index);

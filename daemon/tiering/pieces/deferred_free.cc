@@ -8,8 +8,8 @@
 namespace tier::tiering {
 namespace {
 
-void ContinueFreedTensors(Tables& tables, JobState& job) {
-  while (!job.frees.tensors().empty()) {
+void ContinueFreedTensors(Tables& tables, JobState& job, size_t most) {
+  for (size_t i = 0; i < most && !job.frees.tensors().empty(); ++i) {
     if (!ContinueFree(tables, job.frees.tensors().front())) return;
     job.frees.EndOldestTensor();
   }
@@ -23,7 +23,7 @@ void ContinueEndedUpdates(Tables& tables, JobState& job) {
 }
 
 void ContinueFreesOf(Tables& tables, JobState& job) {
-  ContinueFreedTensors(tables, job);
+  ContinueFreedTensors(tables, job, FreedNow(job));
   while (job.frees.any_namespace() && !tables.work.exhausted()) {
     const PendingFrees::Namespace freed = job.frees.next_namespace();
     if (freed.head == kNoTensor) {
@@ -49,6 +49,8 @@ void QueueFree(Tables& tables, JobState& job, TensorIndex* head, uint64_t space)
   job.frees.AddNamespace(std::exchange(*head, kNoTensor), space);
   ContinueFreesOf(tables, job);
 }
+
+void FreeForRoom(Tables& tables, JobState& job) { ContinueFreedTensors(tables, job, SIZE_MAX); }
 
 void ContinueFrees(Tables& tables) {
   tables.jobs.ListFreeing(&tables.scratch.freeing_jobs);

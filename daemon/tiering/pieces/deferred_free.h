@@ -13,6 +13,8 @@ namespace tier::tiering {
 // Adds the list to the pending frees of its job, and frees as much of it as this turn allows. Leases on its tensors are
 // those of the ended session.
 void QueueFree(Tables& tables, JobState& job, TensorIndex* head, uint64_t space);
+// What the job's requests have freed, as far as this turn's work reaches: a request lacks room.
+void FreeForRoom(Tables& tables, JobState& job);
 // Once a turn: continues the pending frees of all jobs, each with an equal part of the work.
 void ContinueFrees(Tables& tables);
 

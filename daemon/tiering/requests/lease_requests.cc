@@ -13,6 +13,7 @@
 #include "daemon/tiering/pieces/residency.h"
 #include "daemon/tiering/requests/answers.h"
 #include "daemon/tiering/requests/capacity.h"
+#include "daemon/tiering/requests/creation.h"
 #include "daemon/tiering/requests/need.h"
 #include "daemon/tiering/requests/refusals.h"
 #include "daemon/tiering/requests/releases.h"
@@ -103,11 +104,7 @@ Ask AskFor(Tables& tables, SessionState& session, const Request& request) {
 // What the request adds to its user's metadata when it is granted.
 uint64_t MetadataAsked(Tables& tables, SessionState& session, const Request& request) {
   if (request.op != proto::Op::kCreate) return GrantCost(tables, AskFor(tables, session, request));
-  uint64_t bytes = 0;
-  for (const RequestItem& item : request.items) {
-    bytes += TensorCost(PieceCountOf(item.value)) + LeaseCost(true, PieceCountOf(item.value));
-  }
-  return bytes;
+  return MetadataOf(request.items);
 }
 
 // The most spans in which the answer can be: a piece of less than a block may lie in several runs.
@@ -168,39 +165,6 @@ bool RefuseShardedAlone(Tables& tables, SessionState& session, const Request& re
   return true;
 }
 
-// `pages_held`: by the job's tensors, once all before this one exist, without the one whose place it takes
-// (`replaced_pages`).
-bool CheckNewTensor(Tables& tables, SessionState& session, const Request& request, uint64_t pages_held,
-                    uint64_t replaced_pages) {
-  const size_t index = tables.scratch.items.size();
-  const RequestItem& asked = request.items[index];
-  if (asked.value == 0) {
-    Refuse(tables, session, request, index,
-           {Code::kInvalid, "a tensor has at least one byte", {.tensor = asked.tensor}});
-    return false;
-  }
-  const Wanted wanted{.tensor = asked.tensor, .size = asked.value, .replaced_pages = replaced_pages};
-  if (std::optional<Refusal> refusal = CapacityRefusal(tables, *session.job, wanted, pages_held)) {
-    Refuse(tables, session, request, index, *std::move(refusal));
-    return false;
-  }
-  if (PieceCountOf(asked.value) > kPiecesPerTensorMax) {
-    Refuse(tables, session, request, index,
-           {Code::kInvalid,
-            fmt::format("tensor {:#x} of {} is larger than {}: use several", asked.tensor, FormatBytes(asked.value),
-                        FormatBytes(kPiecesPerTensorMax * kBlockSize)),
-            {.tensor = asked.tensor, .requested = asked.value, .limit = kPiecesPerTensorMax * kBlockSize}});
-    return false;
-  }
-  WaitItem item{.id = asked.tensor};
-  if (!SetRange(asked, asked.value, &item)) {
-    Refuse(tables, session, request, index, BadRange(asked, asked.value));
-    return false;
-  }
-  tables.scratch.items.push_back(item);
-  return true;
-}
-
 // What a manifest names of the replaced tensor stays beside the new one.
 bool RefuseSecondGeneration(Tables& tables, SessionState& session, const Request& request, TensorIndex replaced) {
   const JobState& job = *session.job;
@@ -209,30 +173,6 @@ bool RefuseSecondGeneration(Tables& tables, SessionState& session, const Request
   std::optional<Refusal> refusal = SecondGenerationRefusal(tables, job, tensor.id, tensor.ssd_pages);
   if (refusal) Refuse(tables, session, request, 0, *std::move(refusal));
   return refusal.has_value();
-}
-
-// Adds the tensors of tables.scratch.items. On a duplicate nothing is left of the request.
-bool AddTensors(Tables& tables, SessionState& session, const Request& request) {
-  JobState& job = *session.job;
-  const uint64_t space = IsShared(request) ? 0 : static_cast<uint64_t>(session.id);
-  for (size_t i = 0; i < tables.scratch.items.size(); ++i) {
-    const RequestItem& asked = request.items[i];
-    const TensorIndex present = tables.names.Find({job.index, space, asked.tensor});
-    if (present == kNoTensor) {
-      tables.scratch.items[i].tensor = tables.RefOf(AddTensor(tables, job,
-                                                              {.space = space,
-                                                               .id = asked.tensor,
-                                                               .size = asked.value,
-                                                               .creator = &session,
-                                                               .sharded = IsSharded(request)}));
-      continue;
-    }
-    Refusal refusal = ExistsRefusal(tables.tensors[present], asked.value);
-    for (size_t added = 0; added < i; ++added) Detach(tables, tables.scratch.items[added].tensor.index);
-    Refuse(tables, session, request, i, std::move(refusal));
-    return false;
-  }
-  return true;
 }
 
 // Adds the tensor that is to take another's place, nameless until then.
@@ -256,25 +196,6 @@ bool AddUnnamed(Tables& tables, SessionState& session, const Request& request) {
   return true;
 }
 
-// Room for a create, at once.
-bool TryReserveNow(Tables& tables, const Ask& ask) {
-  AddPieces(tables, ask);
-  if (tables.waits.anybody_waits_for_room(*ask.session->job) || !LeasesFit(tables, ask)) return false;
-  if (AwaitsPlace(tables, ask) && ReserveInPlace(tables, ask)) return true;
-  return Reserve(tables, ask, true) == Reserved::kAll && CheckConflicts(tables, ask).outcome == ConflictOutcome::kReady;
-}
-
-// Pieces that were given room but are not waited for after all lose it again.
-void ReleaseUnused(Tables& tables, const Ask& ask) {
-  for (const WaitItem& item : ask.items) {
-    const Tensor& tensor = tables.tensors[item.tensor.index];
-    for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
-      if (tables.PieceOf(tensor, k).has(kReserved) && Pin(tables, tables.tensors.PieceOf(tensor, k)))
-        Unpin(tables, tables.tensors.PieceOf(tensor, k));
-    }
-  }
-}
-
 uint64_t BytesAsked(const Tables& tables) {
   uint64_t bytes = 0;
   for (const WaitItem& item : tables.scratch.items) bytes += item.length;
@@ -289,6 +210,16 @@ void KeepLeaseRequest(Tables& tables, const Ask& ask, const Request& request,
            .requested_bytes = BytesAsked(tables),
            .known = known,
            .kind = LeaseWait{.write_failures = ask.session->job->failures.count()}});
+}
+
+// What it asks for is within the limits. Its tensors are made turn by turn.
+void KeepLongCreate(Tables& tables, SessionState& session, const Request& request) {
+  CreateWait wait{.items = {request.items.begin(), request.items.end()}, .spans = {}};
+  wait.spans.reserve(SpansOf(tables));
+  const Ask ask{
+      .session = &session, .sequence = request.sequence, .op = request.op, .flags = request.flags, .items = {}};
+  Enqueue(tables, ask,
+          {.timeout_ms = request.timeout_ms, .requested_bytes = BytesAsked(tables), .kind = std::move(wait)});
 }
 
 // Two items of one exclusive request must not name the same piece: it would wait for itself.
@@ -322,26 +253,21 @@ void SubmitCreate(Tables& tables, SessionState& session, const Request& request)
   const bool replaces = (request.flags & proto::kFlagReplace) != 0 && request.items.size() == 1;
   const TensorIndex replaced =
       replaces ? ReplacedBy(tables, session, request.items.front().tensor, IsShared(request)) : kNoTensor;
-  const uint64_t tensors = job.record.counters.tensor_count - (replaced == kNoTensor ? 0 : 1);
-  if (tensors + request.items.size() > tables.options.tensors_per_job_max) {
-    Refuse(tables, session, request, 0,
-           {Code::kNoMemory,
-            fmt::format("the job has {} tensors, at most {}", job.record.counters.tensor_count,
-                        tables.options.tensors_per_job_max),
-            {.requested = request.items.size(), .limit = tables.options.tensors_per_job_max}});
-    return;
+  NewTensors wanted{.items = request.items};
+  if (replaced != kNoTensor) {
+    wanted.replaced = 1;
+    wanted.replaced_pages = PagesOf(tables.tensors[replaced].size);
   }
-  tables.scratch.items.clear();
-  const uint64_t replaced_pages = replaced == kNoTensor ? 0 : PagesOf(tables.tensors[replaced].size);
-  uint64_t pages = job.pages.logical() - replaced_pages;
-  for (const RequestItem& asked : request.items) {
-    if (!CheckNewTensor(tables, session, request, pages, replaced_pages)) return;
-    pages += PagesFor(asked.value);
+  if (auto wrong = CheckNewTensors(tables, job, wanted)) {
+    return Refuse(tables, session, request, wrong->item, std::move(wrong->refusal));
   }
   if (!CheckLimits(tables, session, request) || RefuseSecondGeneration(tables, session, request, replaced)) return;
-  const bool added =
-      replaced != kNoTensor ? AddUnnamed(tables, session, request) : AddTensors(tables, session, request);
-  if (!added) return;
+  if (request.items.size() > kItemsPerTurnMax) return KeepLongCreate(tables, session, request);
+  if (replaced != kNoTensor) {
+    if (!AddUnnamed(tables, session, request)) return;
+  } else if (auto wrong = AddTensors(tables, session, request.flags, request.items)) {
+    return Refuse(tables, session, request, wrong->item, std::move(wrong->refusal));
+  }
   const Ask ask = AskFor(tables, session, request);
   if (tables.work.TrySpend(CostOf(tables, ask)) && TryReserveNow(tables, ask)) {
     TakePlace(tables, ask);
@@ -381,11 +307,13 @@ void SubmitAcquire(Tables& tables, SessionState& session, const Request& request
 
 void SubmitRelease(Tables& tables, SessionState& session, const Request& request) {
   ReleaseWait wait;
-  if (!ReleaseMore(tables, session, request.items, request.flags, &wait)) {
+  const Released released = ReleaseMore(tables, session, request.items, request.flags, &wait);
+  if (released != Released::kAll) {
     wait.items.assign(request.items.begin(), request.items.end());
     const Ask ask{
         .session = &session, .sequence = request.sequence, .op = request.op, .flags = request.flags, .items = {}};
-    Enqueue(tables, ask, {.timeout_ms = request.timeout_ms, .kind = std::move(wait)});
+    Enqueue(tables, ask,
+            {.timeout_ms = request.timeout_ms, .put_off = released == Released::kPart, .kind = std::move(wait)});
   } else if (wait.refusal) {
     Refuse(tables, session, request, wait.refused_item, *std::move(wait.refusal));
   } else {
@@ -401,7 +329,7 @@ void SubmitFree(Tables& tables, SessionState& session, const Request& request) {
     Enqueue(tables, ask, {.timeout_ms = request.timeout_ms, .kind = FreeWait{}});
     return;
   }
-  AnswerValue(tables, session, request.sequence, request.op, DetachAll(tables, tables.scratch.items));
+  AnswerValue(tables, session, request.sequence, request.op, DetachAll(tables, *session.job, tables.scratch.items));
 }
 
 }  // namespace tier::tiering

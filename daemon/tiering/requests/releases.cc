@@ -66,23 +66,24 @@ struct Releasing {
   uint32_t flags = 0;
   bool all = false;  // However much it is.
 };
-// False: the turn has no more work left for the next one.
-bool ReleaseItems(Tables& tables, SessionState& session, const Releasing& releasing, ReleaseWait* wait) {
+Released ReleaseItems(Tables& tables, SessionState& session, const Releasing& releasing, ReleaseWait* wait) {
+  uint32_t done = 0;
   for (; wait->next < releasing.items.size(); ++wait->next) {
+    if (!releasing.all && !session.ending() && done++ == kItemsPerTurnMax) return Released::kPart;
     const RequestItem& item = releasing.items[wait->next];
     const LeaseIndex index = tables.leases.Find(item.value, session.index);
     const uint32_t cost = 1 + (index == kNoLease ? 0 : tables.leases[index].piece_count);
     if (releasing.all) {
       tables.work.Charge(cost);
     } else if (!tables.work.TrySpend(cost)) {
-      return false;
+      return Released::kNoWork;
     }
     std::optional<Refusal> wrong = ReleaseItem(tables, index, item, releasing.flags);
     if (!wrong || wait->refusal) continue;
     wait->refused_item = wait->next;
     wait->refusal = std::move(wrong);
   }
-  return true;
+  return Released::kAll;
 }
 
 Outcome OutcomeOf(ReleaseWait& wait) {
@@ -91,15 +92,18 @@ Outcome OutcomeOf(ReleaseWait& wait) {
 
 }  // namespace
 
-bool ReleaseMore(Tables& tables, SessionState& session, std::span<const RequestItem> items, uint32_t flags,
-                 ReleaseWait* wait) {
+Released ReleaseMore(Tables& tables, SessionState& session, std::span<const RequestItem> items, uint32_t flags,
+                     ReleaseWait* wait) {
   return ReleaseItems(tables, session, {items, flags, false}, wait);
 }
 
 Outcome AdvanceRelease(Tables& tables, Waiter& waiter) {
   ReleaseWait& wait = std::get<ReleaseWait>(waiter.kind);
-  if (!ReleaseMore(tables, tables.AskerOf(waiter), wait.items, waiter.flags, &wait))
-    return tables.WaitForNextTurn(waiter);
+  switch (ReleaseMore(tables, tables.AskerOf(waiter), wait.items, waiter.flags, &wait)) {
+    case Released::kPart: return tables.PutOff(waiter);
+    case Released::kNoWork: return tables.WaitForNextTurn(waiter);
+    case Released::kAll: break;
+  }
   return OutcomeOf(wait);
 }
 

@@ -8,6 +8,7 @@
 #include "daemon/tiering/memory/growth.h"
 #include "daemon/tiering/memory/room.h"
 #include "daemon/tiering/pieces/catalog.h"
+#include "daemon/tiering/pieces/deferred_free.h"
 #include "daemon/tiering/pieces/residency.h"
 #include "daemon/tiering/requests/need.h"
 #include "daemon/tiering/requests/replace.h"
@@ -122,6 +123,7 @@ Reserved Reserve(Tables& tables, const Ask& ask, bool may_be_scattered) {
   JobState& job = *ask.session->job;
   Need need = NeedOf(tables, ask);
   if (need.pages() != 0) {
+    if (need.pages() > job.pool.free_pages()) FreeForRoom(tables, job);
     need.unpacked =
         !may_be_scattered && job.pool.free_pages() >= need.pages() && WithinLimit(tables, job, need.pages());
     tables.jobs.NeedMaintenance(job);

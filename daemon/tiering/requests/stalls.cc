@@ -37,11 +37,22 @@ void NotePlace(const Tables& tables, Waiter& waiter, TensorIndex standing) {
     const Tensor& tensor = tables.tensors[standing];
     return waiter.stall.SetPlace(tensor.id, tensor.space);
   }
-  if (waiter.stall.tensor() != 0 || waiter.items.empty()) return;
+  if (waiter.stall.tensor() != 0) return;
+  const CreateWait* const create = std::get_if<CreateWait>(&waiter.kind);
+  if (create != nullptr && !create->items.empty()) {
+    const uint64_t space = (waiter.flags & proto::kFlagShared) != 0 ? 0 : static_cast<uint64_t>(waiter.session);
+    return waiter.stall.SetPlace(create->items.front().tensor, space);
+  }
+  if (waiter.items.empty()) return;
   const WaitItem& first = waiter.items.front();
   if (!tables.Alive(first.tensor)) return waiter.stall.SetPlace(first.id, 0);
   const Tensor& tensor = tables.tensors[first.tensor.index];
   waiter.stall.SetPlace(tensor.id, tensor.space);
+}
+
+uint32_t TensorsOf(const Waiter& waiter) {
+  const CreateWait* const create = std::get_if<CreateWait>(&waiter.kind);
+  return static_cast<uint32_t>(create != nullptr ? create->items.size() : waiter.items.size());
 }
 
 Stall StallOf(const Tables& tables, const Waiter& waiter, const StallClock& clock) {
@@ -49,7 +60,7 @@ Stall StallOf(const Tables& tables, const Waiter& waiter, const StallClock& cloc
           .op = waiter.op,
           .tensor = clock.tensor(),
           .space = clock.space(),
-          .tensor_count = static_cast<uint32_t>(waiter.items.size()),
+          .tensor_count = TensorsOf(waiter),
           .requested_bytes = waiter.requested_bytes,
           .step = tables.AskerOf(waiter).record.step,
           .began = waiter.arrived,

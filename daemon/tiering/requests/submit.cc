@@ -210,7 +210,7 @@ void SubmitRequest(Tables& tables, SessionState& session, const Request& request
   session.job->sessions.NoteRequest(tables.turn.now());
   tables.work.Charge(1 + static_cast<uint32_t>(std::min<size_t>(request.items.size(), proto::kItemsPerRequestMax)));
   if (!CheckShape(tables, session, request)) return;
-  if (session.requests.releasing() != 0) FinishReleases(tables, session);
+  if (session.requests.unfinished() != 0) FinishReleases(tables, session);
   switch (request.op) {
     case Op::kCreate: return SubmitCreate(tables, session, request);
     case Op::kAcquire: return SubmitAcquire(tables, session, request);

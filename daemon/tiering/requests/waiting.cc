@@ -11,6 +11,7 @@
 #include "daemon/tiering/requests/flush.h"
 #include "daemon/tiering/requests/holds.h"
 #include "daemon/tiering/requests/lease_wait.h"
+#include "daemon/tiering/requests/long_create.h"
 #include "daemon/tiering/requests/refusals.h"
 #include "daemon/tiering/requests/releases.h"
 #include "daemon/tiering/requests/replace.h"
@@ -39,7 +40,7 @@ void Remove(Tables& tables, Waiter& waiter) {
   }
   if (std::holds_alternative<PersistWait>(waiter.kind)) DropCapture(tables, waiter);
   SessionState& session = tables.AskerOf(waiter);
-  session.requests.EndWait(std::holds_alternative<ReleaseWait>(waiter.kind));
+  session.requests.EndWait(HoldsBackNext(waiter.kind));
   EndEnumeration(tables, session, waiter);
   tables.waits.Remove(waiter.number);
   if (claimed && tables.waits.shortage_pages(job) == 0) tables.ledger.LeaveClaim(job.entitlement);
@@ -60,7 +61,7 @@ void GrantWaiter(Tables& tables, Waiter& waiter) {
   RecordStall(tables, waiter, Code::kOk);
   const Ask ask = AskOf(tables, waiter);
   if (ask.op == Op::kFree) {
-    AnswerValue(tables, *ask.session, ask.sequence, ask.op, DetachAll(tables, ask.items));
+    AnswerValue(tables, *ask.session, ask.sequence, ask.op, DetachAll(tables, *ask.session->job, ask.items));
   } else {
     TakePlace(tables, ask);
     Grant(tables, ask);
@@ -69,14 +70,15 @@ void GrantWaiter(Tables& tables, Waiter& waiter) {
 }
 
 // A creation that comes to nothing leaves nothing behind.
-void GiveUpCreation(Tables& tables, Op op, std::span<const WaitItem> items) {
-  if (op == Op::kCreate) DetachAll(tables, items);
+void GiveUpCreation(Tables& tables, const JobState& job, Op op, std::span<const WaitItem> items) {
+  if (op == Op::kCreate) DetachAll(tables, job, items);
 }
 
 // Its session has ended.
 void Drop(Tables& tables, Waiter& waiter) {
-  // The rest goes by its name.
-  if (AwaitsPlace(tables, AskOf(tables, waiter))) GiveUpCreation(tables, waiter.op, waiter.items);
+  // The rest goes by its name, and what has leases with them.
+  if (!waiter.items.empty() && AwaitsPlace(tables, AskOf(tables, waiter)))
+    GiveUpCreation(tables, *waiter.job, waiter.op, waiter.items);
   Remove(tables, waiter);
 }
 
@@ -95,7 +97,7 @@ void RefuseWaiter(Tables& tables, Waiter& waiter, Refusal refusal, uint64_t item
   // It is removed next. NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
   const std::vector<WaitItem> items = waiter.items;
   Remove(tables, waiter);
-  GiveUpCreation(tables, to.op, items);
+  GiveUpCreation(tables, *session.job, to.op, items);
   AnswerRefusal(tables, session, to, std::move(refusal));
 }
 
@@ -135,6 +137,13 @@ void Advance(Tables& tables, Waiter& waiter) {
     Outcome operator()(PersistWait&) const { return AdvanceFlush(tables, waiter); }
     Outcome operator()(ScanWait&) const { return AdvanceScan(tables, waiter); }
     Outcome operator()(ReleaseWait&) const { return AdvanceRelease(tables, waiter); }
+    Outcome operator()(CreateWait&) const {
+      Outcome outcome = AdvanceCreate(tables, waiter);
+      if (outcome.progress != Progress::kAnswered) return outcome;
+      CountWait(tables, waiter);
+      RecordStall(tables, waiter, Code::kOk);
+      return outcome;
+    }
   } const advance{tables, waiter};
   End(tables, waiter, std::visit(advance, waiter.kind));
 }
@@ -174,7 +183,7 @@ uint32_t CostOf(const Tables& tables, const Ask& ask) {
   if (ask.op == Op::kFree) cost += static_cast<uint32_t>(ask.items.size());
   if (ask.op == Op::kCreate || ask.op == Op::kAcquire) {
     for (const WaitItem& item : ask.items) cost += item.piece_count;
-    cost += kPlaceCost * PlacePieces(tables, ask);
+    if (!ask.items.empty()) cost += kPlaceCost * PlacePieces(tables, ask);
   }
   TIER_CHECK(cost <= kLookMax, "a look at request {} costs {}", ask.sequence, cost);
   return cost;
@@ -191,18 +200,23 @@ void Enqueue(Tables& tables, const Ask& ask, Enqueued request) {
               .requested_bytes = request.requested_bytes,
               .items = {ask.items.begin(), ask.items.end()},
               .kind = std::move(request.kind)};
-  kept.work_cost = CostOf(tables, ask);
+  const CreateWait* const create = std::get_if<CreateWait>(&kept.kind);
+  kept.work_cost = create != nullptr ? CostOfPart(*create) : CostOf(tables, ask);
   const bool leases = std::holds_alternative<LeaseWait>(kept.kind);
   if (leases) kept.grant_cost = GrantCost(tables, ask);
   std::optional<Refusal> refusal;
-  if (ask.op != Op::kRelease) refusal = tables.metadata.Check(*ask.session, RequestCost(kept), !leases);
+  if (ask.op != Op::kRelease)
+    refusal = tables.metadata.Check(*ask.session, RequestCost(kept), !leases && create == nullptr);
   if (refusal) {
-    GiveUpCreation(tables, ask.op, kept.items);
+    GiveUpCreation(tables, *ask.session->job, ask.op, kept.items);
     return AnswerRefusal(tables, *ask.session, {ask.sequence, ask.op, 0}, *std::move(refusal));
   }
   Waiter& waiter = tables.waits.Add(std::move(kept));
-  ask.session->requests.StartWait(std::holds_alternative<ReleaseWait>(waiter.kind));
-  if (!tables.work.TrySpend(waiter.work_cost)) {
+  ask.session->requests.StartWait(HoldsBackNext(waiter.kind));
+  if (request.put_off) {
+    tables.PutOff(waiter);
+    NoteWait(tables, waiter);
+  } else if (!tables.work.TrySpend(waiter.work_cost)) {
     tables.WaitForNextTurn(waiter);
     NoteWait(tables, waiter);
   } else if (request.known) {
@@ -221,11 +235,11 @@ void FinishReleases(Tables& tables, const SessionState& session) {
 }
 
 bool ContinueReleases(Tables& tables, const SessionState& session) {
-  if (session.requests.releasing() == 0) return true;
+  if (session.requests.unfinished() == 0) return true;
   for (const uint64_t number : tables.waits.ListSession(session.index)) {
     Waiter& waiter = *tables.waits.Find(number);
     if (!std::holds_alternative<ReleaseWait>(waiter.kind)) continue;
-    if (tables.waits.ready(number)) tables.waits.Take(number);
+    tables.waits.Take(number);
     Advance(tables, waiter);
     if (tables.waits.Find(number) != nullptr) return false;
     tables.work.Charge(kWaiterCost);

@@ -3,7 +3,7 @@
 // thread only.
 //
 // No request waits without a limit: every waiter has a deadline, and gets a typed refusal with figures when it passes.
-// Only a release, and a persist whose manifest is at the store, have none.
+// Only what goes on in each turn (a release, a long create), and a persist whose manifest is at the store, have none.
 #pragma once
 
 #include <optional>
@@ -16,6 +16,7 @@ struct Enqueued {
   uint32_t timeout_ms = 0;
   uint64_t requested_bytes = 0;
   std::optional<ConflictCheck> known;  // Result of a check just made; nothing has changed since.
+  bool put_off = false;                // It has had its part of this turn.
   WaitKind kind;
 };
 // Units of work of a whole attempt of the request.

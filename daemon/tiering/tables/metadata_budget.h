@@ -61,13 +61,18 @@ inline constexpr uint64_t kKeyCost = sizeof(KeyRecord) + 24;
 inline constexpr uint64_t kKeyTextCost = sizeof(KeyText) + 8;
 constexpr uint64_t KeyCost(uint64_t length) { return kKeyCost + InternTable::TextsOf(length) * kKeyTextCost; }
 inline uint64_t KeysCost(const InternTable& keys) { return keys.size() * kKeyCost + keys.texts() * kKeyTextCost; }
-// Its entry in the WaitTable, the nodes of that table's sets, its items; at each piece a place to wait and a claim; and
-// what its grant adds.
+inline constexpr uint64_t kAwaitedPieceCost = 160;  // A place to wait, and a claim.
+// Its entry in the WaitTable, the nodes of that table's sets, its items; what it has at each piece; and what its grant
+// adds.
 inline uint64_t RequestCost(const Waiter& waiter) {
   const bool lease = std::holds_alternative<LeaseWait>(waiter.kind);
   const ReleaseWait* release = std::get_if<ReleaseWait>(&waiter.kind);
-  return sizeof(Waiter) + 640 + waiter.items.capacity() * sizeof(WaitItem) + (lease ? waiter.work_cost * 160 : 0) +
-         (release != nullptr ? release->items.capacity() * sizeof(proto::RequestItem) : 0) + waiter.grant_cost;
+  const CreateWait* create = std::get_if<CreateWait>(&waiter.kind);
+  return sizeof(Waiter) + 640 + waiter.items.capacity() * sizeof(WaitItem) +
+         (lease ? waiter.work_cost * kAwaitedPieceCost : 0) +
+         (release != nullptr ? release->items.capacity() * sizeof(proto::RequestItem) : 0) +
+         (create != nullptr ? create->items.capacity() * sizeof(proto::RequestItem) : 0) +
+         (create != nullptr ? create->spans.capacity() * sizeof(proto::SpanRecord) : 0) + waiter.grant_cost;
 }
 // An unread answer costs its entries in the ring.
 inline constexpr uint64_t kHoldCost = 80;  // A node of the map.

@@ -40,6 +40,14 @@ void ReplyBuffer::End(uint64_t value) {
   TIER_CHECK(entry.count <= proto::kSpansPerCompletionMax, "{} spans", entry.count);
 }
 
+void ReplyBuffer::Withdraw(std::vector<proto::SpanRecord>* spans) {
+  Batch& batch = current();
+  const auto first = batch.spans.begin() + batch.entries.back().first;
+  spans->insert(spans->end(), first, batch.spans.end());
+  batch.spans.erase(first, batch.spans.end());
+  batch.entries.pop_back();
+}
+
 void ReplyBuffer::Value(To to, uint64_t value) {
   Begin(to);
   End(value);

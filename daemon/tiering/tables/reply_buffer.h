@@ -39,6 +39,8 @@ class ReplyBuffer {
   // The last span since Begin, which the next one may extend; null: none.
   proto::SpanRecord* LastSpan();
   void End(uint64_t value);
+  // In the place of End: nothing is answered, and the spans are added to these.
+  void Withdraw(std::vector<proto::SpanRecord>* spans);
 
   void Value(To to, uint64_t value);
   void Stat(To to, const proto::TensorRecord& record, uint64_t flags);

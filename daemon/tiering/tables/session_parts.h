@@ -21,7 +21,7 @@ class SessionRequests {
  public:
   uint32_t outstanding() const { return outstanding_; }  // Submitted and not yet answered.
   uint32_t waiting() const { return waiting_; }          // In the WaitTable.
-  uint32_t releasing() const { return releasing_; }      // Of those, releases.
+  uint32_t unfinished() const { return unfinished_; }    // Of those, what the next ones come after (HoldsBackNext).
 
   void Start() { ++outstanding_; }
   void End() {
@@ -30,22 +30,27 @@ class SessionRequests {
   }
   // Only a request that is outstanding begins to wait. Its answer may come before it is out of the table, and the
   // requests of a session that has ended leave the table without an answer.
-  void StartWait(bool release) {
+  void StartWait(bool unfinished) {
     TIER_CHECK(waiting_ < outstanding_, "{} requests wait of {}", waiting_, outstanding_);
     ++waiting_;
-    releasing_ += release ? 1 : 0;
+    unfinished_ += unfinished ? 1 : 0;
   }
-  void EndWait(bool release) {
-    TIER_CHECK(waiting_ != 0 && (!release || releasing_ != 0), "{} requests wait, {} of them releases", waiting_,
-               releasing_);
+  void EndWait(bool unfinished) {
+    TIER_CHECK(waiting_ != 0 && (!unfinished || unfinished_ != 0), "{} requests wait, {} of them unfinished", waiting_,
+               unfinished_);
     --waiting_;
-    releasing_ -= release ? 1 : 0;
+    unfinished_ -= unfinished ? 1 : 0;
+  }
+  // One of those that the next ones come after waits as others do from now on.
+  void LetNextPass() {
+    EndWait(true);
+    StartWait(false);
   }
 
  private:
   uint32_t outstanding_ = 0;
   uint32_t waiting_ = 0;
-  uint32_t releasing_ = 0;
+  uint32_t unfinished_ = 0;
 };
 
 // Windows that were announced to its client, which may map them until it has returned them.

@@ -151,6 +151,12 @@ struct Tables {
     turn.NoteProgress();
     return Waits();
   }
+  // The waiter has had its part of the turn.
+  Outcome PutOff(const Waiter& waiter) {
+    waits.PutOff(waiter.number);
+    turn.NoteProgress();
+    return Waits();
+  }
   // Pieces of freed tensors, or what an ended session held, are given back turn by turn.
   bool FreesUnderWay() const { return jobs.any_freeing() || !sessions.teardowns().empty(); }
   bool Alive(TensorRef ref) const { return ref.index != kNoTensor && tensors[ref.index].salt == ref.salt; }

@@ -85,7 +85,7 @@ WaitTable::Standing WaitTable::StandingOf(uint64_t number) const {
     standing.tensor = place.tensor;
     if (place.piece != kWhole) standing.piece = place.piece;
   }
-  if (entry.ready) {
+  if (entry.ready || entry.put_off) {
     standing.lack = Lack::kWork;
   } else if (entry.reads_left != 0) {
     standing.lack = Lack::kReads;
@@ -123,6 +123,23 @@ void WaitTable::ListReadyJobs(std::vector<JobState*>* jobs) {
     if (queue.listed) jobs->push_back(queue.job);
     return !queue.listed;
   });
+}
+
+void WaitTable::EndRuns() {
+  runs_ = false;
+  for (const uint64_t number : put_off_) {
+    const auto found = entries_.find(number);
+    if (found != entries_.end() && std::exchange(found->second.put_off, false)) MakeReady(number);
+  }
+  put_off_.clear();
+}
+
+void WaitTable::PutOff(uint64_t number) {
+  Entry& entry = EntryOf(number);
+  TIER_CHECK(entry.running, "request {} is put off, and does not run", number);
+  entry.running = false;
+  NoteLeftRoom(entry);
+  if (!std::exchange(entry.put_off, true)) put_off_.push_back(number);
 }
 
 bool WaitTable::any_ready() const {
@@ -163,6 +180,7 @@ Waiter& WaitTable::Take(uint64_t number) {
   entry.running = true;
   if (entry.ready) queue.ready.erase(number);
   entry.ready = false;
+  entry.put_off = false;
   DropPlaces(entry);
   if (entry.write) queue.write.erase({entry.waiter.session_index, number});
   entry.write = false;
@@ -451,49 +469,9 @@ uint64_t WaitTable::NextExpired(base::TimePoint now) const {
 
 void WaitTable::DropDeadline(uint64_t number) { deadlines_.erase({EntryOf(number).waiter.deadline, number}); }
 
-void WaitTable::CheckInvariants() const {
-  size_t queued = 0;
-  for (const Queue& queue : queues_) {
-    if (queue.job == nullptr) continue;
-    queued += queue.all.size();
-    const uint64_t first = queue.lacking.empty() ? 0 : *queue.lacking.begin();
-    TIER_CHECK(queue.shortage_waiter == first, "request {} is short, not {}", first, queue.shortage_waiter);
-    TIER_CHECK(queue.listed || queue.ready.empty(), "{} requests are ready and not listed", queue.ready.size());
-    TIER_CHECK(std::ranges::all_of(queue.passing, [&](const auto& each) { return queue.room.contains(each.second); }) &&
-                   std::ranges::includes(queue.room, queue.lacking) && std::ranges::includes(queue.all, queue.room),
-               "{} requests wait for room", queue.room.size());
-  }
-  TIER_CHECK(queued == entries_.size() && queued == by_session_.size(), "{} requests of {}", queued, entries_.size());
-  size_t places = 0;
-  StallCounts waiting{};
-  for (const auto& [number, entry] : entries_) {
-    if (entry.waiter.timed) ++waiting[static_cast<size_t>(entry.waiter.stall.cause())];
-    TIER_CHECK(!entry.running, "request {} was left running", number);
-    TIER_CHECK(QueueOf(*entry.waiter.job).all.contains(number), "request {} is in no queue", number);
-    size_t own_places = 0;
-    for (const Place place : entry.places) {
-      if (!StandsAt(entry, place)) continue;  // Its event has come.
-      ++own_places;
-      const Tensor& tensor = tensors_[place.tensor];
-      TIER_CHECK(tensor.job == entry.waiter.job->index && tensor.has(kAwaitedTensor), "request {} waits at tensor {}",
-                 number, tensor.id);
-      TIER_CHECK(place.piece == kWhole || pieces_[tensors_.PieceOf(tensor, place.piece)].has(kAwaited),
-                 "request {} waits at piece {} of tensor {}", number, place.piece, tensor.id);
-    }
-    places += own_places;
-    if (!woken_.empty()) continue;
-    TIER_CHECK(entry.reads_left == 0 || entry.reads_left == own_places, "request {} waits for {} reads of {}", number,
-               entry.reads_left, own_places);
-    const bool waits = entry.room || entry.write || entry.listing || entry.store || own_places != 0;
-    TIER_CHECK(entry.ready || waits, "request {} waits for nothing", number);
-  }
-  TIER_CHECK(waiting == meter_.waiting(), "{} requests wait, by their causes", entries_.size());
-  size_t standing = 0;
-  for (const auto& [tensor, of_tensor] : places_) {
-    TIER_CHECK(!of_tensor.empty(), "no request waits at tensor {}", tensors_[tensor].id);
-    for (const auto& [piece, group] : of_tensor) standing += group.size();
-  }
-  TIER_CHECK(places == standing, "{} places of {}", places, standing);
+void WaitTable::RestoreDeadline(uint64_t number) {
+  const Waiter& waiter = EntryOf(number).waiter;
+  if (waiter.timed) deadlines_.emplace(waiter.deadline, number);
 }
 
 }  // namespace tier::tiering

@@ -1,9 +1,10 @@
 // WaitTable: requests that wait, where each of them waits, and which are to be looked at. Engine thread only.
 //
-// A waiter is *ready* (to be continued, in the order of arrival), *running* (being continued), or it waits at one or
-// more places: pieces, tensors, room in its job, a write of its job, its turn in its session to list, its deadline
-// alone. The unit that causes an event calls the table, which wakes exactly the waiters at the place of that event. A
-// unit that continues a waiter takes it out of all places (Take), and either removes it or says where it waits next.
+// A waiter is *ready* (to be continued, in the order of arrival), *put off* (ready in the next turn), *running* (being
+// continued), or it waits at one or more places: pieces, tensors, room in its job, a write of its job, its turn in its
+// session to list, its deadline alone. The unit that causes an event calls the table, which wakes exactly the waiters
+// at the place of that event. A unit that continues a waiter takes it out of all places (Take), and either removes it
+// or says where it waits next.
 //
 // Room of a job is given in the order of arrival. An event there wakes the first waiter, and those whose sessions hold
 // leases, which may pass others (requests/lease_wait). When the first one leaves, the next becomes ready.
@@ -11,8 +12,8 @@
 // Any number of requests may wait at one place. The events of a turn make `wakes_max` of them ready at most, and set
 // the others aside (woken_): the next turns make these ready, in the order of the events.
 //
-// Invariants: a waiter that is not running is ready or waits at a place; it is in the queue of one job; a piece at
-// which
+// Invariants: a waiter that is not running is ready, put off or waits at a place; it is in the queue of one job; a
+// piece at which
 //   a request waits has the flag kAwaited, its tensor kAwaitedTensor; shortage_pages of a job is what the first of its
 //   waiters that lack pages needs.
 #pragma once
@@ -75,7 +76,7 @@ class WaitTable {
     }
     ready_new_.clear();
   }
-  void EndRuns() { runs_ = false; }
+  void EndRuns();
   // The waiter waits for this from `now` on, the time of a turn.
   void NoteCause(Waiter& waiter, StallCause cause, base::TimePoint now) {
     if (waiter.timed) meter_.Change(waiter.stall.cause(), cause, now);
@@ -95,6 +96,8 @@ class WaitTable {
   void GiveAgain(const JobState& job) { --QueueOf(job).last_given; }
   // The turn has no work left for the waiter: it continues in the next turn.
   void ContinueNextTurn(uint64_t number) { MakeReady(number); }
+  // The running waiter has had its part of the turn, however much the turn has left: it continues in the next one.
+  void PutOff(uint64_t number);
 
   // Where a running waiter waits from now on. Several places may be named: the first event at one of them wakes it.
   void WaitAtPiece(uint64_t number, TensorIndex tensor, uint32_t piece);
@@ -177,6 +180,8 @@ class WaitTable {
   std::optional<base::TimePoint> NextDeadline() const;  // Now, if some are still to be timed.
   uint64_t NextExpired(base::TimePoint now) const;      // 0: none.
   void DropDeadline(uint64_t number);
+  // It has one from now on, the one that it would have had.
+  void RestoreDeadline(uint64_t number);
 
   void CheckInvariants() const;
   template <typename Visit>
@@ -208,6 +213,7 @@ class WaitTable {
     uint32_t reads_left = 0;    // Not 0: its places are reads, and it waits for all.
     bool running = false;
     bool ready = false;
+    bool put_off = false;  // Ready from the end of the turn's runs on.
     bool room = false;
     bool write = false;
     bool listing = false;
@@ -275,6 +281,7 @@ class WaitTable {
   StallMeter meter_;                 // Of the waiters that are timed.
   bool runs_ = false;                // Between BeginTurn and EndRuns.
   std::vector<uint64_t> ready_new_;  // Made ready since EndRuns; some may be gone, or no longer ready.
+  std::vector<uint64_t> put_off_;    // Some may be gone, or ready.
   uint64_t next_number_ = 1;
 };
 

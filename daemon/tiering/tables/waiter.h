@@ -128,7 +128,27 @@ struct ReleaseWait {
   uint32_t refused_item = 0;
 };
 
-using WaitKind = std::variant<LeaseWait, FreeWait, FlushWait, PersistWait, ScanWait, ReleaseWait>;
+// A create of more tensors than one turn makes (requests/long_create). Its answer tells of all of them.
+struct CreateWait {
+  std::vector<proto::RequestItem> items;
+  uint32_t next = 0;                     // The first item that has no lease.
+  std::vector<proto::SpanRecord> spans;  // Of those before it.
+  // It comes to nothing, and what it was granted is taken back: then it is refused, or waits for all of its room.
+  bool taken_back = false;
+  std::optional<Refusal> refusal{};
+  uint64_t refused_item = 0;
+};
+
+// Items of one request that a turn works on: what the others have asked meanwhile waits no longer than for these. The
+// rest goes on turn by turn.
+inline constexpr uint32_t kItemsPerTurnMax = 16;
+
+using WaitKind = std::variant<LeaseWait, FreeWait, FlushWait, PersistWait, ScanWait, ReleaseWait, CreateWait>;
+
+// It goes on in each turn until it is done, and the session's next requests come after it.
+inline bool HoldsBackNext(const WaitKind& kind) {
+  return std::holds_alternative<ReleaseWait>(kind) || std::holds_alternative<CreateWait>(kind);
+}
 
 // Its conflict at the last attempt; null for kinds that have no conflicts.
 inline const Conflict* ConflictOf(const WaitKind& kind) {
@@ -179,9 +199,8 @@ struct Waiter {
     }
   }
   // It goes over its pieces with a cursor, as far as a turn's work reaches.
-  bool scans() const { return ConflictOf(kind) == nullptr && !std::holds_alternative<ReleaseWait>(kind); }
-  // A release has none, as it always ends.
-  bool has_deadline() const { return !std::holds_alternative<ReleaseWait>(kind); }
+  bool scans() const { return ConflictOf(kind) == nullptr && !HoldsBackNext(kind); }
+  bool has_deadline() const { return !HoldsBackNext(kind); }
   // Its manifest is at the store, which has not answered.
   bool committing() const {
     const PersistWait* persist = std::get_if<PersistWait>(&kind);

@@ -96,6 +96,17 @@ class WorkBudget {
     left_ += kept;
   }
 
+  // `work` may spend none of the units that are left: what can be put off is.
+  template <typename Work>
+  void PutOff(Work work) {
+    const uint32_t kept = std::exchange(left_, 0);
+    const uint64_t before = spent_;
+    ++divisions_;
+    work();
+    --divisions_;
+    left_ = kept - static_cast<uint32_t>(std::min<uint64_t>(kept, spent_ - before));  // What could not.
+  }
+
   // Windows are counted apart from units: what they cost is paid by other threads too, and a request that has spent all
   // its units on its pieces needs its windows all the same.
   void NoteWindow() { ++windows_; }

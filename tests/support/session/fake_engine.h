@@ -159,7 +159,7 @@ class FakeEngine final : public tiering::EnginePort {
     waiting_.push_back(std::move(copy));
   }
   bool TakesRequests() const override { return takes_requests; }
-  bool IsReleasing(tiering::SessionId) const override { return releasing; }
+  bool HoldsBackNext(tiering::SessionId) const override { return releasing; }
   void SetUnread(tiering::SessionId session, uint64_t bytes) override {
     unread[static_cast<uint64_t>(session)] = bytes;
   }

@@ -380,7 +380,7 @@ TEST_F(RingPortTest, SteadyStateAllocatesNothing) {
     void SetUnread(tiering::SessionId, uint64_t) override {}
     Status FlushJob(tiering::JobId, uint64_t, uint32_t) override { return {}; }
     bool TakesRequests() const override { return true; }
-    bool IsReleasing(tiering::SessionId) const override { return false; }
+    bool HoldsBackNext(tiering::SessionId) const override { return false; }
     bool Turn(base::TimePoint) override { return false; }
     std::optional<base::TimePoint> NextDeadline() const override { return {}; }
     void StartDrain(const std::string&) override {}

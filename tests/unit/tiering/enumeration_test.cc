@@ -22,7 +22,7 @@ class AllTensors : public ::testing::Test {
       for (uint64_t id = first; id < first + kBatch && id <= kTensors; ++id) items.push_back({id, 0, 0, 1});
       world.engine->Submit(session,
                            {.sequence = ++sequence, .op = Op::kCreate, .flags = flags, .items = items, .text = {}});
-      for (int turn = 0; turn < 5 && !world.Answered(session, sequence); ++turn) world.engine->Turn(world.now);
+      for (int turn = 0; turn < 100 && !world.Answered(session, sequence); ++turn) world.engine->Turn(world.now);
       const Answer created = *world.Answered(session, sequence);
       ASSERT_EQ(created.code, Code::kOk) << created.detail;
       for (uint32_t i = 0; i < items.size(); ++i) items[i] = {0, 0, 0, World::LeaseOf(created, i)};
