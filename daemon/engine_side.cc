@@ -409,7 +409,7 @@ Status EngineSide::Start(session::SessionNotices& notices) {
   // Signals are the main thread's: it has a descriptor for them. Faults of our own must end us, not be held back; and
   // the fault guard lives on them.
   auto thread = proto::StartThread(
-      "tierd-engine", proto::BlockedSignals::kAsynchronous, [this] { loop_->Run(); }, proto::Urgency::kPrompt);
+      "tierd-engine", proto::BlockedSignals::kAsynchronous, [this] { loop_->Run(); }, proto::Urgency::kFirst);
   if (!thread) return std::unexpected(std::move(thread.error()));
   thread_ = std::move(*thread);
   return {};

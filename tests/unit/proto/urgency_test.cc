@@ -1,5 +1,6 @@
 #include "proto/urgency.h"
 
+#include <linux/capability.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -7,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <thread>
 
@@ -36,16 +38,38 @@ TEST(Urgency, BulkIsNicerThanItsProcessAndTheOthersAreNot) {
   EXPECT_EQ(Nice(), here) << "the starter stays as it was";
 }
 
-TEST(Urgency, AThreadOfAnotherPolicyStaysAsItWas) {
-  int policy = -1;
+// Whether the calling thread may be of this niceness.
+bool MayBe(int nice) {
+  rlimit limit{};
+  EXPECT_EQ(::getrlimit(RLIMIT_NICE, &limit), 0);
+  if (20 - static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 40)) <= nice) return true;
+  __user_cap_header_struct header{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> sets{};
+  EXPECT_EQ(::syscall(SYS_capget, &header, sets.data()), 0);
+  return (sets[CAP_TO_INDEX(CAP_SYS_NICE)].effective & CAP_TO_MASK(CAP_SYS_NICE)) != 0;
+}
+
+TEST(Urgency, TheFirstIsLessNiceThanItsProcess) {
+  const int wanted = std::max(Nice() + kFirstNice, -20);
+  if (!MayBe(wanted)) GTEST_SKIP() << "a niceness below that of the process needs a right";
+  EXPECT_EQ(NiceOf(Urgency::kFirst), wanted);
+}
+
+TEST(Urgency, WithoutTheRightTheFirstIsAsNiceAsItsProcess) {
+  const int here = Nice();
+  bool may = false;
+  int nice = 0;
   std::thread thread([&] {
-    const sched_param none{};
-    ASSERT_EQ(::sched_setscheduler(0, SCHED_IDLE, &none), 0);
-    SetUrgency(Urgency::kBulk);
-    policy = ::sched_getscheduler(0);
+    constexpr uid_t kUnprivileged = 65534;
+    // Of this thread alone: the function of the C library changes all threads of the process.
+    (void)::syscall(SYS_setresuid, kUnprivileged, kUnprivileged, kUnprivileged);
+    may = MayBe(here + kFirstNice);
+    SetUrgency(Urgency::kFirst);
+    nice = Nice();
   });
   thread.join();
-  EXPECT_EQ(policy, SCHED_IDLE);
+  if (may) GTEST_SKIP() << "every process may";
+  EXPECT_EQ(nice, here);
 }
 
 // How often the calling thread has slept.
