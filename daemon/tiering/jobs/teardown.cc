@@ -181,11 +181,26 @@ void CloseJob(Tables& tables, JobState& job, const std::string& reason, bool pur
   CloseNow(tables, job);
 }
 
+// What is empty of it goes, though a transfer that perhaps never ends keeps the rest.
+void RetireEmpty(Tables& tables, JobState& job) {
+  const std::vector<WindowIndex> ready = job.windows.ready();
+  for (const WindowIndex window : ready) {
+    if (job.pool.RegionEmpty(tables.windows.FirstBlock(window))) ReturnWindow(tables, window);
+  }
+  if (job.windows.ready().size() == ready.size()) return;
+  tables.waits.OnRoomEverywhere();
+  tables.turn.NoteProgress();
+}
+
 void SweepClosedJobs(Tables& tables) {
   const std::vector<JobState*> closing = tables.jobs.closing();
   for (JobState* each : closing) {
     JobState& job = *each;
-    if (job.transfers.count() != 0 || job.moves.any() || job.frees.any()) continue;
+    if (job.moves.any() || job.frees.any()) continue;
+    if (job.transfers.count() != 0) {
+      RetireEmpty(tables, job);
+      continue;
+    }
     TIER_CHECK(job.record.counters.tensor_count == 0 && job.pages.dirty() == 0 && job.pages.logical() == 0 &&
                    job.pages.unnamed() == 0,
                "tensors {} dirty {} logical {} unnamed {}", job.record.counters.tensor_count, job.pages.dirty(),

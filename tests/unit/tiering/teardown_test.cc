@@ -260,5 +260,22 @@ TEST_P(ReleasesLeftAtDeath, OfTwoSessionsFreeTheirTensors) {
 INSTANTIATE_TEST_SUITE_P(Ways, ReleasesLeftAtDeath,
                          ::testing::Values(proto::kFlagFreeAfter, proto::kFlagAbandon, proto::kFlagUntouched));
 
+// The device may never answer.
+TEST(DeathOverTurns, AWriteThatHangsKeepsItsWindowAlone) {
+  constexpr uint64_t kWindow = 8 * kMiB;
+  World world({.windows = {.window_size = kWindow, .arena_max_bytes = 8 * kWindow}});
+  const SessionId dying = world.Open();
+  for (uint64_t tensor = 1; tensor <= 3; ++tensor) world.Put(dying, tensor, kWindow);
+  ASSERT_GE(world.windows.arena_bytes(), 3 * kWindow);
+  world.transfers.HangDevice(0);
+  world.Send(dying, proto::Op::kFlush, {{1, 0, 0, 0}});
+  world.Turns(3);
+  world.EndSession(dying, "killed");
+  world.Turns(5);
+  EXPECT_EQ(world.windows.arena_bytes(), kWindow);
+  const SessionId other = world.Open();
+  EXPECT_EQ(world.Create(other, 1, 7 * kWindow).code, Code::kOk) << "the rest is there for others";
+}
+
 }  // namespace
 }  // namespace tier::tiering::testing
