@@ -18,7 +18,7 @@ Leaving LookAt(Tables& tables, PieceId id) {
   const bool there = piece.copies != Copies::kFreed && piece.ssd_run && !tables.tensors[piece.tensor].has(kDetached) &&
                      tables.drain.drains(piece.ssd_device);
   if (!there) return Leaving::kNot;
-  return LeaveExtent(tables, id);
+  return LeaveExtent(tables, id, MayEvict::kAll);
 }
 
 bool AnyLeft(const Tables& tables) {

@@ -12,7 +12,7 @@ constexpr uint64_t kAheadPages = 4096;  // On their way into RAM, of one job.
 
 }  // namespace
 
-Leaving LeaveExtent(Tables& tables, PieceId id) {
+Leaving LeaveExtent(Tables& tables, PieceId id, MayEvict may_evict) {
   const Piece& piece = tables.pieces[id];
   TIER_CHECK(piece.copies != Copies::kFreed && piece.ssd_run, "piece {} has no extent", Value(id));
   JobState& job = tables.JobOf(piece);
@@ -30,7 +30,7 @@ Leaving LeaveExtent(Tables& tables, PieceId id) {
   const auto pages = static_cast<uint32_t>(PagesFor(tensor.piece_length(piece.number)));
   std::vector<base::PageRun>& runs = tables.scratch.runs;
   runs.clear();
-  if (!TakeRoom(tables, job, pages, {.may_evict = MayEvict::kAll}, &runs)) return Leaving::kFull;
+  if (!TakeRoom(tables, job, pages, {.may_evict = may_evict}, &runs)) return Leaving::kFull;
   GiveRam(tables, id, runs);
   StartRead(tables, id, ReadPriority::kBackground);
   return Leaving::kStarted;

@@ -232,7 +232,10 @@ void MovePieces(Tables& tables) {
     tables.work.Charge(std::min(runs, tables.work.left()));
     const Wanted wanted = WantedMove(tables, id);
     Leaving leaving = wanted == Wanted::kLater ? Leaving::kLater : Leaving::kNot;
-    if (wanted == Wanted::kYes && CanLeave(tables, tables.pieces[id])) leaving = LeaveExtent(tables, id);
+    // What was fetched ahead of its use stays: no request waits for this.
+    if (wanted == Wanted::kYes && CanLeave(tables, tables.pieces[id])) {
+      leaving = LeaveExtent(tables, id, MayEvict::kUsed);
+    }
     if (leaving == Leaving::kFull) {  // For its job, perhaps: the next one may be another's.
       state.any_moving = true;
       ++state.next_piece;

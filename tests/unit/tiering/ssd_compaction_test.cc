@@ -98,6 +98,22 @@ TEST_F(SsdCompaction, WhatLiesOnlyOnSsdIsReadForIt) {
   CheckAll(1);
 }
 
+TEST_F(SsdCompaction, WhatWasFetchedAheadStaysForItsUse) {
+  Begin(WithArena(4 * kMiB, 2 * kMiB));
+  world->PutOnSsd(session, 1, kQuarter, 1);
+  ASSERT_EQ(world->Ask(session, Op::kDrop, {}).code, Code::kOk);
+  const auto in_ram = [&](uint64_t tensor) {
+    return world->Ask(session, Op::kStat, {{tensor, 0, 0, 0}}).tensor.ram_bytes;
+  };
+  world->Send(session, Op::kPrefetch, {{kFirstLarge, 0, 0, 0}, {kFirstLarge + 1, 0, 0, 0}});
+  world->Turns(50);
+  ASSERT_EQ(in_ram(kFirstLarge), kBlockSize);
+  ASSERT_EQ(in_ram(kFirstLarge + 1), kBlockSize);
+  Pass(std::chrono::seconds(2));
+  EXPECT_EQ(in_ram(kFirstLarge), kBlockSize);
+  EXPECT_EQ(in_ram(kFirstLarge + 1), kBlockSize);
+}
+
 TEST_F(SsdCompaction, WhatStaysScatteredIsGivenOneRun) {
   Begin({});
   world->PutOnSsd(session, 1, kQuarter, 1);
