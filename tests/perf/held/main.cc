@@ -223,18 +223,32 @@ class FullNode {
         sessions_(sessions),
         part_(arena_bytes / 16 * 15 / jobs / kBlockSize * kBlockSize) {
     for (uint32_t job = 0; job < jobs; ++job) node_.Open(job + 1, job % 8, SessionsOf(job), part_);
+    held_.resize(jobs);
     asked_.resize(jobs);
   }
-  void Fill() {
-    uint64_t id = 1;
+  // Tensors of the models of other jobs from round to round.
+  void Fill(uint32_t round) {
     for (bool any = true; any;) {
       any = false;
-      for (uint32_t job = 0; job < jobs_; ++job) any |= FillOnce(job, &id);
+      for (uint32_t job = 0; job < jobs_; ++job) any |= FillOnce(job, round);
     }
     node_.Settle();
     node_.CheckInvariants();
   }
-  bool Print() {
+  // Each job frees every third of its tensors, and leases some of the others while it asks for as much again.
+  void Stir() {
+    for (uint32_t round = 1; round <= kRounds; ++round) {
+      for (uint32_t job = 0; job < jobs_; ++job) FreeSome(job);
+      node_.CheckInvariants();
+      std::vector<Leased> leased;
+      for (uint32_t job = 0; job < jobs_; ++job) LeaseSome(job, &leased);
+      Fill(round);
+      for (const Leased& each : leased) node_.Release(each.job + 1, each.session, each.leases);
+    }
+    node_.Settle();
+    node_.CheckInvariants();
+  }
+  bool Print(std::string_view when) {
     const tiering::EngineSnapshot snapshot = node_.Snapshot();
     double worst = 0;
     bool within_part = true;
@@ -248,9 +262,9 @@ class FullNode {
     const auto per_block = static_cast<double>(snapshot.metadata.held) / static_cast<double>(pieces);
     const memory::ArenaSizes& sizes = node_.sizes();
     fmt::print(
-        "  arena {:>8}, {} jobs, {} sessions: {} of windows in {}, at most {} of {}, {} to {}; "
+        "  arena {:>8} {}, {} jobs, {} sessions: {} of windows in {}, at most {} of {}, {} to {}; "
         "worst held / requested {:.4f}; {} tensors, metadata {} ({:.0f} B a block in use)\n",
-        base::FormatBytes(sizes.max_bytes), jobs_, sessions_, base::FormatBytes(snapshot.arena_bytes),
+        base::FormatBytes(sizes.max_bytes), when, jobs_, sessions_, base::FormatBytes(snapshot.arena_bytes),
         node_.window_count(), windows_most_, sizes.windows_max, base::FormatBytes(sizes.window_size_min),
         base::FormatBytes(sizes.window_size_max), worst, snapshot.tensor_count,
         base::FormatBytes(snapshot.metadata.held), per_block);
@@ -259,29 +273,68 @@ class FullNode {
   }
 
  private:
+  static constexpr uint32_t kRounds = 2;
+  static constexpr size_t kLeasedEvery = 1000;
+  struct Held {
+    uint64_t id = 0;
+    uint64_t bytes = 0;
+    uint32_t session = 0;
+  };
+  struct Leased {
+    uint32_t job = 0;
+    uint32_t session = 0;
+    std::vector<proto::RequestItem> leases;
+  };
+
   uint32_t SessionsOf(uint32_t job) const { return sessions_ / jobs_ + (job < sessions_ % jobs_ ? 1 : 0); }
   // Tails take whole pages, and the last window of each job is not full: a hundredth is left for that.
-  bool FillOnce(uint32_t job, uint64_t* id) {
+  bool FillOnce(uint32_t job, uint32_t round) {
     const std::span<const models::ModelShape> shapes = models::Models();
     bool any = false;
-    for (const uint64_t size : models::TensorSizes(shapes[job % shapes.size()], 4)) {
+    for (const uint64_t size : models::TensorSizes(shapes[(job + round) % shapes.size()], 4)) {
       if (asked_[job] + size > part_ - part_ / 100) continue;
-      const bool fits = node_.Put(job + 1, static_cast<uint32_t>(*id % SessionsOf(job)), *id, size);
-      TIER_CHECK(fits, "job {} has {} of {}, and {} more were refused", job, asked_[job], part_, size);
+      const Held tensor{.id = ++tensors_, .bytes = size, .session = static_cast<uint32_t>(tensors_ % SessionsOf(job))};
+      const bool fits = node_.Put(job + 1, tensor.session, tensor.id, size);
+      TIER_CHECK(fits, "job {} has {} of {}, and {} more were refused: {}", job, asked_[job], part_, size,
+                 node_.refusal());
+      held_[job].push_back(tensor);
       asked_[job] += size;
       windows_most_ = std::max(windows_most_, node_.window_count());
       node_.TurnsFor(size);
-      ++*id;
       any |= size >= kBlockSize;
     }
     return any;
+  }
+  void FreeSome(uint32_t job) {
+    std::vector<Held> kept;
+    for (size_t i = 0; i < held_[job].size(); ++i) {
+      const Held& tensor = held_[job][i];
+      if (i % 3 != 0) {
+        kept.push_back(tensor);
+        continue;
+      }
+      node_.FreeTensor(job + 1, tensor.session, tensor.id);
+      asked_[job] -= tensor.bytes;
+    }
+    held_[job] = std::move(kept);
+  }
+  void LeaseSome(uint32_t job, std::vector<Leased>* leased) {
+    for (size_t i = 0; i < held_[job].size(); i += kLeasedEvery) {
+      const Held& tensor = held_[job][i];
+      Leased lease{.job = job, .session = tensor.session, .leases = {}};
+      const Code code = node_.Lease(job + 1, tensor.session, tensor.id, &lease.leases);
+      TIER_CHECK(code == Code::kOk, "job {} tensor {}: {}", job, tensor.id, node_.refusal());
+      leased->push_back(std::move(lease));
+    }
   }
 
   Node node_;
   uint32_t jobs_;
   uint32_t sessions_;
   uint64_t part_;
+  std::vector<std::vector<Held>> held_;  // By job.
   std::vector<uint64_t> asked_;
+  uint64_t tensors_ = 0;
   uint64_t windows_most_ = 0;
 };
 
@@ -290,8 +343,10 @@ bool MeasureNodes(const std::vector<uint64_t>& arenas_gib, uint32_t jobs, uint32
   bool kept = true;
   for (const uint64_t gib : arenas_gib) {
     FullNode node(gib * kGiB, jobs, sessions);
-    node.Fill();
-    kept &= node.Print();
+    node.Fill(0);
+    kept &= node.Print("filled");
+    node.Stir();
+    kept &= node.Print("stirred");
     std::fflush(stdout);
   }
   return kept;
