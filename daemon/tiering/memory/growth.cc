@@ -121,11 +121,35 @@ Lack LackOf(const Tables& tables, const JobState& job, const Need& need) {
   return {.slots = need.blocks <= all && (lacking != 0 || slot_blocks > for_slots), .blocks = lacking};
 }
 
+bool MayMoveForSlots(const Tables& tables, const JobState& job) {
+  const Ledger& ledger = tables.ledger;
+  return tables.ports.copier != nullptr && tables.merge.phase() == MergePhase::kNone && !tables.hand_over.emptying() &&
+         !ledger.anybody_owed() && !ledger.serving() && !ledger.wishes() && job.windows.returning() == 0 &&
+         ledger.closing_bytes() == 0 && job.windows.merge_pause(WindowKind::kBlock).over(tables.turn.now());
+}
+
+// Where no block window is empty: has the one with least in it emptied by moves into the free blocks of the others
+// (MergeWindows). It begins with this turn's end, and has these blocks first.
+void WishForSlots(Tables& tables, JobState& job, const Need& need) {
+  if (!MayMoveForSlots(tables, job)) return;
+  const uint64_t free = job.pool.free_block_count();
+  size_t left = kTradeSearchMax;
+  tables.windows.order().ForEach(job.index, WindowOrder::kFirstUsed, WindowOrder::kRanks, [&](WindowIndex window) {
+    const WindowEntry& entry = tables.windows[window];
+    const uint64_t blocks = tables.windows.BlockCount(window);
+    const bool movable = entry.shape.page_size != kPageSize && !entry.emptying && !entry.passed_over &&
+                         MayTrade(tables, job, entry.shape.size);
+    if (!movable || blocks + need.blocks > free) return left-- != 0;
+    tables.merge.WishForSlots({.job = job.id, .window = window});
+    tables.turn.NoteProgress();
+    return false;
+  });
+}
+
 bool StartForSlots(Tables& tables, JobState& job, const Need& need) {
   // Its memory is free at once where no session maps it.
-  if (FittingSize(tables, job, WindowKind::kSlot, need, Overshoot::kAllowed) == 0) {
-    (void)GiveBlockWindowBack(tables, job, need);
-  }
+  const bool fits = FittingSize(tables, job, WindowKind::kSlot, need, Overshoot::kAllowed) != 0;
+  if (!fits && !GiveBlockWindowBack(tables, job, need)) WishForSlots(tables, job, need);
   return TryStartForSlots(tables, job, need);
 }
 
@@ -263,7 +287,8 @@ bool StartForBlocks(Tables& tables, JobState& job, const Need& need) {
 
 bool TryStartForSlots(Tables& tables, JobState& job, const Need& need) {
   const bool started = TryStartSlotWindow(tables, job, need);
-  LetSlotsTakeBlocks(tables, job, !started);
+  // Not those that another window's blocks move to.
+  LetSlotsTakeBlocks(tables, job, !started && !tables.merge.makes_room_for_slots(job.id));
   return started;
 }
 

@@ -350,6 +350,22 @@ void AwaitTarget(Tables& tables) {
   EndMerge(tables, 0);
 }
 
+// One window goes, so that a slot window can come.
+void StartForSlots(Tables& tables, const SlotWish& wish) {
+  JobState* const job = tables.jobs.Find(wish.job);
+  if (job == nullptr || job->record.closing) return;
+  const WindowEntry& entry = tables.windows[wish.window];
+  const bool may_go = entry.rank() != WindowOrder::kNone && entry.job == job->index && !entry.emptying;
+  if (may_go && HandOverRests(tables) && !WindowsNotAskedFor(*job).Contains(wish.window)) {
+    tables.merge.Start(
+        {.job = job->id, .kind = WindowKind::kBlock, .target = MergeState::kNoTarget, .for_slots = true});
+    return EmptyWindows(tables, {wish.window});
+  }
+  // Slots take blocks instead.
+  job->windows.EditMergePause(WindowKind::kBlock).Begin(tables.turn.now());
+  tables.waits.OnRoom(*job);
+}
+
 }  // namespace
 
 void StopMerge(Tables& tables) {
@@ -363,6 +379,7 @@ void MergeWindows(Tables& tables) {
   MergeState& state = tables.merge;
   switch (state.phase()) {
     case MergePhase::kNone:
+      if (const std::optional<SlotWish> wish = state.TakeSlotWish()) return StartForSlots(tables, *wish);
       if (state.retry_due(tables.turn.now())) state.LookAgain(tables.windows.capacity());
       if (!state.any_left() || (!state.unneeded() && !tables.ports.windows.wants_merges())) return;
       if (tables.ports.copier == nullptr || !HandOverRests(tables)) return;

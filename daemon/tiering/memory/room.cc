@@ -318,7 +318,7 @@ bool TakeRoom(Tables& tables, JobState& job, uint32_t pages, const MakeRoom& how
     const bool took_blocks = SlotsTakeBlocks(tables, job);
     const Need need{.slot_pages = pages, .fresh_pages = how.fresh_pages};
     const bool started = TryStartForSlots(tables, job, need);
-    if (took_blocks || started) return false;
+    if (took_blocks || started || !SlotsTakeBlocks(tables, job)) return false;
   }
 }
 

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "daemon/base/check.h"
@@ -24,10 +25,17 @@ namespace tier::tiering {
 enum class MergePhase : uint8_t { kNone, kMaking, kEmptying };
 
 struct Merge {
-  JobId job{};            // Whose windows they are.
-  WindowKind kind{};      // Of the windows.
-  WindowIndex target{};   // The larger window, or MergeState::kNoTarget.
-  uint64_t unneeded = 0;  // Bytes that the job held too much before it got the larger window.
+  JobId job{};             // Whose windows they are.
+  WindowKind kind{};       // Of the windows.
+  WindowIndex target{};    // The larger window, or MergeState::kNoTarget.
+  uint64_t unneeded = 0;   // Bytes that the job held too much before it got the larger window.
+  bool for_slots = false;  // A slot window is to come in the place of the one that is emptied.
+};
+
+// A job that lacks a slot window, and a window of whole blocks alone that its other windows can take in.
+struct SlotWish {
+  JobId job{};
+  WindowIndex window{};
 };
 
 class MergeState {
@@ -83,6 +91,15 @@ class MergeState {
     phase_ = MergePhase::kEmptying;
   }
   void End() { phase_ = MergePhase::kNone; }
+  // REQUIRES: phase() == kNone. It is taken up in the same turn.
+  void WishForSlots(const SlotWish& wish) {
+    TIER_CHECK(phase_ == MergePhase::kNone, "phase {}", static_cast<int>(phase_));
+    slot_wish_ = wish;
+  }
+  std::optional<SlotWish> TakeSlotWish() { return std::exchange(slot_wish_, std::nullopt); }
+  bool makes_room_for_slots(JobId job) const {
+    return (slot_wish_ && slot_wish_->job == job) || (merges(job) && merge_.for_slots);
+  }
   // The windows that are being emptied are those of a merge: nothing is evicted for it.
   bool emptying() const { return phase_ == MergePhase::kEmptying; }
 
@@ -116,6 +133,7 @@ class MergeState {
   std::optional<base::TimePoint> retry_at_;
   MergePhase phase_ = MergePhase::kNone;
   Merge merge_;
+  std::optional<SlotWish> slot_wish_;
   size_t seen_ = 0;
   uint32_t returned_ = 0;  // Windows that were emptied and went back.
   uint64_t returned_bytes_ = 0;

@@ -113,6 +113,37 @@ TEST(WindowKinds, AWindowWithABlockInItIsNotGivenBackForSlots) {
   EXPECT_EQ(world.transfers.traffic(0).written_bytes, 0u) << "each took one of the three free blocks";
 }
 
+// Without an SSD. The job holds all that it may, with one block left in each window.
+TEST(WindowKinds, WindowsInHugePagesAreEmptiedByMovesForSmallTensors) {
+  constexpr uint64_t kWindows = 4;
+  WorldOptions options = WithKinds(2 * kWindows * kBlockWindow);
+  options.transfers.device_count = 0;
+  World world(options);
+  const SessionId session = world.Open({.limit_bytes = kWindows * kBlockWindow});
+  constexpr uint64_t kBlocks = kWindows * kBlockWindow / kBlockSize;
+  world.PutEach(session, 1, kBlocks, kPiece);
+  for (uint64_t id = 1; id <= kBlocks; ++id) {
+    if (id % 4 == 1) continue;
+    EXPECT_EQ(world.Free(session, id).code, Code::kOk);
+  }
+  std::vector<proto::RequestItem> items;
+  for (uint64_t id = 100; id < 116; ++id) items.push_back({id, 0, 0, 4096});
+  const uint64_t many = world.Send(session, Op::kCreate, items);
+  for (int turn = 0; turn < 200 && !world.Answered(session, many); ++turn) {
+    world.Turn();
+    world.ReturnWindows();
+  }
+  const Answer created = world.Answered(session, many).value_or(Answer{.code = Code::kTimeout});
+  ASSERT_EQ(created.code, Code::kOk) << created.detail;
+  for (uint32_t i = 0; i < 16; ++i) world.Fill({created.spans[i]}, 100 + i, 100 + i);
+  for (uint32_t i = 0; i < 16; ++i) EXPECT_EQ(world.Release(session, World::LeaseOf(created, i)).code, Code::kOk);
+  world.PutEach(session, 200, 1199, 4096);
+  EXPECT_EQ(world.CheckEach(session, 100, 115), Code::kOk);
+  EXPECT_EQ(world.CheckEach(session, 200, 1199), Code::kOk);
+  for (uint64_t id = 1; id <= kBlocks; id += 4) EXPECT_EQ(world.Check(session, id, id), Code::kOk);
+  EXPECT_LE(world.windows.arena_bytes(), kWindows * kBlockWindow);
+}
+
 TEST(WindowKinds, WhereNoSlotWindowIsToBeHadASmallTensorTakesABlock) {
   WorldOptions options = WithKinds(16 * kMiB);
   options.windows.arena_limit_bytes = 64 * kMiB;
