@@ -95,6 +95,19 @@ void NoteMapped(Tables& tables, const SessionState& session) {
   });
 }
 
+// What is empty of it goes, though a transfer that perhaps never ends keeps the rest.
+void RetireEmpty(Tables& tables, JobState& job) {
+  bool any = false;
+  for (const WindowIndex window : job.windows.ready()) {
+    if (!job.pool.RegionEmpty(tables.windows.FirstBlock(window))) continue;
+    ReturnWindow(tables, window);
+    any = true;
+  }
+  if (!any) return;
+  tables.waits.OnRoomEverywhere();
+  tables.turn.NoteProgress();
+}
+
 }  // namespace
 
 void EndSession(Tables& tables, SessionState& session, const Ending& ending) {
@@ -179,17 +192,6 @@ void CloseJob(Tables& tables, JobState& job, const std::string& reason, bool pur
     DeleteManifest(tables, job);  // An ephemeral job's goes with it; an earlier run's stays.
   for (SessionState* session : sessions) EndSession(tables, *session, {Code::kRevoked, reason});
   CloseNow(tables, job);
-}
-
-// What is empty of it goes, though a transfer that perhaps never ends keeps the rest.
-void RetireEmpty(Tables& tables, JobState& job) {
-  const std::vector<WindowIndex> ready = job.windows.ready();
-  for (const WindowIndex window : ready) {
-    if (job.pool.RegionEmpty(tables.windows.FirstBlock(window))) ReturnWindow(tables, window);
-  }
-  if (job.windows.ready().size() == ready.size()) return;
-  tables.waits.OnRoomEverywhere();
-  tables.turn.NoteProgress();
 }
 
 void SweepClosedJobs(Tables& tables) {

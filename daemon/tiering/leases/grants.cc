@@ -177,6 +177,13 @@ void ReleaseRead(Tables& tables, const Lease& lease) {
   }
 }
 
+// Begins the reply, too.
+void GrantItems(Tables& tables, const Ask& ask) {
+  const LeaseKind kind = KindOf(ask);
+  tables.replies.Begin({ask.session->id, ask.sequence});
+  for (uint32_t i = 0; i < ask.items.size(); ++i) GrantItem(tables, ask, i, kind);
+}
+
 }  // namespace
 
 uint64_t GrantCost(const Tables& tables, const Ask& ask) {
@@ -190,19 +197,15 @@ uint64_t GrantCost(const Tables& tables, const Ask& ask) {
 }
 
 void Grant(Tables& tables, const Ask& ask) {
-  const LeaseKind kind = KindOf(ask);
-  tables.replies.Begin({ask.session->id, ask.sequence});
-  for (uint32_t i = 0; i < ask.items.size(); ++i) GrantItem(tables, ask, i, kind);
+  GrantItems(tables, ask);
   tables.replies.End(tables.tensors[ask.items.front().tensor.index].content);
   ask.session->requests.End();
   tables.figures.CountAnswer(ask.op, Code::kOk);
 }
 
 void GrantPart(Tables& tables, const Ask& ask, uint32_t first, std::vector<proto::SpanRecord>* spans) {
-  const LeaseKind kind = KindOf(ask);
   const size_t before = spans->size();
-  tables.replies.Begin({ask.session->id, ask.sequence});
-  for (uint32_t i = 0; i < ask.items.size(); ++i) GrantItem(tables, ask, i, kind);
+  GrantItems(tables, ask);
   tables.replies.Withdraw(spans);
   for (proto::SpanRecord& span : std::span(*spans).subspan(before)) span.item += first;
 }

@@ -8,6 +8,7 @@
 
 #include "daemon/base/check.h"
 #include "daemon/tiering/leases/abandon.h"
+#include "daemon/tiering/leases/conflicts.h"
 #include "daemon/tiering/leases/grants.h"
 #include "daemon/tiering/pieces/catalog.h"
 #include "daemon/tiering/requests/creation.h"
@@ -18,15 +19,6 @@ namespace tier::tiering {
 namespace {
 
 using proto::RequestItem;
-
-Ask AskWith(SessionState& session, const Waiter& waiter, std::span<const WaitItem> items) {
-  return {.session = &session,
-          .sequence = waiter.sequence,
-          .op = waiter.op,
-          .flags = waiter.flags,
-          .number = waiter.number,
-          .items = items};
-}
 
 uint32_t CostOfItems(std::span<const RequestItem> items) {
   uint32_t cost = 0;
@@ -61,7 +53,7 @@ Outcome WaitForAll(Tables& tables, SessionState& session, Waiter& waiter) {
   if (wrong) return Refused(std::move(wrong->refusal), wrong->item);
   session.requests.LetNextPass();
   waiter.items = tables.scratch.items;
-  waiter.grant_cost = GrantCost(tables, AskWith(session, waiter, waiter.items));
+  waiter.grant_cost = GrantCost(tables, AskOf(tables, waiter));
   waiter.work_cost = work_cost;
   waiter.kind = LeaseWait{.write_failures = waiter.job->failures.count()};
   WaitTable::Recharge(waiter);
@@ -69,10 +61,10 @@ Outcome WaitForAll(Tables& tables, SessionState& session, Waiter& waiter) {
   return tables.PutOff(waiter);
 }
 
-// Of its leases, of which no client has been told: kItemsPerTurnMax in a turn.
+// Of its leases, of which no client has been told: kItemsPerTurnMax in a turn. Behind the last one it is refused, or
+// waits for all of its room from the next turn on, which has the work for that.
 Outcome TakeBack(Tables& tables, SessionState& session, Waiter& waiter) {
   CreateWait& wait = std::get<CreateWait>(waiter.kind);
-  if (wait.spans.empty() && !wait.refusal) return WaitForAll(tables, session, waiter);
   for (uint32_t i = 0; i < kItemsPerTurnMax && !wait.spans.empty(); ++i) {
     const uint64_t id = wait.spans.back().lease;
     while (!wait.spans.empty() && wait.spans.back().lease == id) wait.spans.pop_back();
@@ -92,11 +84,8 @@ Outcome ComesToNothing(Tables& tables, SessionState& session, Waiter& waiter, st
   if (why) {
     wait.refused_item = wait.next + why->item;
     wait.refusal = std::move(why->refusal);
-    return TakeBack(tables, session, waiter);
   }
-  if (!wait.spans.empty()) return TakeBack(tables, session, waiter);
-  waiter.work_cost = CostOfItems(wait.items);
-  return tables.PutOff(waiter);
+  return TakeBack(tables, session, waiter);
 }
 
 }  // namespace
@@ -106,12 +95,15 @@ uint32_t CostOfPart(const CreateWait& wait) { return CostOfItems(NextPart(wait))
 Outcome AdvanceCreate(Tables& tables, Waiter& waiter) {
   CreateWait& wait = std::get<CreateWait>(waiter.kind);
   SessionState& session = tables.AskerOf(waiter);
-  if (wait.taken_back) return TakeBack(tables, session, waiter);
+  if (wait.taken_back) {
+    return wait.spans.empty() ? WaitForAll(tables, session, waiter) : TakeBack(tables, session, waiter);
+  }
   const auto part = NextPart(wait);
   std::optional<RefusedItem> wrong = CheckPart(tables, session, part, 0);
   if (!wrong) wrong = AddTensors(tables, session, waiter.flags, part);
   if (wrong) return ComesToNothing(tables, session, waiter, std::move(wrong));
-  const Ask ask = AskWith(session, waiter, tables.scratch.items);
+  Ask ask = AskOf(tables, waiter);
+  ask.items = tables.scratch.items;
   if (!TryReserveNow(tables, ask)) {
     ReleaseUnused(tables, ask);
     DetachAll(tables, *session.job, ask.items);
