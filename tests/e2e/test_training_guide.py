@@ -92,5 +92,7 @@ def assert_works(tmp_path: pathlib.Path, programs: TorchPrograms, number: int, b
             )
         else:
             found = programs.run(script, disk, environment)
+    if found.returncode != 0 and "no room for an SSD file" in found.stderr:
+        pytest.skip("needs a disk with room for an SSD file of default size: what persists lies on one")
     assert found.returncode == 0, found.stdout + found.stderr
     assert found.stdout.splitlines()[-1] == ANSWERS[number]  # Libraries may report before.
