@@ -71,8 +71,10 @@ inline uint64_t RequestCost(const Waiter& waiter) {
   return sizeof(Waiter) + 640 + waiter.items.capacity() * sizeof(WaitItem) +
          (lease ? waiter.work_cost * kAwaitedPieceCost : 0) +
          (release != nullptr ? release->items.capacity() * sizeof(proto::RequestItem) : 0) +
-         (create != nullptr ? create->items.capacity() * sizeof(proto::RequestItem) : 0) +
-         (create != nullptr ? create->spans.capacity() * sizeof(proto::SpanRecord) : 0) + waiter.grant_cost;
+         (create != nullptr ? create->items.capacity() * sizeof(proto::RequestItem) +
+                                  create->spans.capacity() * sizeof(proto::SpanRecord)
+                            : 0) +
+         waiter.grant_cost;
 }
 // An unread answer costs its entries in the ring.
 inline constexpr uint64_t kHoldCost = 80;  // A node of the map.

@@ -27,7 +27,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 
 #include "daemon/base/check.h"
 #include "daemon/tiering/api/options.h"
@@ -87,24 +86,15 @@ class WorkBudget {
   // `work` may spend 1/parties of the units that are left, at least one unit.
   template <typename Work>
   void Divide(size_t parties, Work work) {
-    const auto part = std::max(static_cast<uint32_t>(left_ / std::max<size_t>(parties, 1)), 1u);
-    const uint32_t kept = left_ - std::min(left_, part);
-    left_ -= kept;
-    ++divisions_;
-    work();
-    --divisions_;
-    left_ += kept;
+    Within(std::max(static_cast<uint32_t>(left_ / std::max<size_t>(parties, 1)), 1u), work);
   }
-
-  // `work` may spend none of the units that are left: what can be put off is.
+  // `work` may spend none of the units that are left: what can be put off is. What it charges all the same is taken
+  // from them.
   template <typename Work>
   void PutOff(Work work) {
-    const uint32_t kept = std::exchange(left_, 0);
     const uint64_t before = spent_;
-    ++divisions_;
-    work();
-    --divisions_;
-    left_ = kept - static_cast<uint32_t>(std::min<uint64_t>(kept, spent_ - before));  // What could not.
+    Within(0, work);
+    left_ -= static_cast<uint32_t>(std::min<uint64_t>(left_, spent_ - before));
   }
 
   // Windows are counted apart from units: what they cost is paid by other threads too, and a request that has spent all
@@ -118,6 +108,17 @@ class WorkBudget {
   uint64_t most_spent() const { return std::max(most_spent_, spent_); }  // In any turn.
 
  private:
+  // `work` may spend so many of the units that are left.
+  template <typename Work>
+  void Within(uint32_t part, const Work& work) {
+    const uint32_t kept = left_ - std::min(left_, part);
+    left_ -= kept;
+    ++divisions_;
+    work();
+    --divisions_;
+    left_ += kept;
+  }
+
   WorkUnits units_;
   uint32_t left_ = 0;       // Units of the stage.
   bool fresh_ = true;       // The stage has spent nothing.
