@@ -271,6 +271,14 @@ Refusal FlushRefusal(const Tables& tables, const Waiter& waiter) {
   return refusal;
 }
 
+// Where what other jobs are guaranteed bounds what the job may lease.
+std::string GuaranteesNote(const Tables& tables, const JobState& job) {
+  const uint64_t leasable = tables.ledger.LeasableBy(job.entitlement);
+  if (leasable == UINT64_MAX) return {};
+  return fmt::format("; the job may lease {} of the arena of {}, the rest is guaranteed to other jobs",
+                     FormatBytes(leasable), FormatBytes(tables.ledger.arena_bytes()));
+}
+
 }  // namespace
 
 Refusal OwnLeasesRefusal(const Tables& tables, const SessionState& session, uint64_t tensor) {
@@ -286,9 +294,11 @@ Refusal OwnLeasesRefusal(const Tables& tables, const SessionState& session, uint
   Refusal refusal{.code = Code::kWouldDeadlock};
   refusal.record = Figures(tables, *session.job, 0);
   refusal.record.tensor = tensor;
-  refusal.detail = fmt::format("only leases of this session stand in the way ({} ranges, {}): {}{}; release some first",
-                               session.record.lease_count, FormatBytes(session.record.leased_bytes), list,
-                               named < session.record.lease_count ? ", ..." : "");
+  refusal.detail =
+      fmt::format("only leases of this session stand in the way ({} ranges, {}): {}{}{}; release some first",
+                  session.record.lease_count, FormatBytes(session.record.leased_bytes), list,
+                  named < session.record.lease_count ? ", ..." : "",
+                  tensor == 0 ? GuaranteesNote(tables, *session.job) : std::string());
   return refusal;
 }
 

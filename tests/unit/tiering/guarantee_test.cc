@@ -1,4 +1,5 @@
 // Guarantees: what may be promised, what is lent meanwhile, and how it comes back.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "daemon/tiering/memory/hand_over.h"
@@ -274,6 +275,9 @@ TEST(Guarantee, WhoseOwnLeasesHoldTheFirmShareIsToldAtOnce) {
   world.Turn();
   ASSERT_TRUE(world.Answered(session, asked).has_value());
   EXPECT_EQ(world.Answered(session, asked)->code, Code::kWouldDeadlock);
+  EXPECT_THAT(world.Answered(session, asked)->detail,
+              ::testing::HasSubstr("the job may lease 32 MiB of the arena of 64 MiB, the rest is guaranteed to other "
+                                   "jobs; release some first"));
   std::vector<proto::RequestItem> items;
   for (uint64_t id = 1; id <= 20; ++id) items.push_back({id, 0, 0, 0});
   EXPECT_EQ(world.Ask(session, Op::kAcquire, items).code, Code::kWouldDeadlock) << "four of them are new";
