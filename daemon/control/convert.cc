@@ -375,6 +375,7 @@ void ToMessage(const session::PoolOwner& owner, v1::PoolOwner* message) {
   message->set_borrowed_bytes(has.borrowed_bytes);
   message->set_owed_bytes(has.owed_bytes);
   message->set_returning_bytes(has.returning_bytes);
+  message->set_kept_bytes(has.kept_bytes);
   message->set_held_block_bytes(has.held_bytes[static_cast<size_t>(WindowKind::kBlock)]);
   message->set_held_slot_bytes(has.held_bytes[static_cast<size_t>(WindowKind::kSlot)]);
   message->set_requested_block_bytes(has.requested_bytes[static_cast<size_t>(tiering::RamClass::kBlock)]);
@@ -414,6 +415,7 @@ void ToMessage(const session::PoolWindow& window, v1::PoolWindow* message) {
 void ToMessage(const session::PoolDescription& pool, v1::GetPoolMapResponse* message) {
   message->set_arena_bytes(pool.arena_bytes);
   message->set_arena_max_bytes(pool.arena_max_bytes);
+  message->set_kept_bytes(pool.kept_bytes);
   for (const session::PoolOwner& owner : pool.owners) ToMessage(owner, message->add_owners());
   for (const session::PoolWindow& window : pool.windows) ToMessage(window, message->add_windows());
 }

@@ -181,6 +181,7 @@ struct PoolWindow {
 struct PoolDescription {
   uint64_t arena_bytes = 0;
   uint64_t arena_max_bytes = 0;
+  uint64_t kept_bytes = 0;          // As in tiering::PoolView.
   std::vector<PoolOwner> owners;    // Jobs by name and uid; then the others, and the ended, where there are any.
   std::vector<PoolWindow> windows;  // By place; those that are being made have none, and come last.
 };

@@ -51,6 +51,7 @@ struct PoolPicture {
   uint64_t tail_bytes = 0;
   uint64_t slot_bytes = 0;
   uint64_t free_bytes = 0;
+  uint64_t kept_bytes = 0;  // Beside the windows: of those that were taken from processes that have them still.
   std::map<uint32_t, uint64_t> node_bytes;  // Of windows, by NUMA node; empty where the host has one.
 };
 

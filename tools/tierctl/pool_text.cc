@@ -62,6 +62,10 @@ std::string Wrapped(const std::vector<std::string>& words, size_t width, const s
 std::string Head(const PoolPicture& picture, size_t width) {
   std::vector<std::string> words = {
       fmt::format("arena {} of {}", HumanBytes(picture.arena_bytes), HumanBytes(picture.arena_max_bytes))};
+  if (picture.kept_bytes != 0) {
+    words.push_back(
+        fmt::format("beside it {} kept by processes that did not return them", HumanBytes(picture.kept_bytes)));
+  }
   if (picture.window_count == 0) {
     words.emplace_back("no windows");
     return Wrapped(words, width, "");
@@ -91,10 +95,14 @@ std::string Key(const PoolPicture& picture, const PoolTextOptions& options) {
   return Wrapped(words, options.width, "");
 }
 
-std::vector<std::pair<const char*, uint64_t>> FiguresOf(const v1::PoolOwner& owner) {
-  return {{"held", owner.held_bytes()}, {"requested", owner.requested_bytes()}, {"waste", owner.waste_bytes()},
-          {"free", owner.free_bytes()}, {"run", owner.largest_run_bytes()},     {"borrowed", owner.borrowed_bytes()},
-          {"owed", owner.owed_bytes()}};
+// Kept windows are rare: only where there are some.
+std::vector<std::pair<const char*, uint64_t>> FiguresOf(const PoolPicture& picture, const v1::PoolOwner& owner) {
+  std::vector<std::pair<const char*, uint64_t>> figures = {
+      {"held", owner.held_bytes()}, {"requested", owner.requested_bytes()}, {"waste", owner.waste_bytes()},
+      {"free", owner.free_bytes()}, {"run", owner.largest_run_bytes()},     {"borrowed", owner.borrowed_bytes()},
+      {"owed", owner.owed_bytes()}};
+  if (picture.kept_bytes != 0) figures.emplace_back("kept", owner.kept_bytes());
+  return figures;
 }
 
 std::string Upper(std::string text) {
@@ -107,7 +115,7 @@ std::string Table(const PoolPicture& picture) {
   for (const PoolOwnerLine& owner : picture.owners) {
     columns[0].cells.emplace_back(1, owner.letter);
     columns[1].cells.push_back(owner.name);
-    const auto figures = FiguresOf(owner.figures);
+    const auto figures = FiguresOf(picture, owner.figures);
     for (size_t i = 0; i < figures.size(); ++i) {
       if (columns.size() == i + 2) columns.push_back({.title = Upper(figures[i].first), .cells = {}, .right = true});
       columns[i + 2].cells.push_back(HumanBytes(figures[i].second));
@@ -122,7 +130,7 @@ std::string Lines(const PoolPicture& picture, const PoolTextOptions& options) {
     const std::string shown = CutToWidth(Printable(owner.name), options.width - 2, options.unicode ? "…" : "~");
     text += InHue(std::string(1, owner.letter), owner.hue, options) + " " + shown + "\n";
     std::vector<std::string> words;
-    for (const auto& [name, bytes] : FiguresOf(owner.figures)) {
+    for (const auto& [name, bytes] : FiguresOf(picture, owner.figures)) {
       words.push_back(fmt::format("{} {}", name, HumanBytes(bytes)));
     }
     text += Wrapped(words, options.width, "  ");
@@ -227,7 +235,8 @@ std::string RenderPoolSvg(const PoolPicture& picture) {
     const PoolOwnerLine& owner = picture.owners[i];
     const size_t y = legend + i * kLine;
     std::string words = owner.name;
-    for (const auto& [name, bytes] : FiguresOf(owner.figures)) words += fmt::format(", {} {}", name, HumanBytes(bytes));
+    for (const auto& [name, bytes] : FiguresOf(picture, owner.figures))
+      words += fmt::format(", {} {}", name, HumanBytes(bytes));
     svg += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"12\" height=\"12\" fill=\"{}\"/>", kMargin, y - 10,
                        kPoolHues[owner.hue].svg);
     svg += fmt::format("<text x=\"{}\" y=\"{}\">{}</text>\n", kMargin + kCell + 2, y, Escaped(words));

@@ -58,6 +58,7 @@ struct PoolFigures {
   uint64_t owed_bytes = 0;                          // That it asked for within its promise and has not got yet.
   uint64_t emptying_bytes = 0;                      // Of windows that it uses until what they hold has left them.
   uint64_t returning_bytes = 0;                     // Of windows that its processes were asked to unmap: held no more.
+  uint64_t kept_bytes = 0;                          // Of windows that were taken from it, and that they still have.
 
   uint64_t requested() const { return std::accumulate(requested_bytes.begin(), requested_bytes.end(), uint64_t{0}); }
   uint64_t held() const { return std::accumulate(held_bytes.begin(), held_bytes.end(), uint64_t{0}); }
@@ -74,6 +75,7 @@ inline void AddPool(const PoolFigures& job, PoolFigures* sum) {
   sum->owed_bytes += job.owed_bytes;
   sum->emptying_bytes += job.emptying_bytes;
   sum->returning_bytes += job.returning_bytes;
+  sum->kept_bytes += job.kept_bytes;
 }
 
 struct WindowView {
@@ -95,6 +97,7 @@ struct PoolJob {
 struct PoolView {
   uint64_t arena_bytes = 0;
   uint64_t arena_max_bytes = 0;
+  uint64_t kept_bytes = 0;          // Of windows that processes still have, of all jobs, also of those that have ended.
   std::vector<PoolJob> jobs;        // Open ones, by their ids.
   std::vector<WindowView> windows;  // By their indices.
 };

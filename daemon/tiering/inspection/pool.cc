@@ -48,6 +48,7 @@ PoolFigures PoolOf(const Tables& tables, const JobState& job) {
   figures.owed_bytes = tables.ledger.OwedTo(job.entitlement);
   figures.emptying_bytes = job.windows.emptying_bytes();
   figures.returning_bytes = tables.ledger.ReturningBy(job.entitlement);
+  figures.kept_bytes = tables.ledger.KeptBy(job.entitlement);
   return figures;
 }
 
@@ -63,6 +64,7 @@ PoolView ViewPool(const Tables& tables) {
   PoolView view;
   view.arena_bytes = tables.ports.windows.arena_bytes();
   view.arena_max_bytes = tables.ports.windows.arena_max_bytes();
+  view.kept_bytes = tables.forced_returns.kept_bytes();
   for (const JobState* job : tables.jobs.open()) view.jobs.push_back({job->id, PoolOf(tables, *job)});
   std::ranges::sort(view.jobs, {}, [](const PoolJob& job) { return static_cast<uint64_t>(job.id); });
   view.windows.reserve(tables.windows.capacity());

@@ -312,6 +312,16 @@ TEST(Convert, AWindowsNodeIsToldWhereTheHostHasSeveral) {
   EXPECT_FALSE(message.windows(1).has_numa_node());
 }
 
+TEST(Convert, WhatProcessesKeepIsToldOfEachJobAndOfAll) {
+  session::PoolDescription pool;
+  pool.kept_bytes = 12;
+  pool.owners = {{.job = "train", .figures = {.kept_bytes = 11}}};
+  v1::GetPoolMapResponse message;
+  ToMessage(pool, &message);
+  EXPECT_EQ(message.kept_bytes(), 12u);
+  EXPECT_EQ(message.owners(0).kept_bytes(), 11u);
+}
+
 TEST(Convert, PoolKeepsEveryFigureInBytes) {
   session::PoolDescription pool;
   pool.arena_bytes = 1;

@@ -136,6 +136,17 @@ TEST(PoolPicture, NarrowTextHasLinesThatFit) {
             "  owed 0 B\n");
 }
 
+TEST(PoolPicture, WhatProcessesKeepIsShownBesideTheWindows) {
+  v1::GetPoolMapResponse answer = Example();
+  EXPECT_THAT(Text(answer, {.width = 120}), Not(HasSubstr("KEPT")));
+  answer.set_kept_bytes(3 * kMiB);
+  answer.mutable_owners(1)->set_kept_bytes(2 * kMiB);
+  const std::string text = Text(answer, {.width = 120});
+  EXPECT_THAT(text, HasSubstr("arena 66.0 MiB of 96.0 MiB, beside it 3.00 MiB kept by processes"));
+  EXPECT_THAT(text, HasSubstr("OWED      KEPT\nA  1000/train"));
+  EXPECT_THAT(text, HasSubstr("12.0 MiB       0 B  2.00 MiB\n"));
+}
+
 TEST(PoolPicture, WithoutWindowsItSaysSo) {
   v1::GetPoolMapResponse answer;
   answer.set_arena_max_bytes(96 * kMiB);

@@ -62,6 +62,7 @@ TEST_F(KeptWindows, CountAsHeldByTheirJobUntilTheyAreLetGo) {
   Look(kept);
   EXPECT_EQ(world_.Job(job_).kept_bytes, 5 * kWindow);
   EXPECT_EQ(world_.engine->Snapshot().kept_bytes, 5 * kWindow);
+  EXPECT_EQ(world_.engine->Pool().jobs.front().figures.kept_bytes, 5 * kWindow);
   EXPECT_EQ(Fill(), 11U);
   EXPECT_FALSE(world_.Answered(session_, waiting_)) << "it waits for room";
   kept.resize(2);
@@ -79,6 +80,7 @@ TEST_F(KeptWindows, OfAJobThatIsGoneAreShownAndChargedToNobody) {
   kept.owner = memory::OwnerId{99};
   Look({kept});
   EXPECT_EQ(world_.engine->Snapshot().kept_bytes, kWindow);
+  EXPECT_EQ(world_.engine->Pool().kept_bytes, kWindow);
   EXPECT_EQ(world_.Job(job_).kept_bytes, 0U);
 }
 
