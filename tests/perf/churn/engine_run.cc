@@ -36,9 +36,11 @@ class EngineRun {
         trace_(trace),
         random_(trace.seed),
         transfers_(options.devices),
-        node_(
-            {.arena_bytes = options.arena_bytes, .devices = options.devices, .transfers = &transfers_, .moves = true}) {
-  }
+        node_({.arena_bytes = options.arena_bytes,
+               .page_size = options.page_size,
+               .devices = options.devices,
+               .transfers = &transfers_,
+               .moves = true}) {}
 
   EngineOutcome Run() {
     const auto begin = Clock::now();

@@ -6,12 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "proto/units.h"
 #include "tests/perf/churn/trace.h"
 
 namespace tier::churn {
 
 struct EngineRunOptions {
   uint64_t arena_bytes = 0;
+  uint32_t page_size = kPageSize;        // Of windows for blocks. 2 MiB: nothing else lies in them.
   std::vector<uint32_t> devices;         // The blocks of each SSD device. None: RAM alone.
   uint32_t events_for_a_read = 10;       // So many events, then a tensor drawn from those that live is read.
   uint32_t leases_kept = 32;             // Of the last tensors that were read so: what is leased cannot be moved.

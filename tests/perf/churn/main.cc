@@ -105,18 +105,22 @@ struct EngineArm {
   double arena = 0;  // Of the peak.
   double ssd = 0;    // The same; 0: none.
   uint32_t job_percent = TraceOptions{}.job_percent;
+  uint32_t page_size = kPageSize;
 };
 
 constexpr EngineArm kEngineArms[] = {{"engine, RAM alone", 1.25, 0},
                                      {"engine, RAM alone", kArenaOfEngine, 0},
                                      {"engine, RAM, 5 × 20 %", kArenaOfFifths, 0, 20},
+                                     {"engine, huge pages", kArenaOfEngine, 0, TraceOptions{}.job_percent, kBlockSize},
                                      {"engine, RAM and SSD", 0.5, kSsdOfEngine}};
 
 // Whether the engine kept its promises.
 bool RunEngineArm(TraceOptions options, const EngineArm& arm) {
   options.job_percent = arm.job_percent;
   const auto peak = static_cast<double>(options.peak_bytes);
-  EngineRunOptions run{.arena_bytes = static_cast<uint64_t>(arm.arena * peak) / kBlockSize * kBlockSize, .devices = {}};
+  EngineRunOptions run{.arena_bytes = static_cast<uint64_t>(arm.arena * peak) / kBlockSize * kBlockSize,
+                       .page_size = arm.page_size,
+                       .devices = {}};
   if (arm.ssd != 0) run.devices.assign(2, static_cast<uint32_t>(arm.ssd * peak / 2 / kBlockSize));
   const EngineOutcome outcome = RunEngine(options, run);
   const std::string refused = fmt::format("{} ({})", outcome.refused, base::FormatBytes(outcome.refused_bytes));

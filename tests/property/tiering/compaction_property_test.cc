@@ -28,11 +28,26 @@ std::ostream& operator<<(std::ostream& out, const Step& step) {
   return out << "{" << static_cast<int>(step.action) << ", " << step.which << ", " << step.size << "}";
 }
 
+// With huge pages whole blocks lie in windows of two blocks that take nothing else, all else in windows of one.
+enum class Pages : uint8_t { kSmall, kHuge };
+
+memory::testing::FakeWindowOptions WindowsOf(Pages pages) {
+  memory::testing::FakeWindowOptions options{.window_size = 2 * kBlockSize,
+                                             .arena_max_bytes = 4 * kBlocks * kBlockSize};
+  if (pages == Pages::kHuge) {
+    options.slot_window_size = kBlockSize;
+    options.page_size = kBlockSize;
+  }
+  return options;
+}
+
 class Program {
  public:
-  Program(uint32_t delay, uint32_t slot_pages_max)
+  Program(uint32_t delay, uint32_t slot_pages_max, Pages pages = Pages::kSmall)
       : slot_pages_max_(slot_pages_max),
-        world_({.windows = {.window_size = 2 * kBlockSize, .arena_max_bytes = 4 * kBlocks * kBlockSize},
+        // What admission keeps for other jobs; of a window in huge pages its second block, too, and a block for slots.
+        kept_pages_((pages == Pages::kHuge ? 3 : 1) * kPagesPerBlock),
+        world_({.windows = WindowsOf(pages),
                 .transfers = {.device_count = 0},
                 .copies = {.seed = delay, .delay_turns_max = delay}}),
         job_(world_.OpenJob({.key = {}, .limit_bytes = kBlocks * kBlockSize})),
@@ -78,8 +93,8 @@ class Program {
   uint64_t FreePages() const { return kPages - used_pages_; }
   // With nothing leased every page that is free serves, whatever the sizes before and now.
   void PutAllThatFits() {
-    for (uint32_t i = 0; FreePages() > kPagesPerBlock; ++i) {
-      const uint64_t left = FreePages() - kPagesPerBlock;  // What admission keeps for other jobs.
+    for (uint32_t i = 0; FreePages() > kept_pages_; ++i) {
+      const uint64_t left = FreePages() - kept_pages_;
       const uint64_t pages = std::min<uint64_t>(left, i % 3 == 0 ? kPagesPerBlock : 1 + (i * 197) % slot_pages_max_);
       const base::TimePoint before = world_.now;
       RC_ASSERT(TryPut(pages * kPageSize) == Code::kOk);
@@ -97,8 +112,8 @@ class Program {
     return Code::kOk;
   }
   void Put(uint64_t bytes) {
-    // One block stays free, and what admission keeps for other jobs.
-    if (FreePages() < PagesFor(bytes) + 2 * kPagesPerBlock || !leases_.empty()) return;
+    // One block stays free beside what is kept.
+    if (FreePages() < PagesFor(bytes) + kPagesPerBlock + kept_pages_ || !leases_.empty()) return;
     (void)TryPut(bytes);
   }
   std::map<uint64_t, Held>::iterator Pick(uint32_t which) {
@@ -142,7 +157,8 @@ class Program {
     RC_ASSERT(world_.Check(session_, at->first, at->second.seed) == Code::kOk);
   }
 
-  uint32_t slot_pages_max_;
+  const uint32_t slot_pages_max_;
+  const uint64_t kept_pages_;
   World world_;
   JobId job_;
   SessionId session_;
@@ -165,16 +181,19 @@ rc::Gen<std::vector<Step>> Programs() {
   return rc::gen::container<std::vector<Step>>(rc::gen::construct<Step>(action, number, number));
 }
 
-RC_GTEST_PROP(CompactionProperty, TensorsKeepTheirBytesAndScatteredPagesServe, ()) {
+void RunProgram(Pages pages) {
   const auto steps = *rc::gen::scale(2.0, Programs());
   const auto delay = *rc::gen::inRange<uint32_t>(0, 5);
-  Program program(delay, *rc::gen::element(8U, 64U, 200U, 511U));
+  Program program(delay, *rc::gen::element(8U, 64U, 200U, 511U), pages);
   for (const Step& step : steps) {
     program.Do(step);
     program.CheckLeases();
   }
   program.Finish();
 }
+
+RC_GTEST_PROP(CompactionProperty, TensorsKeepTheirBytesAndScatteredPagesServe, ()) { RunProgram(Pages::kSmall); }
+RC_GTEST_PROP(CompactionProperty, TheSameBesideHugePages, ()) { RunProgram(Pages::kHuge); }
 
 TEST(CompactionProperty, ItsProgramsMovePieces) {
   Program program(2, 64);
