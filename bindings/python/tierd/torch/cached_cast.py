@@ -31,7 +31,8 @@ from .tensor_views import no_values, tensor_over
 from .uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
-    from .stored_parameter import ParameterStore, StoredParameter
+    from .parameter_store import ParameterStore
+    from .stored_parameter import StoredParameter
 
 _C: Any = torch._C  # Some of it has no types.
 _autograd: Any = torch._C._autograd
@@ -99,7 +100,7 @@ class PackedCast(NamedTuple):
     """What the graph holds instead of a tensor over the bytes of a cast."""
 
     stored: StoredParameter
-    version: int
+    version: tuple[int, int]
     dtype: torch.dtype
     offset: int
     shape: torch.Size
@@ -138,9 +139,9 @@ def pack(in_use: Iterable[list[StoredParameter]], value: torch.Tensor) -> Packed
             if stored.dtype == torch.float32 and stored.numel * value.element_size() == storage.nbytes():
                 known = stored.cast is not None and stored.cast.lies_in(storage)
                 if known or _is_cast(stored, storage, value.dtype):
-                    version = stored.version + stored.is_being_changed()
+                    offset = int(value.storage_offset())
                     return PackedCast(
-                        stored, version, value.dtype, int(value.storage_offset()), value.shape, value.stride()
+                        stored, stored.present_version(), value.dtype, offset, value.shape, value.stride()
                     )
     return None
 

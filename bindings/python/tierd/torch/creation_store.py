@@ -29,7 +29,8 @@ from ..errors import Invalid, NoMemory, NoSpace
 from ..states import Key
 from . import parameter_state
 from .placeholder import MARKS, Placeholder, can_be_placeholder, function_name, unmarked, without_values
-from .stored_parameter import ParameterStore, StoredParameter, free_all, stored_of
+from .parameter_store import ParameterStore, free_all
+from .stored_parameter import StoredParameter, stored_of
 
 _no_dispatch = torch._C.DisableTorchFunctionSubclass
 _OWN_REFERENCES = 3  # To a parameter that only its StoredParameter has: its own, a local variable, an argument.

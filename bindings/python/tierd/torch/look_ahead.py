@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ..client import Client
-from ..errors import NotFound
+from ..errors import Invalid, NotFound
 from ..states import Key, Part
 
 # How far a use is searched for in the recorded order, when others were left out.
@@ -94,11 +94,11 @@ class LookAhead:
             self._prefetch(parts)
 
     def _prefetch(self, parts: list[Part]) -> None:
-        """A hint: what was freed since the last step is left out."""
+        """A hint: what was freed since the last step is left out, and what has another size since."""
         try:
             for shared, alike in itertools.groupby(parts, lambda part: part.key in self.shared):
                 self._client.prefetch(list(alike), shared=shared)
-        except NotFound:
+        except (Invalid, NotFound):
             for part in parts if len(parts) > 1 else ():
                 self._prefetch([part])
 

@@ -154,15 +154,21 @@ def gathered(*of: torch.nn.Module | torch.Tensor, write: bool = False, progress:
         with shown("reading parameters", sum(stored.nbytes for stored in found), progress) as advance:
             for stored in found:
                 stored.store.prepare(stored)
+                if write and not stored.shared:
+                    stored.require_unread()  # Else what is written would wait for it.
                 stored.enter(entered, stored.copy())
                 found[stored] = stored.parameter._version
                 advance(stored.nbytes)
         with saved_in_gathered():
             yield
-        if write:  # All of it: what is changed through .data is not counted.
+        if write:  # All of it: what NumPy writes is not counted.
+            for stored in entered:
+                stored.require_writable_back()
             for stored in entered:
                 stored.write_back()
-        elif changed := [stored.name for stored in entered if stored.parameter._version != found[stored]]:
+        elif changed := [
+            stored.name for stored in entered if stored.parameter._version != found[stored] or stored.has_other_bytes()
+        ]:
             raise Invalid(f"{changed[0]!r} was changed in gathered(): pass write=True to keep that")
     finally:
         while entered:

@@ -93,12 +93,17 @@ def _foreach_norm(values: Sequence[torch.Tensor], ord: Any = 2, dtype: Any = Non
 
 
 def _multiply(value: Any, factor: Any) -> Any:
-    value._tierd_gradient.apply("mul_", factor)
-    return value
+    return _scaled(value, "mul_", factor)
 
 
 def _divide(value: Any, divisor: Any) -> Any:
-    value._tierd_gradient.apply("div_", divisor)
+    return _scaled(value, "div_", divisor)
+
+
+def _scaled(value: Any, operation: str, factor: Any) -> Any:
+    if isinstance(factor, torch.Tensor) and (isinstance(factor, OffloadedGradient) or factor.numel() != 1):
+        raise Invalid(f"{_sentence(operation)}. The tensor here, of shape {tuple(factor.shape)}, is no single factor")
+    value._tierd_gradient.apply(operation, factor)
     return value
 
 

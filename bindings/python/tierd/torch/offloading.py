@@ -31,7 +31,8 @@ from .reduction import Reduction
 from .resume import read_record, restore_generators
 from .runtime import Placement, Runtime
 from .shared_weights import FrozenWeights, Parameters
-from .stored_parameter import ParameterStore, StoredParameter, stored_of
+from .parameter_store import ParameterStore
+from .stored_parameter import StoredParameter, stored_of
 
 LOOK_AHEAD_BYTES = 24 << 20
 SLICE_BYTES = 8 << 20
@@ -285,6 +286,14 @@ def _chosen(
     """The parameters that go into tierd, with their names. ``Invalid`` where one cannot."""
     chosen = []
     owners: dict[int, str] = {}
+    for path, parameter in model.named_parameters():
+        if torch.nn.parameter.is_lazy(parameter):
+            raise Invalid(f"parameter {path!r} has no shape yet: call the model once before tierd.torch.offload()")
+        if parameter.is_complex() and parameter.requires_grad:
+            raise Invalid(
+                f"parameter {path!r} is {parameter.dtype}, which torch's fused kernels do not update: train it as two "
+                "real ones, or leave this model to torch.optim"
+            )
     for path, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if tensor.layout is torch.strided and not tensor.is_meta and tensor.numel() and stored_of(tensor) is None:
             other = owners.setdefault(tensor.untyped_storage()._cdata, path)

@@ -168,7 +168,7 @@ def _become(
 ) -> None:
     """An interrupt finds values, class and notes that belong together."""
     changes = [
-        functools.partial(setattr, parameter, "data", values),
+        functools.partial(_Tensor.data.__set__, parameter, values),
         functools.partial(setattr, parameter, "__class__", kind),
     ]
     with autograd_guard(), _no_dispatch():
@@ -297,14 +297,16 @@ def _set_gradient(func: Any, placeholder: Placeholder | Gathered, gradient: torc
 
 
 def _set_data(func: Any, placeholder: Placeholder, values: torch.Tensor) -> None:
-    if values is not placeholder:  # Module.to() sets what it has not changed.
+    if values is placeholder:  # Module.to() sets what it has not changed.
+        return
+    if not placeholder._tierd_stored.store.demand(placeholder._tierd_stored):
         raise Invalid(_sentence(placeholder, "given other .data"))
+    func(placeholder, values)
 
 
 def _get_data(func: Any, placeholder: Placeholder) -> torch.Tensor:
     bring(placeholder, func)
-    data: torch.Tensor = func(placeholder)
-    return data
+    return placeholder.data  # Counted (counted_writes).
 
 
 def _convert(func: Any, placeholder: Any, *args: Any, **kwargs: Any) -> Any:

@@ -16,6 +16,7 @@ from .activations import Kept, offload_activations
 from .autograd_guard import autograd_guard, stop_recording
 from .backward_update import BackwardUpdates
 from .cached_cast import PackedCast
+from .counted_writes import watch_data
 from .dynamo import opaque, tracer
 from .frames import without_frames
 from .look_ahead import LookAhead
@@ -25,7 +26,8 @@ from .placeholder import NO_COPY, Placeholder, drop_raw_gradient, raw_gradient
 from .reduction import Reduction
 from .saved_hooks import OwnHooks, stored_behind, watch_hooks
 from .stored_gradient import GradientWindow
-from .stored_parameter import Packed, ParameterStore, StoredParameter, stored_in
+from .parameter_store import ParameterStore
+from .stored_parameter import Packed, StoredParameter, stored_in
 
 PLACES = ("auto", "ram", "ssd", "device")
 GRADIENT_WINDOW_BYTES = 16 << 20
@@ -113,6 +115,7 @@ class Runtime:
         model = self._model()
         assert model is not None
         watch_hooks()
+        watch_data()
         model.__dict__["_tierd_runtime"] = self
         inside: set[int] = set()  # Modules of one that is a scope as a whole.
         for module in model.modules():
@@ -128,6 +131,7 @@ class Runtime:
                 module.register_forward_hook(functools.partial(_after_forward, self, module), always_call=True),
                 untyped.register_state_dict_pre_hook(functools.partial(_before_saving, self)),
                 untyped.register_state_dict_post_hook(functools.partial(_after_saving, self)),
+                untyped.register_load_state_dict_pre_hook(functools.partial(_before_loading, self)),
             ]
         forward = functools.partial(_guarded_forward, self, model.forward)
         model.forward = functools.update_wrapper(forward, model.forward)
@@ -198,7 +202,7 @@ class Runtime:
     @without_frames
     def _enter(self, module: torch.nn.Module) -> None:
         scopes = self.store.scopes
-        if scopes.open and module is self._model() and not _in_backward():
+        if scopes.open and not scopes.calls and module is self._model() and not _in_backward():
             self._unwind()  # Left by an interrupt.
         self._open()
         entered: list[StoredParameter] = []
@@ -233,6 +237,8 @@ class Runtime:
 
     def guarded(self, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """``forward``, and an interrupt in it ends all scopes: torch calls hooks only for an ``Exception``."""
+        scopes = self.store.scopes
+        scopes.calls += 1
         try:
             if self.reduction is not None:
                 self.reduction.begin_forward()
@@ -246,6 +252,8 @@ class Runtime:
         except BaseException:
             self._unwind()
             raise
+        finally:
+            scopes.calls -= 1
 
     def _unwind(self) -> None:
         scopes = self.store.scopes
@@ -355,6 +363,14 @@ def _guarded_forward(runtime: Runtime | None, forward: Callable[..., Any], *args
 def _before_saving(runtime: Runtime | None, module: torch.nn.Module, *_: object) -> None:
     if runtime is not None:
         runtime.before_saving(module)
+
+
+def _before_loading(
+    runtime: Runtime | None, module: object, state: object, prefix: object, metadata: dict[str, Any], *_: object
+) -> None:
+    # Torch leaves its mark in the state: without it the state can be loaded again.
+    if runtime is not None and metadata.pop("assign_to_params_buffers", False):
+        raise Invalid("load_state_dict(assign=True) would take the place of parameters in tierd: leave out assign")
 
 
 def _after_saving(runtime: Runtime | None, *_: object) -> None:

@@ -33,6 +33,7 @@ class Scopes(threading.local):
 
     def __init__(self) -> None:
         self.open = 0  # Forwards of modules under way.
+        self.calls = 0  # Of them, those of the model itself: one may call itself.
         self.entered: dict[torch.nn.Module, list[list[StoredParameter]]] = {}  # A list for each of these forwards.
         self.own: list[list[StoredParameter]] = []  # The parameters of each such module, the innermost last.
         self.on_demand: list[StoredParameter] = []  # Present until the outermost forward ends.

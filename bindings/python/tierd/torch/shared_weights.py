@@ -22,7 +22,8 @@ from . import parameter_state
 from .parameter_state import BLOCK
 from .creation_store import share
 from .tensor_views import no_values
-from .stored_parameter import ParameterStore, stored_of
+from .parameter_store import ParameterStore
+from .stored_parameter import stored_of
 
 Load: TypeAlias = "Callable[[str], torch.Tensor]"
 Parameters: TypeAlias = "list[tuple[str, torch.nn.Parameter]]"  # With their names.

@@ -60,10 +60,13 @@ class StoredGradient:
     @without_frames
     def norm(self, order: float) -> torch.Tensor:
         self._window.finish(self)
-        if order == 2 and not self._exact and math.isfinite(self._sum_of_squares):
+        # By 0 or what is not finite, each element becomes what it is by itself.
+        factors = [float(factor) for _, factor in self._factors]
+        usual = all(math.isfinite(factor) and factor != 0 for factor in factors)
+        if order == 2 and usual and not self._exact and math.isfinite(self._sum_of_squares):
             found = math.sqrt(self._sum_of_squares)
-            for operation, factor in self._factors:
-                found = found / abs(float(factor)) if operation == "div_" else found * abs(float(factor))
+            for (operation, _), factor in zip(self._factors, factors, strict=True):
+                found = found / abs(factor) if operation == "div_" else found * abs(factor)
             return torch.tensor(found, device="cpu").to(self.dtype)
         lease = self._window.client.lease(self.key)
         values = lease.torch(self.dtype, (self.stored.numel,))

@@ -1,11 +1,12 @@
-"""Parameters whose bytes lie in tierd. ``StoredParameter`` has what is known of one; ``ParameterStore`` has all of a
-model.
+"""StoredParameter: what is known of one parameter whose bytes lie in tierd.
 
 The idea: outside of forward and backward a parameter is a placeholder (``placeholder``), which has no bytes. For its
 module's forward it becomes a view over a read lease, and a placeholder again behind it. Whatever still looks at the
 bytes owns the lease through their storage, so the lease ends with the last of them and never earlier. Tensors that
 autograd saves and that lie in a parameter's storage are packed as (parameter, place), and leased again in backward; all
 that are alive at one time share one lease.
+
+What forward changes in place, by torch's own count, or by assigning other bytes, is written back behind it.
 
 What holds: ``uses`` counts the scopes that need the view; a parameter is a placeholder exactly if it is 0. A storage
 that is alive is found by its weak identity, never by an address. ``version`` counts the changes of the bytes; a packed
@@ -14,26 +15,18 @@ tensor of another version is refused, as torch refuses a saved tensor that was c
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import gc
-import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from .. import finalizers
-from ..client import Client
-from ..errors import AlreadyExists, Error, Invalid, NotFound
+from ..errors import Invalid
 from ..states import Key, Part
 from . import parameter_state
 from .autograd_guard import autograd_guard, stop_recording
-from .held import Held
-from .look_ahead import LookAhead
-from .placeholder import NO_COPY, Placeholder
-from .scopes import Hooks, Scopes
+from .placeholder import Placeholder
 from .stored_gradient import StoredGradient
 from .storage_identity import StorageIdentity
 from .tensor_views import tensor_over
@@ -42,6 +35,7 @@ from .uninterrupted import completed, uninterrupted
 if TYPE_CHECKING:
     from .applied_gradient import AppliedGradient
     from .cached_cast import CachedCast
+    from .parameter_store import ParameterStore
     from .pending_update import PendingUpdate
 
 
@@ -49,8 +43,9 @@ class StoredParameter:
     """One parameter in tierd. Its elements lie there in the order that they had in memory."""
 
     __slots__ = (
-        "__weakref__", "_entered_version", "_identity", "_unswapped", "applied", "cast", "deferred", "dtype",
-        "gradient", "key", "name", "numel", "parameter", "shape", "shared", "store", "strides", "uses", "version",
+        "__weakref__", "_changes", "_entered", "_entered_version", "_identity", "_leased", "_unswapped", "applied",
+        "cast", "deferred", "dtype", "gradient", "key", "name", "numel", "parameter", "shape", "shared", "store",
+        "strides", "uses", "version",
     )  # fmt: skip
 
     def __init__(
@@ -70,7 +65,10 @@ class StoredParameter:
         self.deferred: PendingUpdate | None = None  # To be carried out before the values are read.
         self.cast: CachedCast | None = None  # That autocast has of it.
         self._identity: StorageIdentity | None = None
-        self._entered_version = 0  # The parameter's, when it got its values.
+        self._entered_version = 0  # The parameter's, when it got its values, …
+        self._entered: StorageIdentity | None = None  # … and the storage where these are, …
+        self._leased = False  # … under a lease.
+        self._changes = 0  # The parameter's versions that the last change by a forward has made of one.
 
     def describe(self, parameter: torch.Tensor) -> None:
         """Notes the shape and the type that the parameter has now."""
@@ -140,6 +138,8 @@ class StoredParameter:
                     found = self.view() if values is None else values
                     Placeholder.fill(self.parameter, found, gathered=values is not None)
                     self.fill_cast(found)
+                    self._leased = values is None
+                    self._entered = self._identity if values is None else StorageIdentity(found.untyped_storage())
                     self._entered_version = self.parameter._version
                 noted = [functools.partial(setattr, self, "uses", self.uses + 1), functools.partial(scope.append, self)]
                 uninterrupted(noted)
@@ -148,27 +148,51 @@ class StoredParameter:
                 raise
 
     def leave(self, scope: list[StoredParameter]) -> None:
-        """One scope less. What forward changed in place, by torch's own count, is written back."""
+        """One scope less. What forward has changed is written back."""
         with self.store.lock:
             noted = [functools.partial(setattr, self, "uses", self.uses - 1), functools.partial(scope.remove, self)]
             if self.uses > 1:
                 uninterrupted(noted)
                 return
-            leased = self.living_storage() is not None
-            changed = leased and self.parameter._version != self._entered_version
-            values = self.parameter.detach().clone() if changed else None
+            replaced = self._leased and self.has_other_bytes()
+            changes = self.parameter._version - self._entered_version if self._leased else 0
+            values = self.parameter.detach().clone() if replaced or changes else None
+            in_place = not replaced
             try:
                 Placeholder.empty(self.parameter, self.shape, self.dtype, noted)
                 if values is not None:
-                    self.write(values)
+                    self._keep_changed(values, changes, in_place)
             except Exception:
                 raise
             except BaseException:
                 if values is not None and self.uses == 0:  # Else it is to leave again.
-                    self.write(values)
+                    self._keep_changed(values, changes, in_place)
                 raise
             if self.cast is not None:
                 self.cast.empty()
+
+    def has_other_bytes(self) -> bool:
+        """Whether the parameter, which has values, has others than it got: they were assigned to its ``data``."""
+        return self._entered is not None and self.parameter.untyped_storage()._cdata != self._entered.key
+
+    def _keep_changed(self, values: torch.Tensor, changes: int, in_place: bool) -> None:
+        if self.shared and in_place:
+            raise Invalid(
+                f"parameter {self.name!r} was changed in place in forward. It was frozen when the model was offloaded, "
+                "and all ranks of the job read the same bytes, which are changed now: end this run, and unfreeze the "
+                "parameter before tierd.torch.offload()"
+            )
+        self.require_fitting(values)
+        self.write(values)
+        self._changes = changes
+
+    def require_fitting(self, values: torch.Tensor) -> None:
+        """``Invalid`` unless the parameter, as it was put into tierd, could have these values."""
+        if values.shape != self.shape or values.dtype != self.dtype:
+            raise Invalid(
+                f"parameter {self.name!r} is in tierd in shape {tuple(self.shape)} of {self.dtype}, and was given "
+                f"values of shape {tuple(values.shape)} of {values.dtype}: it keeps those that it had"
+            )
 
     def fill_cast(self, values: torch.Tensor) -> None:
         """Autocast's copy gets its bytes too."""
@@ -200,9 +224,13 @@ class StoredParameter:
                 "same bytes: it cannot be changed. Unfreeze it before tierd.torch.offload()"
             )
         self.store.release_on_demand(self)
-        self.store.held.release(self)
         self._empty()  # Left by an interrupt.
-        if self.uses or self.living_storage() is not None:
+        self.require_unread(also=self.uses != 0)
+
+    def require_unread(self, also: bool = False) -> None:
+        """``Invalid`` while a view of the bytes in tierd is alive, or ``also``."""
+        self.store.held.release(self)
+        if also or self.living_storage() is not None:
             raise Invalid(
                 f"a view of parameter {self.name!r} is still alive: it cannot be changed while something reads it (a "
                 "graph that backward has not used up, the traceback of an interrupt, or .detach() or .data that was "
@@ -210,17 +238,23 @@ class StoredParameter:
                 "parameter itself or a clone"
             )
 
-    def require_version(self, version: int) -> None:
+    def require_version(self, version: tuple[int, int]) -> None:
         """torch's ``RuntimeError`` unless the bytes are those of ``version``."""
-        if version != self.version:
+        expected, changes = version
+        if expected != self.version or changes not in (0, self._changes):
+            advice = "Run forward again."
+            if self.applied is not None:  # By this backward: running it again comes to the same.
+                advice = "The loss uses it elsewhere too: pass update='deferred' to tierd.torch.offload()."
             raise RuntimeError(
                 f"parameter {self.name!r} has been modified since forward saved it for backward: it is at "
-                f"version {self.version}; expected version {version} instead. Run forward again."
+                f"version {self.version}; expected version {expected} instead. {advice}"
             )
 
-    def is_being_changed(self) -> bool:
-        """Whether the forward under way has changed the values in place: the next version, once it ends."""
-        return self.uses > 0 and self.parameter._version != self._entered_version
+    def present_version(self) -> tuple[int, int]:
+        """What the values are now, for :meth:`require_version`. What the forward under way has changed in place is the
+        next version, once it ends, if it makes no further change."""
+        changes = self.parameter._version - self._entered_version if self.uses else 0
+        return self.version + (changes != 0), changes
 
     def write(self, values: torch.Tensor) -> None:
         """Replaces the values by those of a tensor of the same shape."""
@@ -236,11 +270,20 @@ class StoredParameter:
             self.changed()
             completed(functools.partial(self.store.client.put, self.key, ours, replace=True))
 
+    def require_writable_back(self) -> None:
+        """``Invalid`` where :meth:`write_back` could not replace the values."""
+        self.require_fitting(self.parameter.detach())
+        if not self.shared:
+            self.require_unread()
+
     def write_back(self) -> None:
         """Replaces the values by those that the parameter has in the process."""
         with self.store.lock, autograd_guard():
             stop_recording()
-            values = parameter_state.flat(self.parameter.detach())
+            found = self.parameter.detach()
+            self.require_fitting(found)
+            same = found.stride() == self.strides
+            values = parameter_state.flat(found if same else self.empty_like().copy_(found))
             if self.shared:
                 self._require_equal(values)
                 return
@@ -257,7 +300,7 @@ class Packed(NamedTuple):
     """What the graph holds instead of a tensor over a parameter's bytes."""
 
     stored: StoredParameter
-    version: int
+    version: tuple[int, int]
     dtype: torch.dtype
     offset: int
     shape: torch.Size
@@ -267,183 +310,6 @@ class Packed(NamedTuple):
         self.stored.require_version(self.version)
         with autograd_guard():
             return tensor_over(self.stored.storage(), self.dtype, self.offset, self.shape, self.strides)
-
-
-class ParameterStore:
-    """The parameters of one model. Any thread, each with scopes of its own."""
-
-    creating = False  # Whether a use outside of forward brings values.
-    advice = "use it in `with tierd.torch.gathered(model):`, which brings the values into the process"
-
-    def __init__(self, client: Client, name: str, look_ahead_bytes: int) -> None:
-        self.client = client
-        self.name = name
-        self.lock = threading.RLock()
-        self.scopes = Scopes()
-        self.held = Held()
-        self.training_order = LookAhead(client, look_ahead_bytes)
-        self.shared = self.training_order.shared
-        self.by_storage: dict[int, StoredParameter] = {}
-        self.parameters: list[StoredParameter] = []
-        self.give_back: dict[StoredParameter, Callable[[], None]] = {}  # To the store that has created them.
-        self.saving = 0  # Calls of state_dict() under way.
-        keys: dict[str, int] = {}
-        self._keys = keys
-        finalizers.attach(self, functools.partial(free_all, client, keys))
-
-    @property
-    def look_ahead(self) -> LookAhead:
-        """The order of what this thread has under way: an evaluation has one of its own."""
-        return self.scopes.order or self.training_order
-
-    def adopt(
-        self, name: str, parameter: torch.nn.Parameter, resume: bool, persisted: Key | None = None
-    ) -> StoredParameter:
-        """Moves a parameter into tierd, or takes for it what an earlier run has left there, under ``persisted`` if that
-        is another key. It is a placeholder afterwards."""
-        key = str(persisted or f"{self.name}/{name}")
-        flat = parameter_state.flat(parameter.detach())
-        if resume:
-            self.require_size(key, flat.nbytes)
-            self.reserve(key)
-        else:
-            self._require_new(key)
-            self.reserve(key)
-            self.client.put(key, flat)
-        stored = StoredParameter(self, name, parameter, key)
-        self.parameters.append(stored)
-        Placeholder.make(parameter, stored)
-        return stored
-
-    def adopt_shared(
-        self, name: str, parameter: torch.nn.Parameter, key: str, strides: tuple[int, ...]
-    ) -> StoredParameter:
-        """Makes a parameter a placeholder for a tensor that the job has whole. It is not freed with the store."""
-        stored = StoredParameter(self, name, parameter, key, shared=True)
-        stored.strides = strides
-        self.shared.add(key)
-        self.parameters.append(stored)
-        Placeholder.make(parameter, stored)
-        return stored
-
-    def require_size(self, key: Key, size: int) -> None:
-        found = self.client.tensor(key).size
-        if found != size:
-            raise Invalid(f"{key!r} has {found} bytes, the parameter {size}: the model is another one")
-
-    def _require_new(self, key: str) -> None:
-        """``AlreadyExists`` where an earlier run has left a tensor: never ignored, nor replaced in silence."""
-        with contextlib.suppress(NotFound):
-            self.client.tensor(key)
-            gc.collect()  # A model and its hooks refer to each other: one that is no longer used may still exist.
-            self.client.tensor(key)
-            raise AlreadyExists(
-                f"an earlier run has left {key!r} in this job: pass resume=True to go on with it, or another name"
-            )
-
-    def free(self, keep: bool) -> None:
-        """Frees all of it, or keeps it as an earlier run has left it. The parameters have their values elsewhere."""
-        if not keep:
-            free_all(self.client, self._keys)
-        self._keys.clear()
-
-    def reserve(self, key: str) -> int:
-        """The id of a tensor that is freed with the store, noted before the tensor exists."""
-        number = self._keys.get(key)
-        if number is None:
-            number = self._keys[key] = self.client.tensor_id(key)
-        return number
-
-    def release(self, key: str) -> None:
-        """The tensor is another store's from now on."""
-        self._keys.pop(key, None)
-
-    def begin_use(self, func: Callable[..., Any], values: list[Any]) -> None:
-        """Placeholders among ``values`` are about to be used by ``func``."""
-
-    def prepare(self, stored: StoredParameter) -> None:
-        """What tierd has of the parameter is about to be used: it is made what it has to be."""
-        stored.settle()
-
-    def deep_copy(self, stored: StoredParameter, memo: dict[int, Any]) -> Any:
-        """A copy of a placeholder. ``Invalid`` unless it is being created."""
-        raise Invalid(NO_COPY)
-
-    def pack(self, value: torch.Tensor) -> Packed | None:
-        """``value`` as a place in a parameter, if it lies in one's storage."""
-        if not self.by_storage or not _has_storage(value):
-            return None
-        storage = value.untyped_storage()
-        stored = self.by_storage.get(storage._cdata)
-        if stored is None or not stored.lies_in(storage):
-            return None
-        offset = int(value.storage_offset())
-        return Packed(
-            stored, stored.version + stored.is_being_changed(), value.dtype, offset, value.shape, value.stride()
-        )
-
-    def drop_storage(self, identity: StorageIdentity | None) -> None:
-        if identity is not None:
-            self.by_storage.pop(identity.key, None)
-
-    # ---- Scopes ----
-
-    def open_scope(self, hooks: Hooks) -> None:
-        """A module's forward begins. The outermost of this thread has ``hooks`` for what autograd saves."""
-        scopes = self.scopes
-        with self.lock:
-            if scopes.open:
-                scopes.open += 1
-                return
-            if torch._C._current_graph_task_id() == -1:
-                self._release_on_demand(scopes.on_demand)  # Left by a backward that failed.
-            scopes.begin_outermost(hooks)
-
-    def close_scope(self) -> bool:
-        """It ends. Whether it was the outermost."""
-        scopes = self.scopes
-        with self.lock:
-            if scopes.open:
-                scopes.end()
-            if scopes.open == 0 and torch._C._current_graph_task_id() == -1:
-                self._release_on_demand(scopes.on_demand)
-            return scopes.open == 0
-
-    def demand(self, stored: StoredParameter) -> bool:
-        """A placeholder is used. Inside a forward or a backward of this thread its values come, until that ends; else
-        False."""
-        scopes = self.scopes
-        with self.lock:
-            task = torch._C._current_graph_task_id()
-            if not scopes.open and task == -1:
-                return False
-            if task not in (-1, scopes.released_after):  # Once in each backward.
-                release = functools.partial(self._end_of_backward, scopes.on_demand)
-                torch.autograd.Variable._execution_engine.queue_callback(release)
-                scopes.released_after = task
-            stored.enter(scopes.on_demand)
-            return True
-
-    def release_on_demand(self, stored: StoredParameter) -> None:
-        """Takes back values that came for a use outside of the parameter's module."""
-        on_demand = self.scopes.on_demand
-        with self.lock:
-            while stored in on_demand:
-                stored.leave(on_demand)
-
-    def release_all_on_demand(self) -> None:
-        with self.lock:
-            self._release_on_demand(self.scopes.on_demand)
-
-    def _end_of_backward(self, on_demand: list[StoredParameter]) -> None:
-        with self.lock:
-            self.scopes.released_after = -1
-            if self.scopes.open == 0:
-                self._release_on_demand(on_demand)
-
-    def _release_on_demand(self, on_demand: list[StoredParameter]) -> None:
-        while on_demand:
-            on_demand[-1].leave(on_demand)
 
 
 def stored_of(parameter: torch.Tensor) -> StoredParameter | None:
@@ -470,18 +336,3 @@ def zeros_like(parameter: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     if stored is not None:
         return stored.empty_like(dtype).zero_()
     return torch.zeros_like(parameter, dtype=dtype, memory_format=torch.preserve_format)
-
-
-def _has_storage(value: torch.Tensor) -> bool:
-    return (
-        value.layout is torch.strided
-        and not value.is_meta
-        and not torch._C._functorch.is_functorch_wrapped_tensor(value)
-        and type(value) in (torch.Tensor, torch.nn.Parameter)
-    )
-
-
-def free_all(client: Client, keys: dict[str, int]) -> None:
-    """Frees tensors for the finalizer, which may run in the middle of any call, and so never waits."""
-    with contextlib.suppress(Error):  # The session has ended, and its tensors with it.
-        client.discard_unwaited(list(keys.values()))

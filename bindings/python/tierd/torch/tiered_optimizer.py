@@ -39,7 +39,8 @@ from .pending_update import PendingUpdate, copied, is_pending, options_of
 from .placeholder import raw_gradient
 from .slice_update import Operands, SliceUpdate, drop_unfinished, free_state, require_updatable
 from .state_name import hold_name
-from .stored_parameter import StoredParameter, free_all, model_of, stored_in, stored_of, zeros_like
+from .parameter_store import free_all
+from .stored_parameter import StoredParameter, model_of, stored_in, stored_of, zeros_like
 from .uninterrupted import uninterrupted
 
 _names = itertools.count(1)
@@ -82,7 +83,7 @@ class TieredOptimizer(OffloadableOptimizer):
         self._stepped: list[torch.Tensor] = []  # The parameters of the last step.
         self._under_way = False  # It has failed in step() itself.
         self._discarded = DiscardedUpdate()
-        self._unused_numbers = 0  # Below those of the states.
+        self._next_number = 0  # Of a state. None is used twice: what was asked for ahead goes by them.
         self._tiered: dict[torch.Tensor, ParameterState] = {}
         self._keys: dict[str, int] = {}  # Every tensor of this optimizer that may exist in tierd, and its id.
         self._updates = SliceUpdate(client, self._keys, byte_count(slice_bytes, "slice_bytes"))
@@ -260,8 +261,8 @@ class TieredOptimizer(OffloadableOptimizer):
         tiered = self._tiered.get(parameter)
         if tiered is None:
             hold_name(self._client, self._name, self)
-            number = self._unused_numbers + len(self._tiered)
-            tiered = self._tiered[parameter] = self._new_state(parameter, group, number)
+            tiered = self._tiered[parameter] = self._new_state(parameter, group, self._next_number)
+            self._next_number += 1
         elif missing := [kind for kind in self._kinds(group) if kind not in tiered.keys]:
             raise Invalid(f"an option was turned on after the first step: the state has no {missing[0]}")
         if tiered.keys:
@@ -368,7 +369,7 @@ class TieredOptimizer(OffloadableOptimizer):
         hold_name(self._client, self._name, self)
         found = list(self._adoptable(light["packed"], light["numbers"]))
         super().load_state_dict(light["packed"])
-        self._unused_numbers = max(light["numbers"].values(), default=-1) + 1 - len(found)
+        self._next_number = max(light["numbers"].values(), default=-1) + 1
         for parameter, tiered in found:
             self._tiered[parameter] = tiered
             self._keys.update({key: self._client.tensor_id(key) for key in tiered.keys.values()})
