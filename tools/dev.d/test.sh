@@ -103,7 +103,8 @@ test_asan() {
 
 # gRPC and abseil are not instrumented: what they order looks unordered to the thread sanitizer, and a suppression list
 # would hide races of ours. Suites that speak gRPC are left out; ASan runs them.
-readonly GRPC_SUITES='^(GrpcServerTest|ConnectionTest|StructSizeTest|Kinds/ControlDescriptors)\.'
+readonly GRPC_SUITES='^(CallsTest|ConnectionTest|CrowdedServer|GrpcServerTest|IdentityServersTest|'\
+'Kinds/ControlDescriptors|ListJobsTest|ListPages|OwnerCalls|Settings|StructSizeTest|WatchStreamTest|WatchTest)\.'
 
 test_tsan() {
   build_sanitized_tests tsan
