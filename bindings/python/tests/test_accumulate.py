@@ -414,3 +414,65 @@ def test_activations_are_asked_for_in_the_order_in_which_backward_needs_them(kin
         assert len(read) > 40
     assert late[0] == 8 and late[1] <= 9
     assert activations.alive == 0 and fake.tensors == {}
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_dropout_in_a_checkpoint_has_the_same_mask_again_in_backward(reentrant: bool) -> None:
+    class Dropping(nn.Module):
+        def __init__(self, recomputed: bool) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Tanh()) for _ in range(3))
+            self.recomputed = recomputed
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for layer in self.layers:
+                x = checkpoint(layer, x, use_reentrant=reentrant) if self.recomputed else layer(x)
+            return x
+
+    found = []
+    for recomputed in (False, True):
+        torch.manual_seed(0)
+        model: nn.Module = Dropping(recomputed)
+        if recomputed:
+            model, _ = offloaded(model, new_client()[0])
+        batches = [torch.full((4, 8), 1.0 + number, requires_grad=True) for number in range(3)]
+        torch.manual_seed(7)
+        losses = by_blocks(model, batches, lambda net, batch: net(batch).square().mean())
+        gradients = [tierd.torch.gradient_of(parameter) for parameter in model.parameters()]
+        found.append([*losses, *gradients, *(batch.grad for batch in batches)])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_the_generator_goes_on_as_the_caller_had_it() -> None:
+    def draw(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        with torch.random.fork_rng():
+            torch.manual_seed(3)
+            noise = torch.rand(8)
+        return model(batch + noise).sum()
+
+    after = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+        torch.manual_seed(seed)
+        by_blocks(model, [torch.ones(2, 8), torch.zeros(2, 8)], draw, blocks=list(model))
+        after.append(torch.rand(2))
+        torch.manual_seed(seed)
+        assert torch.equal(after[-1], torch.rand(2)), "the loop draws from a generator of its own alone"
+    assert not torch.equal(*after)
+
+
+def test_micro_batches_draw_different_numbers_and_others_in_the_next_call() -> None:
+    drawn: list[list[float]] = []
+
+    def draw(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        drawn.append(torch.rand(2).tolist())
+        return model(batch).sum()
+
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    torch.manual_seed(5)
+    for _ in range(2):
+        by_blocks(model, [torch.ones(2, 8)] * 3, draw, blocks=list(model))
+    assert len({tuple(each) for each in drawn}) == 6
+    torch.manual_seed(5)
+    assert drawn[0] == torch.rand(2).tolist(), "the first has what a loop would have"

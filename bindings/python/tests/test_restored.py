@@ -8,6 +8,7 @@ import gc
 import threading
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from fake_library import FakeLibrary
@@ -193,3 +194,15 @@ def test_an_interrupt_at_any_point_of_a_finalizer_frees_the_copy_with_the_next_c
         assert fake.tensors == {} and offload.alive == 0, at
         at += 1
     assert at >= 30
+
+
+def test_memory_that_others_write_is_copied_each_time(offload: tierd.torch.offload_activations) -> None:
+    buffer = numpy.zeros(100, numpy.float32)
+    weight = torch.ones(100, requires_grad=True)
+    with offload:
+        earlier = weight * torch.from_numpy(buffer)
+        buffer[:] = 3  # The next batch: nothing counts that.
+        later = weight * torch.from_numpy(buffer)
+    later.sum().backward()
+    assert torch.equal(weight.grad, torch.full((100,), 3.0))
+    del earlier

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -41,8 +42,9 @@ def accumulate(
         losses = tierd.torch.accumulate(model, batches, lambda batch: criterion(model(batch.x), batch.y) / len(batches))
         optimizer.step(); optimizer.zero_grad()
 
-    The gradients have the bits of ``for batch in micro_batches: loss(batch).backward()``, without randomness: dropout
-    draws its numbers in another order, the same each time. The parameters of an offloaded model are fetched once for
+    The gradients have the bits of ``for batch in micro_batches: loss(batch).backward()``, without randomness: each
+    micro-batch draws torch's random numbers, such as those of dropout, from a state of its own, the same each time; the
+    first has the loop's. The parameters of an offloaded model are fetched once for
     each block and direction, not once for each micro-batch. Between two blocks the process holds their activations of
     all micro-batches.
 
@@ -69,7 +71,23 @@ def accumulate(
     if loss is None:
         loss = functools.partial(_loss_of_model, model, len(batches))
     base = next_sequence()
-    return _Accumulation(model, runtimes).run(found, [MicroBatch(batch, loss, base) for batch in batches])
+    states = _random_states(len(batches) + 1)
+    strands = [MicroBatch(batch, loss, base, state) for batch, state in zip(batches, states, strict=False)]
+    try:
+        return _Accumulation(model, runtimes).run(found, strands)
+    finally:
+        # Where the others drew nothing, as in a plain loop.
+        others = zip(strands[1:], states[1:], strict=False)
+        drew = any(strand.random_state.tolist() != state.tolist() for strand, state in others)
+        torch.set_rng_state(states[-1] if drew else strands[0].random_state)
+
+
+def _random_states(count: int) -> list[torch.Tensor]:
+    """Of torch's generator: the present one, and others that follow from it."""
+    present = torch.get_rng_state()
+    seed = int.from_bytes(hashlib.blake2b(bytes(present.tolist()), digest_size=7).digest(), "big")
+    generator = torch.Generator()
+    return [present, *(generator.manual_seed(seed + number).get_state() for number in range(1, count))]
 
 
 def _checked(model: torch.nn.Module) -> list[Runtime]:

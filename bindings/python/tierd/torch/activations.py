@@ -198,7 +198,9 @@ class _Registry:
     def find(self, key: _Source, begin: int, end: int) -> _Copy | None:
         with self.lock:
             entry = self.storages.get(key)
-            if entry is None or entry.identity.expired():
+            storage = None if entry is None else entry.identity.storage()
+            # NumPy, or another process, may have written into memory that is not torch's, and nothing has counted that.
+            if entry is None or storage is None or not storage.resizable() or storage.is_shared():
                 return None
             for reference in list(entry.copies.values()):
                 copy = reference()

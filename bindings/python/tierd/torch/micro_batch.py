@@ -16,10 +16,14 @@ from .strands import Place, Strand, current
 
 class MicroBatch(Strand):
     """Its places are (0, round, block) in forward and (1, −round, −block) in backward. A round is a walk through the
-    blocks in their order, of which a loss may take several. ``base`` is the same for all of one ``accumulate``."""
+    blocks in their order, of which a loss may take several. ``base`` is the same for all of one ``accumulate``.
 
-    def __init__(self, batch: Any, loss: Callable[[Any], torch.Tensor], base: int) -> None:
+    Each draws random numbers from a state of its own, ``random_state`` at first: what a checkpoint has noted before a
+    block is then what the block draws from, whichever strands run in between."""
+
+    def __init__(self, batch: Any, loss: Callable[[Any], torch.Tensor], base: int, random_state: torch.Tensor) -> None:
         super().__init__()
+        self.random_state = random_state  # The state of torch's generator, while others run.
         self.place = (0, 0, 0)
         self.loss: torch.Tensor | None = None  # Detached, at the end.
         self._batch = batch
@@ -29,6 +33,12 @@ class MicroBatch(Strand):
         self._block = -1  # The one entered last.
         self._unwatched: Place | None = None  # Where backward is to stop, once a tensor is found whose gradient it is.
         self._in_backward = False
+
+    def suspended(self) -> None:
+        self.random_state = torch.get_rng_state()
+
+    def resumed(self) -> None:
+        torch.set_rng_state(self.random_state)
 
     def work(self) -> None:
         loss = self._of(self._batch)

@@ -191,6 +191,8 @@ def persist(model: torch.nn.Module, optimizer: OffloadableOptimizer, *schedulers
     ranks = None if runtime.reduction is None else runtime.reduction.ranks
     keys = {stored.name: stored.key for stored in runtime.store.parameters if not stored.shared}
     kept: dict[str, Any] = {"user": extra, "resident": resident, "schedulers": states, "keys": keys}
+    kept["versions"] = _versions(model)
+    kept["forms"] = {stored.name: stored.form() for stored in runtime.store.parameters if not stored.shared}
     kept["persisted"] = None if ranks is None else ranks.new_mark()
     with together(ranks, "persist()"):
         write_record(client, name, optimizer, kept)
@@ -221,11 +223,25 @@ def resumed(model: torch.nn.Module, *schedulers: Any) -> dict[str, Any]:
 def _resident(model: torch.nn.Module) -> dict[str, Any]:
     """What of the model's state is not in tierd: small parameters, buffers, extra state."""
     state = model.state_dict(keep_vars=True)
+    named = model.named_parameters(remove_duplicate=False)
+    kept = {**{name: parameter for name, parameter in named if stored_of(parameter) is None}, **state}
     return {
-        key: value.detach() if isinstance(value, torch.Tensor) else value
-        for key, value in state.items()
+        key: _alone(value) if isinstance(value, torch.Tensor) else value
+        for key, value in kept.items()
         if not isinstance(value, torch.Tensor) or stored_of(value) is None
     }
+
+
+def _versions(model: torch.nn.Module) -> dict[str, int]:
+    """Of the state of the modules, by their paths: those that torch's own checkpoints have."""
+    versions = {name: getattr(module, "_version", None) for name, module in model.named_modules()}
+    return {name: version for name, version in versions.items() if isinstance(version, int)}
+
+
+def _alone(value: torch.Tensor) -> torch.Tensor:
+    """With no other bytes of the storage where it lies."""
+    value = value.detach()
+    return value.clone() if value.untyped_storage().nbytes() > value.nbytes else value
 
 
 def activation_bytes(model: torch.nn.Module) -> int:

@@ -7,6 +7,7 @@ all of them, at the same step.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
 import secrets
@@ -241,6 +242,7 @@ class Offloading:
         """The parameters' bytes, from the process, from an earlier run, or as ``creating`` has put them."""
         weights, keys = self._weights, {}
         if self._record is not None:
+            _require_forms(self._in_tierd(), self._record["extra"].get("forms", {}))
             _load_resident(self._model, self._record, {path for path, _ in self._in_tierd()})
             keys = self._record["extra"].get("keys", {})
         with shown("moving the model", self._moving_bytes(), self._progress) as advance:
@@ -254,11 +256,29 @@ class Offloading:
                 take_over(store, path, stored, keys.get(path))
 
 
+def _require_forms(parameters: Parameters, persisted: dict[str, list[Any]]) -> None:
+    """``Invalid`` where a parameter would take the bytes of the run that is resumed for something else."""
+    for path, parameter in parameters:
+        stored = stored_of(parameter)
+        form = (
+            [str(parameter.dtype), list(parameter.shape), list(parameter.stride())] if stored is None else stored.form()
+        )
+        was = persisted.get(path, form)
+        if was != form:
+            raise Invalid(
+                f"parameter {path!r} was persisted as {was[0]} of shape {tuple(was[1])} and strides {tuple(was[2])}, "
+                f"and is {form[0]} of shape {tuple(form[1])} and strides {tuple(form[2])}: resume the run with the "
+                "same model"
+            )
+
+
 def _load_resident(model: torch.nn.Module, record: dict[str, Any], chosen: set[str]) -> None:
     """Gives the model what a run has persisted outside of tierd. ``Invalid`` unless that is all that is not in it."""
     resident = record["extra"]["resident"]
     tied = {id(dict(model.named_parameters(remove_duplicate=False))[path]) for path in chosen}
-    state = model.state_dict(keep_vars=True)
+    named = dict(model.named_parameters(remove_duplicate=False))
+    # Hooks of the model may leave out parameters, which it has all the same.
+    state = {**named, **model.state_dict(keep_vars=True)}
     needed = {key for key, value in state.items() if id(value) not in tied}
     if needed != resident.keys():
         other = sorted(needed ^ resident.keys())[0]
@@ -266,7 +286,13 @@ def _load_resident(model: torch.nn.Module, record: dict[str, Any], chosen: set[s
             f"{other!r} was on the other side of min_bytes or of the placement when this run was persisted: resume it "
             "with the same model and options"
         )
-    model.load_state_dict(resident, strict=False)
+    loaded: Any = collections.OrderedDict(resident)
+    versions = record["extra"].get("versions", {})
+    loaded._metadata = {name: {"version": version} for name, version in versions.items()}
+    unloaded = model.load_state_dict(loaded, strict=False).unexpected_keys
+    with torch.no_grad():
+        for name in set(unloaded) & named.keys():
+            named[name].copy_(resident[name])
 
 
 def _ids(parameters: Parameters) -> frozenset[int]:

@@ -319,14 +319,15 @@ class Runtime:
         drop_raw_gradient(stored.parameter)
         with self.store.lock, autograd_guard():
             stop_recording()
+            gradient = gradient.detach().resolve_neg()
             if not self._in_backward:
-                self._window.take(stored, gradient.detach())
+                self._window.take(stored, gradient)
                 return
             optimizer = None if self.optimizer is None else self.optimizer()
             if optimizer is None:
                 raise Invalid("the optimizer that offload() returned is gone: keep it while the model is trained")
             try:
-                update = optimizer.update_by(stored, gradient.detach())
+                update = optimizer.update_by(stored, gradient)
             except NotTrained:  # By this optimizer: the gradient stays, as in plain torch.
                 stored.parameter.grad = gradient
                 return

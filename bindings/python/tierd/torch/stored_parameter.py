@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -76,6 +76,10 @@ class StoredParameter:
         self.shape = parameter.shape
         self.strides = parameter.stride()
         self.numel = parameter.numel()
+
+    def form(self) -> list[Any]:
+        """What the bytes mean, beside their number: for the record of a run."""
+        return [str(self.dtype), list(self.shape), list(self.strides)]
 
     @property
     def nbytes(self) -> int:

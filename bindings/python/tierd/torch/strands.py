@@ -40,6 +40,12 @@ class Strand:
     def work(self) -> None:
         raise NotImplementedError
 
+    def suspended(self) -> None:
+        """Another one may run from here on."""
+
+    def resumed(self) -> None:
+        """It is this one's turn, for the first time or again."""
+
     def copies_place(self) -> Place:
         """Where the copies of activations that are made now stand among those of all strands: backward needs the
         highest first."""
@@ -121,10 +127,12 @@ class Strands:
 
     def pause(self, strand: Strand) -> None:
         """Another may run; returns when it is this one's turn again."""
+        strand.suspended()
         with self._lock:
             self._hand_on()
             while self._running is not strand:
                 self._turns[strand.index].wait()
+        strand.resumed()
         if self._failure is not None:
             raise Abandoned
 
@@ -144,7 +152,11 @@ class Strands:
                     self._turns[strand.index].wait()
             if self._failure is None:
                 self._state.apply()
-                strand.work()
+                strand.resumed()
+                try:
+                    strand.work()
+                finally:
+                    strand.suspended()
         except BaseException as error:
             self._fail(error)
         finally:

@@ -251,7 +251,7 @@ class TieredOptimizer(OffloadableOptimizer):
             return []
         tiered.finished, tiered.gradient = False, gradient_object
         if isinstance(gradient, torch.Tensor):
-            gradient = parameter_state.flat_like(gradient, model_of(parameter))
+            gradient = parameter_state.flat_like(gradient.resolve_neg(), model_of(parameter))
         step = self.step_of(parameter) if step is None else step
         return parameter_state.slices_of(tiered, values, gradient, step)
 

@@ -65,7 +65,13 @@ def load_safetensors(model: torch.nn.Module, path: Path, *, strict: bool = True)
             raise Invalid(f"{path} does not fit the model: {_listed('missing', missing, 'unexpected', unexpected)}")
         found = {name: tensor for name, tensor in targets.items() if name in places}
         require_values(found)
+        own = {id(tensor) for tensor in [*model.parameters(), *model.buffers()]}
         for name, tensor in found.items():
+            if id(tensor) not in own:
+                raise Invalid(
+                    f"{name!r} of the model's state is no parameter and no buffer, but made by a hook or by "
+                    "get_extra_state(): use load_state_dict()"
+                )
             require_own(name, tensor)
             shape = places[name].entries[name].shape
             if shape != tensor.shape:
