@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import launcher
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -41,12 +43,13 @@ class Versioned(nn.Module):
 
 @contextlib.contextmanager
 def run_of(
-    daemon: launcher.Running, make: Callable[[], nn.Module], resume: bool
+    daemon: launcher.Running, make: Callable[[], nn.Module], resume: bool, **options: Any
 ) -> Iterator[tuple[nn.Module, Any, tierd.Client]]:
+    options.setdefault("optimizer", tierd.torch.AdamW)
     mode = "resume" if resume else "create"
     with tierd.connect(job="run", socket=daemon.socket, named=True, mode=mode) as client:
         model, optimizer = tierd.torch.offload(
-            make(), tierd.torch.AdamW, client=client, name="net", lr=0.1, min_bytes=1024, resume=resume
+            make(), client=client, name="net", lr=0.1, min_bytes=1024, resume=resume, **options
         )
         yield model, optimizer, client
         del model, optimizer
@@ -90,4 +93,49 @@ def test_bytes_are_not_taken_for_something_else(
         pytest.fail("it is another model")
     with run_of(own_daemon, same, resume=True) as (model, _, _):
         assert all(torch.equal(value, values[name]) for name, value in model.state_dict().items())
+        del model
+
+
+def test_momentum_that_was_off_when_it_was_persisted_goes_on_when_it_is_on_again(own_daemon: launcher.Running) -> None:
+    def make() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Linear(64, 32)
+
+    def step(model: nn.Module, optimizer: Any, momentum: float) -> None:
+        optimizer.param_groups[0]["momentum"] = momentum
+        model(torch.ones(2, 64)).pow(2).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    plain = make()
+    theirs = torch.optim.SGD(plain.parameters(), lr=1e-3, momentum=0.9, fused=True)
+    for momentum in (0.9, 0.0, 0.9):
+        step(plain, theirs, momentum)
+    sgd = {"optimizer": tierd.torch.SGD, "momentum": 0.9}
+    with run_of(own_daemon, make, resume=False, **sgd) as (model, ours, _):
+        ours.param_groups[0]["lr"] = 1e-3
+        step(model, ours, 0.9)
+        step(model, ours, 0.0)
+        tierd.torch.persist(model, ours)
+        del model, ours
+    with run_of(own_daemon, make, resume=True, **sgd) as (model, ours, _):
+        step(model, ours, 0.9)
+        assert all(torch.equal(value, model.state_dict()[name]) for name, value in plain.state_dict().items())
+        del model, ours
+
+
+def test_all_generators_go_on(own_daemon: launcher.Running) -> None:
+    with run_of(own_daemon, lambda: nn.Linear(64, 32), resume=False) as (model, optimizer, _):
+        tierd.torch.persist(model, optimizer)
+        drawn = (torch.rand(1).item(), random.random(), numpy.random.rand())
+        del model, optimizer
+    with run_of(own_daemon, lambda: nn.Linear(64, 32), resume=True) as (model, _, _):
+        assert drawn == (torch.rand(1).item(), random.random(), numpy.random.rand())
+        del model
+
+
+def test_persist_names_what_it_was_given_instead_of_the_optimizer(own_daemon: launcher.Running) -> None:
+    with run_of(own_daemon, lambda: nn.Linear(64, 32), resume=False) as (model, _, _):
+        with pytest.raises(TypeError, match="optimizer is a SGD"):
+            tierd.torch.persist(model, torch.optim.SGD(nn.Linear(2, 2).parameters()))
         del model

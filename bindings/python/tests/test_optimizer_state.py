@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import copy
 import gc
 from typing import Any
@@ -202,3 +203,13 @@ def test_an_optimizer_let_go_lets_go_of_its_name(client: tierd.Client, fake: Fak
             assert len(fake.tensors) == 2
     finally:
         gc.enable()
+
+
+def test_a_file_without_the_parameters_of_a_group_is_refused(client: tierd.Client, tmp_path: pathlib.Path) -> None:
+    optimizer = tierd.torch.AdamW(parameters_of([(30,)]), client=client)
+    tierd.torch.save_state(optimizer, tmp_path / "state")
+    content = (tmp_path / "state").read_bytes()
+    assert content.count(b"params") == 1
+    (tmp_path / "state").write_bytes(content.replace(b"params", b"parama"))
+    with pytest.raises(tierd.Invalid, match="damaged description"):
+        tierd.torch.load_state(optimizer, tmp_path / "state")

@@ -185,6 +185,8 @@ def persist(model: torch.nn.Module, optimizer: OffloadableOptimizer, *schedulers
     Small parameters that stay in the process, and buffers, are persisted too.
     """
     runtime = _required_runtime(model)
+    if not isinstance(optimizer, OffloadableOptimizer):
+        raise TypeError(f"optimizer is a {type(optimizer).__name__}: pass the one that offload() returned")
     client, name = runtime.store.client, runtime.store.name
     resident = _resident(model)
     states = [schedule.state_dict() for schedule in schedulers]
@@ -214,7 +216,13 @@ def resumed(model: torch.nn.Module, *schedulers: Any) -> dict[str, Any]:
         schedule.load_state_dict(state)
     optimizer = None if runtime.optimizer is None else runtime.optimizer()
     if optimizer is not None and schedulers:
-        for group, saved in zip(optimizer.param_groups, record["state"]["packed"]["param_groups"], strict=True):
+        groups, persisted = optimizer.param_groups, record["state"]["packed"]["param_groups"]
+        if len(groups) != len(persisted):
+            raise Invalid(
+                f"the optimizer has {len(groups)} parameter groups, and {len(persisted)} were persisted: call "
+                "resumed() before add_param_group(), or give offload() all groups"
+            )
+        for group, saved in zip(groups, persisted, strict=True):
             group.update({name: value for name, value in saved.items() if name != "params"})
     extra: dict[str, Any] = record["extra"]["user"]
     return extra

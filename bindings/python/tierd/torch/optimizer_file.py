@@ -78,6 +78,8 @@ def _state_dict(file: SafetensorsFile, whole: bool) -> dict[str, Any]:
             index, _, kind = name.partition(".")
             state.setdefault(int(index), {})[kind] = file.tensor(name) if whole else _later(file, name)
         options = [{name: _decoded(value) for name, value in group.items()} for group in groups]
+        if not all(isinstance(group["params"], list) for group in options):
+            raise TypeError("the parameters of a group are no list")
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise Invalid(f"{file.path} has a damaged description of the optimizer's state: {error!r}") from error
     return {"state": state, "param_groups": options}

@@ -11,6 +11,7 @@ import io
 import random
 from typing import Any
 
+import numpy
 import torch
 
 from ..client import Client
@@ -30,6 +31,7 @@ def write_record(client: Client, name: str, optimizer: OffloadableOptimizer, ext
         "state": packed,
         "torch_rng": torch.get_rng_state(),
         "python_rng": random.getstate(),
+        "numpy_rng": _numpy_state(),
         "extra": extra,
     }
     stream = io.BytesIO()
@@ -61,6 +63,15 @@ def restore_generators(record: dict[str, Any]) -> None:
     torch.set_rng_state(record["torch_rng"])
     version, internal, gauss = record["python_rng"]
     random.setstate((version, tuple(internal), gauss))
+    of_numpy = record.get("numpy_rng")
+    if of_numpy is not None:
+        numpy.random.set_state((of_numpy[0], numpy.array(of_numpy[1], numpy.uint32), *of_numpy[2:]))
+
+
+def _numpy_state() -> list[Any] | None:
+    """Of NumPy's global generator. None where it is no longer the one that ``numpy.random.seed`` seeds."""
+    kind, words, *rest = numpy.random.get_state()
+    return [kind, [int(word) for word in words], *rest] if kind == "MT19937" else None
 
 
 def _key(name: str) -> str:

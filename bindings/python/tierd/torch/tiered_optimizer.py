@@ -359,7 +359,11 @@ class TieredOptimizer(OffloadableOptimizer):
             for index, parameter in enumerate(self._parameters())
             if (tiered := self._tiered.get(parameter)) is not None and tiered.created
         }
-        return {"packed": super().state_dict(), "numbers": numbers, "arithmetic": self._arithmetic.record()}
+        # Beside what the options ask for now: what they asked for before goes on when they do again.
+        parameters = self._parameters()
+        kinds = {index: list(self._tiered[parameters[index]].keys) for index in numbers}
+        record = self._arithmetic.record()
+        return {"packed": super().state_dict(), "numbers": numbers, "kinds": kinds, "arithmetic": record}
 
     def adopt_state(self, light: dict[str, Any]) -> None:
         persisted = light.get("arithmetic", self._arithmetic.record())
@@ -367,7 +371,7 @@ class TieredOptimizer(OffloadableOptimizer):
             given = ", ".join(f"{name}={value!r}" for name, value in persisted.items())
             raise Invalid(f"the run was persisted with {given}: resume it with the same")
         hold_name(self._client, self._name, self)
-        found = list(self._adoptable(light["packed"], light["numbers"]))
+        found = list(self._adoptable(light["packed"], light["numbers"], light.get("kinds", {})))
         super().load_state_dict(light["packed"])
         self._next_number = max(light["numbers"].values(), default=-1) + 1
         for parameter, tiered in found:
@@ -401,7 +405,7 @@ class TieredOptimizer(OffloadableOptimizer):
             after.remove()
 
     def _adoptable(
-        self, packed: dict[str, Any], numbers: dict[int, int]
+        self, packed: dict[str, Any], numbers: dict[int, int], kinds: dict[int, list[str]]
     ) -> Iterator[tuple[torch.Tensor, ParameterState]]:
         """The state of each parameter that had one, as it lies in tierd."""
         sizes = [[len(group["params"]) for group in groups] for groups in (self.param_groups, packed["param_groups"])]
@@ -412,6 +416,8 @@ class TieredOptimizer(OffloadableOptimizer):
                 if index not in numbers:
                     continue
                 tiered = self._new_state(parameter, saved, numbers[index])
+                if index in kinds:
+                    tiered.keys = {kind: f"{self._name}/{tiered.number}/{kind}" for kind in kinds[index]}
                 for key in tiered.keys.values() if tiered.size else ():
                     size = self._client.tensor(key).size
                     if size != tiered.size:
