@@ -139,3 +139,22 @@ def test_persist_names_what_it_was_given_instead_of_the_optimizer(own_daemon: la
         with pytest.raises(TypeError, match="optimizer is a SGD"):
             tierd.torch.persist(model, torch.optim.SGD(nn.Linear(2, 2).parameters()))
         del model
+
+
+def test_bytes_that_ranks_share_are_not_taken_for_something_else(own_daemon: launcher.Running) -> None:
+    def frozen(dtype: torch.dtype) -> nn.Module:
+        model = nn.Sequential(nn.Linear(64, 32), nn.Linear(32, 64, dtype=dtype, device="meta"))
+        model[1].requires_grad_(False)
+        return model
+
+    values = {"1.weight": torch.ones(64, 32), "1.bias": torch.zeros(64)}
+    for dtype, resume in ((torch.bfloat16, False), (torch.float16, True), (torch.bfloat16, True)):
+        given = {"load_frozen": lambda name, dtype=dtype: values[name].to(dtype)}
+        with contextlib.ExitStack() as stack:
+            if dtype is torch.float16:
+                stack.enter_context(pytest.raises(tierd.Invalid, match=r"'1.weight' was persisted as torch.bfloat16"))
+            making = run_of(own_daemon, lambda dtype=dtype: frozen(dtype), resume, **given)
+            model, optimizer, _ = stack.enter_context(making)
+            assert model.state_dict()["1.weight"].dtype is dtype
+            tierd.torch.persist(model, optimizer)
+            del model, optimizer

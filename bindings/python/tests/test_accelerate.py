@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import pathlib
+import weakref
 from typing import Any
 
 import pytest
@@ -137,3 +139,66 @@ def test_what_changes_gradients_after_backward_is_refused_before_the_model_moves
     scaling.scaler = torch.amp.GradScaler("cpu")
     with pytest.raises(tierd.Invalid, match="whose GradScaler"):
         in_backward(scaling)
+
+
+def small(seed: int) -> Any:
+    torch.manual_seed(seed)
+    model = torch.nn.Linear(8, 8)
+    return model, torch.optim.AdamW(model.parameters(), fused=True)
+
+
+def test_each_of_two_models_is_saved_under_its_own_number(tmp_path: pathlib.Path) -> None:
+    for offloaded in (False, True):
+        accelerator = accelerate.Accelerator(cpu=True)
+        if offloaded:
+            accelerator = tierd.accelerate.offload(accelerator, client=new_client()[0], min_bytes=1)
+        for seed in (1, 2):
+            accelerator.prepare(*small(seed))
+        accelerator.save_state(str(tmp_path / str(offloaded)))
+    assert files_of(tmp_path / "True", ".safetensors") == files_of(tmp_path / "False", ".safetensors")
+
+
+def test_a_save_fills_no_file_of_another_one(tmp_path: pathlib.Path) -> None:
+    accelerator = tierd.accelerate.offload(accelerate.Accelerator(cpu=True), client=new_client()[0], min_bytes=1)
+    accelerator.prepare(*small(1))
+    older = tmp_path / "checkpoint-1" / "model.safetensors"
+    older.parent.mkdir()
+    older.write_bytes(b"a save that was ended")
+    accelerator.save_state(str(tmp_path))
+    assert older.read_bytes() == b"a save that was ended"
+    assert (tmp_path / "model.safetensors").stat().st_size > 256
+
+
+def test_models_that_are_given_back_are_freed() -> None:
+    client, fake = new_client()
+    accelerator = tierd.accelerate.offload(accelerate.Accelerator(cpu=True), client=client, min_bytes=1, name="net")
+    for seed in (1, 2):  # Under the same name.
+        model, optimizer = accelerator.prepare(*small(seed))
+        model(torch.ones(2, 8)).sum().backward()
+        optimizer.step()
+        gone = weakref.ref(model)
+        model, optimizer = accelerator.free_memory(model, optimizer)
+        gc.collect()
+        assert gone() is None and fake.tensors == {}
+
+
+def test_a_state_that_does_not_fit_is_loaded_where_it_need_not(tmp_path: pathlib.Path) -> None:
+    accelerator = tierd.accelerate.offload(accelerate.Accelerator(cpu=True), client=new_client()[0], min_bytes=1)
+    model, _ = accelerator.prepare(*small(1))
+    accelerator.save_state(str(tmp_path))
+    (weights,) = tmp_path.glob("*.safetensors")
+    checkpoint_file.save_weights({"weight": torch.zeros(8, 8), "more": torch.ones(3)}, weights)
+    with pytest.raises(tierd.Invalid, match=r"missing \['bias'\], unexpected \['more'\]"):
+        accelerator.load_state(str(tmp_path))
+    accelerator.load_state(str(tmp_path), strict=False)
+    assert not model.state_dict()["weight"].any()
+
+
+def test_a_hook_of_save_state_is_given_the_weights(tmp_path: pathlib.Path) -> None:
+    accelerator = tierd.accelerate.offload(accelerate.Accelerator(cpu=True), client=new_client()[0], min_bytes=1)
+    model, _ = accelerator.prepare(*small(1))
+    seen: list[Any] = []
+    accelerator.register_save_state_pre_hook(lambda models, weights, folder: seen.append(weights[0]["weight"].clone()))
+    accelerator.save_state(str(tmp_path))
+    assert torch.equal(seen[0], model.state_dict()["weight"])
+    assert list(tmp_path.glob("model.safetensors"))

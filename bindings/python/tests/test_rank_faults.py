@@ -283,6 +283,25 @@ def a_gradient_that_a_hook_takes_away() -> None:
     assert torch.equal(model[0].bias, before) and models_are_same(model)
 
 
+def a_backward_more_of_a_model_with_buffers() -> None:
+    """One mismatch is one error on each rank: the next steps agree again."""
+    torch.manual_seed(0)
+    model, optimizer, _ = offloaded(nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16)))
+    failures = 0
+    if is_first():
+        backward(model)
+    for step in range(4):
+        try:
+            backward(model, step)
+            optimizer.step()
+        except tierd.Error:
+            failures += 1
+        optimizer.zero_grad()
+    assert failures == 1
+    with tierd.torch.gathered(model):
+        assert all(is_same(parameter) for parameter in model.parameters())
+
+
 SCENARIOS = {
     scenario.__name__: scenario
     for scenario in (
@@ -301,6 +320,7 @@ SCENARIOS = {
         buffers_of_any_type,
         an_error_that_has_a_method_for_its_code,
         a_gradient_that_a_hook_takes_away,
+        a_backward_more_of_a_model_with_buffers,
     )
 }
 

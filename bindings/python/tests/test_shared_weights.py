@@ -222,3 +222,10 @@ def test_a_private_daemon_has_room_for_every_rank_and_for_frozen_weights_once() 
     one, two = need.required(run), need.required(dataclasses.replace(run, ranks=2))
     assert two.ram >= 2 * one.ram and two.ssd > one.ssd + (1 << 30)
     assert need.required(dataclasses.replace(run, present=run.shared)).tensors >> 20 == 4
+
+
+def test_a_tensor_of_other_strides_is_shared_by_its_values() -> None:
+    client, _ = new_client()
+    given = torch.arange(6.0).reshape(3, 2).t()
+    found = tierd.torch.load_shared(client, "transposed", lambda: given, shape=(2, 3), dtype=torch.float32)
+    assert torch.equal(found, given)

@@ -201,7 +201,11 @@ def _only_names(state_dict: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("more", "sentence"),
-    [({"optim": "rmsprop"}, "the optimizer is RMSprop"), ({"torch_compile": True}, "compiles the whole model")],
+    [
+        ({"optim": "rmsprop"}, "the optimizer is RMSprop"),
+        ({"torch_compile": True}, "compiles the whole model"),
+        ({"bf16_full_eval": True}, "convert the model for an evaluation"),
+    ],
 )
 def test_what_cannot_be_offloaded_is_refused(more: dict[str, Any], sentence: str, tmp_path: pathlib.Path) -> None:
     trainer = trainer_of(llama(), tmp_path, **more)
@@ -230,3 +234,13 @@ def test_several_devices_and_wrong_arguments_are_refused_by_name(tmp_path: pathl
     tierd.transformers.offload(trainer, client=client, min_bytes=1)
     with pytest.raises(tierd.Invalid, match="offloaded already"):
         tierd.transformers.offload(trainer, client=client)
+
+
+def test_a_refused_offload_leaves_the_trainer_as_it_was(tmp_path: pathlib.Path) -> None:
+    trainer = trainer_of(llama(), tmp_path)
+    with pytest.raises(tierd.Invalid, match="parameters is 'nowhere'"):
+        tierd.transformers.offload(trainer, client=new_client()[0], min_bytes=1, parameters="nowhere")
+    assert trainer.optimizer is None
+    trainer.args.learning_rate = 3e-3
+    offloaded = tierd.transformers.offload(trainer, client=new_client()[0], min_bytes=1)
+    assert offloaded.optimizer.param_groups[0]["lr"] == 3e-3

@@ -74,6 +74,7 @@ class _Offloaded(AcceleratedRanks):
 
     _models: list[Any]
     _optimizers: list[Any]
+    _save_model_state_pre_hook: dict[Any, Any]
     _tierd_options: dict[str, Any]
     _tierd_replaced: list[tuple[torch.optim.Optimizer, OffloadableOptimizer]]  # Plain ones, for their schedulers.
     _tierd_stand_ins: list[StandIns] | None = None
@@ -99,6 +100,11 @@ class _Offloaded(AcceleratedRanks):
                 follow(each, old, new)
         return plain.prepare(*given, **more)
 
+    def free_memory(self, *objects: Any) -> Any:
+        plain: Any = super()
+        self._tierd_replaced.clear()  # Else it would keep the optimizers, and they their models.
+        return plain.free_memory(*objects)
+
     def unwrap_model(self, model: Any, keep_fp32_wrapper: bool = True, *args: Any, **more: Any) -> Any:
         plain: Any = super()
         if not keep_fp32_wrapper and runtime_of(model) is not None and "_original_forward" in model.__dict__:
@@ -108,11 +114,12 @@ class _Offloaded(AcceleratedRanks):
     # ---- Checkpoints ----
 
     def save_state(self, output_dir: Any = None, safe_serialization: bool = True, **more: Any) -> Any:
-        """As Accelerate's. With ``safe_serialization=False`` the whole model is in memory while it is saved."""
+        """As Accelerate's. With ``safe_serialization=False``, or hooks of ``register_save_state_pre_hook``, which are
+        given the weights, the whole model is in memory while it is saved."""
         plain: Any = super()
         if not self._is_in_tierd():
             return plain.save_state(output_dir, safe_serialization, **more)
-        self._tierd_stand_ins = [] if safe_serialization else None
+        self._tierd_stand_ins = [] if safe_serialization and not self._save_model_state_pre_hook else None
         try:
             with self._without_optimizers() as optimizers:
                 folder = plain.save_state(output_dir, safe_serialization, **more)
@@ -153,7 +160,9 @@ class _Offloaded(AcceleratedRanks):
                 ]
                 if all(os.path.isfile(file) for file in files):
                     for model, file in zip(models, files, strict=True):
-                        _require_all(load_weights(model, file), model, file)
+                        loaded = load_weights(model, file)
+                        if more.get("strict", True):
+                            _require_all(loaded, model, file)
                     models.clear()
                 for number, optimizer in enumerate(optimizers):
                     load_optimizer(optimizer.optimizer, os.path.join(folder, _numbered("optimizer", number, "bin")))

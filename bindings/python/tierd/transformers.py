@@ -12,6 +12,7 @@ They are written and read tensor by tensor.
 from __future__ import annotations
 
 import os
+import pathlib
 from typing import Any
 
 from .errors import Invalid
@@ -45,6 +46,7 @@ from .torch.stand_ins import StandIns
 __all__ = ["offload"]
 
 _WEIGHTS, _OPTIMIZER, _SCHEDULER = "model.safetensors", "optimizer.pt", "scheduler.pt"
+_STATE = "trainer_state.json"
 
 
 def offload(trainer: Any, *, persist_steps: int = 0, resume: bool = False, **options: Any) -> Any:
@@ -88,12 +90,16 @@ def offload(trainer: Any, *, persist_steps: int = 0, resume: bool = False, **opt
     trainer._tierd_options = {"exact_norm": options.get("update") != "backward", "resume": resume, **options}
     trainer._tierd_run = run
     if trainer.model_init is None:
+        made, fresh = trainer.optimizer, runtime_of(trainer.model) is None
         try:
             trainer.create_optimizer()
             if resume:
                 trainer._tierd_run.take(trainer)
         except BaseException:
-            trainer.__class__ = plain
+            trainer.__class__, trainer.optimizer = plain, made
+            runtime = runtime_of(trainer.model)
+            if fresh and runtime is not None:  # The values are the model's own again.
+                runtime.detach(resumed=resume)
             raise
     return trainer
 
@@ -113,6 +119,11 @@ def _check(trainer: Any, options: dict[str, Any]) -> None:
     if args.torch_compile:
         raise Invalid(
             "torch_compile=True compiles the whole model: compile its blocks before, as docs/training.md says"
+        )
+    if args.bf16_full_eval or args.fp16_full_eval:
+        raise Invalid(
+            "bf16_full_eval and fp16_full_eval convert the model for an evaluation, and a model in tierd stays in its "
+            "dtype: leave them out, or use bf16=True, by which evaluations are of mixed precision too"
         )
     require_plain_steps(trainer.accelerator, options)
     if options.get("update") == "backward" and (args.max_grad_norm or args.gradient_accumulation_steps > 1):
@@ -158,6 +169,7 @@ class _Offloaded:
 
     def train(self, resume_from_checkpoint: Any = None, *given: Any, **more: Any) -> Any:
         plain: Any = super()
+        self._tierd_run.begin()
         if resume_from_checkpoint:
             return plain.train(resume_from_checkpoint, *given, **more)
         with self._tierd_run.as_checkpoint() as folder:
@@ -168,7 +180,22 @@ class _Offloaded:
         plain._maybe_log_save_evaluate(*given, **more)
         if self._tierd_run.is_due(self):
             with self._tierd_run.persisting(self):
-                plain._save_checkpoint(self.model, None)
+                self._collect()
+
+    def _collect(self) -> None:
+        """Has the Trainer write all that a resume needs into the folder of the persisted run, whatever its own
+        checkpoints have. That folder is none of them, and so never the one of the best model."""
+        plain: Any = super()
+        state: Any = self.state  # type: ignore[attr-defined]
+        best, weights_alone, self.args.save_only_model = (
+            state.best_model_checkpoint, self.args.save_only_model, False,
+        )  # fmt: skip
+        try:
+            plain._save_checkpoint(self.model, None)
+        finally:
+            state.best_model_checkpoint, self.args.save_only_model = best, weights_alone
+        for written in pathlib.Path(self._tierd_run.collecting).glob(f"*/{_STATE}"):
+            state.save_to_json(str(written))
 
     def _get_output_dir(self, trial: Any) -> Any:
         plain: Any = super()

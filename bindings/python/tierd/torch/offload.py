@@ -194,7 +194,7 @@ def persist(model: torch.nn.Module, optimizer: OffloadableOptimizer, *schedulers
     keys = {stored.name: stored.key for stored in runtime.store.parameters if not stored.shared}
     kept: dict[str, Any] = {"user": extra, "resident": resident, "schedulers": states, "keys": keys}
     kept["versions"] = _versions(model)
-    kept["forms"] = {stored.name: stored.form() for stored in runtime.store.parameters if not stored.shared}
+    kept["forms"] = {stored.name: stored.form() for stored in runtime.store.parameters}
     kept["persisted"] = None if ranks is None else ranks.new_mark()
     with together(ranks, "persist()"):
         write_record(client, name, optimizer, kept)

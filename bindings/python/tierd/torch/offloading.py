@@ -242,7 +242,7 @@ class Offloading:
         """The parameters' bytes, from the process, from an earlier run, or as ``creating`` has put them."""
         weights, keys = self._weights, {}
         if self._record is not None:
-            _require_forms(self._in_tierd(), self._record["extra"].get("forms", {}))
+            _require_forms(self._in_tierd(), weights, self._record["extra"].get("forms", {}))
             _load_resident(self._model, self._record, {path for path, _ in self._in_tierd()})
             keys = self._record["extra"].get("keys", {})
         with shown("moving the model", self._moving_bytes(), self._progress) as advance:
@@ -256,7 +256,7 @@ class Offloading:
                 take_over(store, path, stored, keys.get(path))
 
 
-def _require_forms(parameters: Parameters, persisted: dict[str, list[Any]]) -> None:
+def _require_forms(parameters: Parameters, weights: FrozenWeights, persisted: dict[str, list[Any]]) -> None:
     """``Invalid`` where a parameter would take the bytes of the run that is resumed for something else."""
     for path, parameter in parameters:
         stored = stored_of(parameter)
@@ -264,6 +264,8 @@ def _require_forms(parameters: Parameters, persisted: dict[str, list[Any]]) -> N
             [str(parameter.dtype), list(parameter.shape), list(parameter.stride())] if stored is None else stored.form()
         )
         was = persisted.get(path, form)
+        if parameter in weights:  # It has no order of its own before its values are there.
+            form[2] = was[2]
         if was != form:
             raise Invalid(
                 f"parameter {path!r} was persisted as {was[0]} of shape {tuple(was[1])} and strides {tuple(was[2])}, "

@@ -67,6 +67,10 @@ class PersistedRun:
 
     # ---- Persisting ----
 
+    def begin(self) -> None:
+        """Another training begins, whose steps are counted again."""
+        self._last = 0
+
     def is_due(self, trainer: Any) -> bool:
         step: int = trainer.state.global_step
         return self._steps > 0 and step != self._last and step % self._steps == 0

@@ -239,12 +239,14 @@ class Runtime:
         """``forward``, and an interrupt in it ends all scopes: torch calls hooks only for an ``Exception``."""
         scopes = self.store.scopes
         scopes.calls += 1
+        begun = False  # With the buffers of the first rank.
         try:
             if self.reduction is not None:
                 self.reduction.begin_forward()
+                begun = torch.is_grad_enabled()
             return forward(*args, **kwargs)
         except Error:
-            if self.reduction is not None:
+            if self.reduction is not None and begun:
                 self.reduction.repeat_forward()
             raise
         except Exception:

@@ -52,7 +52,7 @@ def load_shared(
     size = shape.numel() * dtype.itemsize
     if size == 0:
         raise Invalid(f"the tensor {key!r} would hold no bytes; it must")
-    require_once(client, key, size, lambda: checked(create(), key, shape, dtype), timeout)
+    require_once(client, key, size, lambda: checked(create(), key, shape, dtype).contiguous(), timeout)
     view: torch.Tensor = client.lease(key, shared=True, timeout=timeout).torch(dtype, shape)
     return view
 
