@@ -76,3 +76,30 @@ def test_each_training_is_persisted(
             assert len(persisted) == times
         assert ours.args.save_only_model
         del ours
+
+
+def test_a_resume_that_fails_before_its_first_step_begins_there_again(
+    own_daemon: launcher.Running, tmp_path: pathlib.Path
+) -> None:
+    begun: list[int] = []
+
+    class Refusing(transformers.TrainerCallback):  # type: ignore[misc]
+        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            begun.append(state.global_step)
+            if len(begun) == 1:
+                raise ConnectionError("no network")
+
+    options: dict[str, Any] = {"name": "net", "min_bytes": 4096, "persist_steps": 4}
+    with tierd.connect(job="run", socket=own_daemon.socket, named=True) as client:
+        ours = tierd.transformers.offload(trainer_of(tmp_path / "first", max_steps=4), client=client, **options)
+        ours.train()
+        del ours
+    with tierd.connect(job="run", socket=own_daemon.socket, named=True, mode="resume") as client:
+        trainer = trainer_of(tmp_path / "second")
+        trainer.add_callback(Refusing())
+        ours = tierd.transformers.offload(trainer, client=client, resume=True, **options)
+        with pytest.raises(ConnectionError):
+            ours.train()
+        ours.train()
+        assert begun == [4, 4] and ours.state.global_step == 8
+        del ours, trainer

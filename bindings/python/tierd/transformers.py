@@ -171,6 +171,7 @@ class _Offloaded:
         plain: Any = super()
         self._tierd_run.begin()
         if resume_from_checkpoint:
+            self._tierd_run.leave_out()
             return plain.train(resume_from_checkpoint, *given, **more)
         with self._tierd_run.as_checkpoint() as folder:
             return plain.train(folder, *given, **more)

@@ -35,6 +35,7 @@ class PersistedRun:
         self._last = 0  # The step that was persisted last.
         self._files: dict[str, bytes] = {}  # Of the run that is resumed, until it is.
         self._loaded = ""  # The folder where they are.
+        self._stepped = False  # The training that resumes them has made a step.
 
     def take(self, trainer: Any) -> None:
         """Takes what the run that the model resumes has left. ``Invalid``: it was not a Trainer's."""
@@ -55,9 +56,13 @@ class PersistedRun:
         with tempfile.TemporaryDirectory(prefix="tierd-") as folder:
             for name, content in files.items():
                 pathlib.Path(folder, name).write_bytes(content)
-            self._loaded = folder
+            self._loaded, self._stepped = folder, False
             try:
                 yield folder
+            except BaseException:
+                if not self._stepped:  # The next try begins where this one was to.
+                    self._files = files
+                raise
             finally:
                 self._loaded = ""
 
@@ -71,7 +76,13 @@ class PersistedRun:
         """Another training begins, whose steps are counted again."""
         self._last = 0
 
+    def leave_out(self) -> None:
+        """The training begins elsewhere than at what the run has left."""
+        self._files = {}
+
     def is_due(self, trainer: Any) -> bool:
+        """Asked behind each step."""
+        self._stepped = True
         step: int = trainer.state.global_step
         return self._steps > 0 and step != self._last and step % self._steps == 0
 
