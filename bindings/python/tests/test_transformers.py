@@ -152,6 +152,16 @@ def test_a_model_that_is_made_when_training_begins_is_offloaded_then(tmp_path: p
     assert_same(ours, theirs)
 
 
+def test_each_model_of_model_init_has_the_name_in_turn(tmp_path: pathlib.Path) -> None:
+    client, fake = new_client()
+    trainer = tierd.transformers.offload(trainer_of(llama, tmp_path), client=client, min_bytes=1, name="net")
+    kept = []
+    for _ in range(2):
+        trainer.train()
+        kept.append(len(fake.tensors))
+    assert kept[0] == kept[1], "the first model's are gone"
+
+
 def test_parameters_are_updated_in_backward_where_nothing_clips_or_accumulates(tmp_path: pathlib.Path) -> None:
     more = {"max_grad_norm": 0, "gradient_accumulation_steps": 1, "save_strategy": "no"}
     theirs = trainer_of(llama(), tmp_path / "plain", **more)

@@ -141,6 +141,7 @@ class _Offloaded:
     accelerator: Any
     optimizer: Any
     lr_scheduler: Any
+    callback_handler: Any
     _tierd_options: dict[str, Any]
     _tierd_run: PersistedRun
     _issue_warnings_after_load: Any
@@ -149,6 +150,9 @@ class _Offloaded:
         plain: Any = super()
         made = plain.create_optimizer(*given, **more)  # From the TrainingArguments; it has no state yet.
         if runtime_of(self.model) is None:
+            # Of model_init=: only the callbacks still have the model before this one, which goes before this one moves.
+            self.callback_handler.model, self.callback_handler.optimizer = self.model, None
+            self.callback_handler.lr_scheduler = None
             self.optimizer = offload_as(self.model, made, **group_options(self.accelerator), **self._tierd_options)
             follow_handler(self.model, self.accelerator)
             follow(self.lr_scheduler, made, self.optimizer)
