@@ -124,6 +124,21 @@ def options_that_differ() -> None:
     assert models_are_same(model)
 
 
+def options_that_differ_in_backward() -> None:
+    """The update of a backward goes by them: no rank makes it."""
+    model, optimizer, _ = offloaded(update="backward")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    optimizer.param_groups[0]["lr"] = 0.5 if is_first() else 0.25
+    with refused("rank 0 is about to update, in backward, with lr=0.5"):
+        backward(model)
+    optimizer.zero_grad()
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    optimizer.param_groups[0]["lr"] = 0.25
+    backward(model)
+    optimizer.step()
+    assert models_are_same(model) and not torch.equal(model.state_dict()["0.weight"], before["0.weight"])
+
+
 def a_parameter_from_outside_of_the_model() -> None:
     outside = nn.Parameter(torch.ones(()))
     model, optimizer, _ = offloaded(groups=lambda model: [{"params": [*model.parameters(), outside]}])
@@ -309,6 +324,7 @@ SCENARIOS = {
         a_discarded_update,
         one_rank_skips_the_step_that_failed,
         options_that_differ,
+        options_that_differ_in_backward,
         a_parameter_from_outside_of_the_model,
         a_module_that_was_replaced,
         biases_that_were_unfrozen,

@@ -63,6 +63,7 @@ class Reduction(Agreement):
         self.spreads_buffers = True
         self._updates = 0  # Since all ranks had the same state.
         self._repeats = False  # The next forward of the model repeats one that failed.
+        self.updates_by: Callable[[], torch.optim.Optimizer | None] | None = None  # In backward, by these options.
         self._is_early: Callable[[], bool] | None = None  # Of the micro-batch that runs, in `micro_batches`.
         self._buffers_of_last = False  # `_buffers_next` for the micro-batch that is not early.
 
@@ -137,7 +138,11 @@ class Reduction(Agreement):
         self._local -= bucket.deliveries.keys() - set(numbers)
         if not numbers:
             return
-        self._announce("reduce the gradient of", numbers)
+        updating = None if self.updates_by is None else self.updates_by()
+        if updating is None:
+            self._announce("reduce the gradient of", numbers)
+        else:
+            self._announce("update, in backward,", numbers, told_options(updating))
         with autograd_guard():
             stop_recording()
             gradients = {number: self._accumulated(number) for number in numbers}

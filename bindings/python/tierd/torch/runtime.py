@@ -168,6 +168,7 @@ class Runtime:
         optimizer.model_report = weakref.WeakMethod(self.memory_report)
         if self.reduction is not None:
             optimizer.agreement = self.reduction
+            self.reduction.updates_by = self.optimizer if self._in_backward else None
         optimizer.register_step_post_hook(self._after_step)
 
     def end_thread(self) -> None:
