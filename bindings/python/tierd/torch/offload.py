@@ -27,7 +27,7 @@ from .placeholder import raw_gradient
 from .ranks import Ranks
 from .resume import write_record
 from .runtime import Placement, Runtime, runtime_of, saved_in_gathered
-from .stored_parameter import StoredParameter, stored_in, stored_of
+from .stored_parameter import StoredParameter, form_of, stored_in, stored_of
 
 UPDATES = ("step", "deferred", "backward")
 
@@ -194,7 +194,7 @@ def persist(model: torch.nn.Module, optimizer: OffloadableOptimizer, *schedulers
     keys = {stored.name: stored.key for stored in runtime.store.parameters if not stored.shared}
     kept: dict[str, Any] = {"user": extra, "resident": resident, "schedulers": states, "keys": keys}
     kept["versions"] = _versions(model)
-    kept["forms"] = {stored.name: stored.form() for stored in runtime.store.parameters}
+    kept["forms"] = {stored.name: form_of(stored.parameter) for stored in runtime.store.parameters}
     kept["persisted"] = None if ranks is None else ranks.new_mark()
     with together(ranks, "persist()"):
         write_record(client, name, optimizer, kept)

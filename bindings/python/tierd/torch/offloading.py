@@ -33,7 +33,7 @@ from .resume import read_record, restore_generators
 from .runtime import Placement, Runtime
 from .shared_weights import FrozenWeights, Parameters
 from .parameter_store import ParameterStore
-from .stored_parameter import StoredParameter, stored_of
+from .stored_parameter import StoredParameter, form_of, stored_of
 
 LOOK_AHEAD_BYTES = 24 << 20
 SLICE_BYTES = 8 << 20
@@ -259,10 +259,7 @@ class Offloading:
 def _require_forms(parameters: Parameters, weights: FrozenWeights, persisted: dict[str, list[Any]]) -> None:
     """``Invalid`` where a parameter would take the bytes of the run that is resumed for something else."""
     for path, parameter in parameters:
-        stored = stored_of(parameter)
-        form = (
-            [str(parameter.dtype), list(parameter.shape), list(parameter.stride())] if stored is None else stored.form()
-        )
+        form = form_of(parameter)
         was = persisted.get(path, form)
         if parameter in weights:  # It has no order of its own before its values are there.
             form[2] = was[2]

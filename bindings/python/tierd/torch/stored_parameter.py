@@ -77,10 +77,6 @@ class StoredParameter:
         self.strides = parameter.stride()
         self.numel = parameter.numel()
 
-    def form(self) -> list[Any]:
-        """What the bytes mean, beside their number: for the record of a run."""
-        return [str(self.dtype), list(self.shape), list(self.strides)]
-
     @property
     def nbytes(self) -> int:
         return self.numel * self.dtype.itemsize
@@ -286,8 +282,7 @@ class StoredParameter:
             stop_recording()
             found = self.parameter.detach()
             self.require_fitting(found)
-            same = found.stride() == self.strides
-            values = parameter_state.flat(found if same else self.empty_like().copy_(found))
+            values = parameter_state.flat_like(found, model_of(self.parameter))
             if self.shared:
                 self._require_equal(values)
                 return
@@ -332,6 +327,11 @@ def model_of(parameter: torch.Tensor) -> torch.Tensor:
     """A tensor with the parameter's shape and strides."""
     stored = stored_of(parameter)
     return parameter if stored is None else torch.empty_strided(stored.shape, stored.strides, device="meta")
+
+
+def form_of(parameter: torch.Tensor) -> list[Any]:
+    """What its bytes mean, beside their number: for the record of a run."""
+    return [str(parameter.dtype), list(parameter.shape), list(model_of(parameter).stride())]
 
 
 def zeros_like(parameter: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
