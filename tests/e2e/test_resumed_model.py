@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import pathlib
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,7 +12,7 @@ import launcher
 import numpy
 import pytest
 import torch
-from torch import nn
+from torch import distributed, nn
 
 import tierd
 import tierd.torch
@@ -158,3 +159,128 @@ def test_bytes_that_ranks_share_are_not_taken_for_something_else(own_daemon: lau
             assert model.state_dict()["1.weight"].dtype is dtype
             tierd.torch.persist(model, optimizer)
             del model, optimizer
+
+
+class Counting(nn.Module):
+    """A linear layer with a small parameter, a buffer, and more that does not fit another of its kind."""
+
+    def __init__(self, value: int, counts: int = 4, more: int = 32) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((32, 64), float(value)))
+        self.last = nn.Parameter(torch.full((more, 64), float(value)))
+        self.bias = nn.Parameter(torch.full((32,), float(value)))
+        self.register_buffer("counts", torch.full((counts,), float(value)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight.t() + self.bias
+
+
+@pytest.mark.parametrize(
+    ("other", "options", "error", "why"),
+    [
+        (lambda: Counting(9, more=16), {}, tierd.Invalid, "'last' was persisted as"),
+        (lambda: Counting(9, counts=5), {}, RuntimeError, "size mismatch for counts"),
+        (lambda: Counting(9), {"state_dtype": torch.bfloat16}, tierd.Invalid, "was persisted with"),
+        (lambda: Counting(9), {"groups": lambda model: [model.weight, model.bias]}, tierd.Invalid, "parameter groups"),
+    ],
+)
+def test_a_resume_that_is_refused_leaves_the_model_as_it_was_and_the_run_to_be_resumed(
+    own_daemon: launcher.Running,
+    other: Callable[[], nn.Module],
+    options: dict[str, Any],
+    error: type[Exception],
+    why: str,
+) -> None:
+    with run_of(own_daemon, lambda: Counting(1), resume=False) as (model, optimizer, _):
+        model(torch.ones(2, 64)).sum().backward()
+        optimizer.step()
+        tierd.torch.persist(model, optimizer)
+        persisted = {name: value.clone() for name, value in model.state_dict().items()}
+        del model, optimizer
+    with tierd.connect(job="run", socket=own_daemon.socket, named=True, mode="resume") as client:
+        given: dict[str, Any] = {"client": client, "name": "net", "lr": 0.1, "min_bytes": 1024, "resume": True}
+        left = other()
+        with pytest.raises(error, match=why):
+            tierd.torch.offload(left, tierd.torch.AdamW, **given, **options)
+        assert all((value == 9).all() for value in left.state_dict().values()), "nothing of the run is in it"
+        model, optimizer = tierd.torch.offload(Counting(2), tierd.torch.AdamW, **given)
+        assert all(torch.equal(value, persisted[name]) for name, value in model.state_dict().items())
+        del model, optimizer
+
+
+def make_two(client: tierd.Client, resume: bool) -> tuple[list[nn.Module], list[Any]]:
+    made = []
+    for name in ("generator", "critic"):
+        torch.manual_seed(len(name))
+        given: dict[str, Any] = {"client": client, "name": name, "lr": 0.1, "min_bytes": 1024, "resume": resume}
+        made.append(tierd.torch.offload(nn.Linear(64, 64), tierd.torch.AdamW, **given))
+    return [model for model, _ in made], [optimizer for _, optimizer in made]
+
+
+def step_two(models: list[nn.Module], optimizers: list[Any], steps: int) -> None:
+    for _ in range(steps):
+        models[1](models[0](torch.ones(2, 64))).square().mean().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def test_two_models_of_a_job_are_persisted_by_one_call(own_daemon: launcher.Running) -> None:
+    with tierd.connect(job="two", socket=own_daemon.socket, named=True) as client:
+        models, optimizers = make_two(client, resume=False)
+        schedules = [torch.optim.lr_scheduler.StepLR(each, 2) for each in optimizers]
+        step_two(models, optimizers, 2)
+        for schedule in schedules:
+            schedule.step()
+        with pytest.raises(tierd.Invalid, match=r"another model, 'critic'.*persist\(\[model, other\]"):
+            tierd.torch.persist(models[0], optimizers[0])
+        with pytest.raises(tierd.Invalid, match="2 models and 1 optimizers"):
+            tierd.torch.persist(models, optimizers[:1])
+        tierd.torch.persist(models, optimizers, *schedules, step=2)
+        step_two(models, optimizers, 2)
+        trained = [{name: value.clone() for name, value in each.state_dict().items()} for each in models]
+        del models, optimizers, schedules
+    with tierd.connect(job="two", socket=own_daemon.socket, named=True, mode="resume") as client:
+        models, optimizers = make_two(client, resume=True)
+        schedules = [torch.optim.lr_scheduler.StepLR(each, 2) for each in optimizers]
+        assert tierd.torch.resumed(models, *schedules) == {"step": 2}
+        assert [schedule.last_epoch for schedule in schedules] == [1, 1]
+        step_two(models, optimizers, 2)
+        for model, state in zip(models, trained, strict=True):
+            assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+        del model, models, optimizers, schedules
+
+
+def test_a_model_that_is_trained_no_longer_does_not_hinder_persisting(own_daemon: launcher.Running) -> None:
+    with tierd.connect(job="two", socket=own_daemon.socket, named=True) as client:
+        models, optimizers = make_two(client, resume=False)
+        models[1].requires_grad_(False)
+        tierd.torch.persist(models[0], optimizers[0])
+        models[1].requires_grad_(True)
+        del optimizers[1]
+        tierd.torch.persist(models[0], optimizers[0])
+        del models[1]
+        tierd.torch.persist(models[0], optimizers[0])
+        del models, optimizers
+
+
+@pytest.mark.parametrize("persisted_by", [None, True])
+def test_a_run_without_ranks_and_one_of_ranks_are_not_taken_for_each_other(
+    own_daemon: launcher.Running, tmp_path: pathlib.Path, persisted_by: bool | None
+) -> None:
+    distributed.init_process_group(
+        "gloo", store=distributed.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1
+    )
+    try:
+        making = run_of(own_daemon, lambda: Counting(1), resume=False, process_group=persisted_by)
+        with making as (model, optimizer, _):
+            tierd.torch.persist(model, optimizer)
+            del model, optimizer
+        theirs, ours = ("net/rank0", "net") if persisted_by else ("net", "net/rank0")
+        with (
+            pytest.raises(tierd.Invalid, match=f"a training run '{theirs}', and none '{ours}': resume it with as many"),
+            run_of(own_daemon, lambda: Counting(1), resume=True, process_group=None if persisted_by else True),
+        ):
+            pytest.fail("it was persisted otherwise")
+    finally:
+        distributed.destroy_process_group()

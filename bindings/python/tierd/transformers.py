@@ -36,7 +36,7 @@ from .torch.accelerated_ranks import (
     take_ranks_over,
 )
 from .torch.checkpoint_file import load_optimizer, load_weights, save_optimizer
-from .torch.offload import resumed
+from .torch.persisting import resumed
 from .torch.offloaded_optimizer import OffloadableOptimizer
 from .torch.persisted_run import PersistedRun
 from .torch.plain_optimizer import follow, offload_as

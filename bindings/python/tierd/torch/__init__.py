@@ -30,8 +30,9 @@ from .creating import creating
 from .lion import Lion
 from .malloc import return_freed_memory
 from .memory_report import MemoryReport
-from .offload import activation_bytes, gathered, gradient_of, memory_report, offload, persist, resumed
+from .offload import activation_bytes, gathered, gradient_of, memory_report, offload
 from .optimizer_file import load_state, read_state, save_state
+from .persisting import persist, resumed
 from .sgd import SGD
 from .shared_weights import load_shared
 from .weights import load_safetensors, save_safetensors

@@ -309,8 +309,7 @@ def take_over(store: ParameterStore, name: str, stored: StoredParameter, persist
     origin, key = stored.store, stored.key
     assert isinstance(origin, CreationStore)
     if origin.resume:
-        key = persisted or f"{store.name}/{name}"
-        store.require_size(key, stored.nbytes)
+        key = store.key_of(name, persisted)
     store.reserve(str(key))
     origin.give_up(stored)
 

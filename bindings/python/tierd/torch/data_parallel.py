@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import Invalid
 from .ranks import Ranks
-from .runtime import runtime_of
+from .runtime import required_runtime, runtime_of
 from .stored_parameter import stored_of
 
 _INSTEAD = "pass process_group= to tierd.torch.offload(), which reduces the gradients itself, and do not wrap the model"
@@ -31,9 +31,7 @@ def no_sync(model: torch.nn.Module) -> Iterator[None]:
     Without a ``process_group`` there is nothing to leave out, and the context changes nothing. ``Invalid``: the model
     is not offloaded, or is updated in backward, where nothing is accumulated.
     """
-    runtime = runtime_of(model)
-    if runtime is None:
-        raise Invalid("this model is not offloaded: pass the model that tierd.torch.offload() returned")
+    runtime = required_runtime(model)
     if runtime.updates_in_backward:
         raise Invalid("update='backward' updates by each gradient and accumulates none: offload with update='step'")
     if runtime.reduction is None:

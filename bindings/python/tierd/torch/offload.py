@@ -25,9 +25,8 @@ from .offloading import Offloading
 from .offloaded_optimizer import OffloadableOptimizer
 from .placeholder import raw_gradient
 from .ranks import Ranks
-from .resume import write_record
-from .runtime import Placement, Runtime, runtime_of, saved_in_gathered
-from .stored_parameter import StoredParameter, form_of, stored_in, stored_of
+from .runtime import Placement, required_runtime, runtime_of, saved_in_gathered
+from .stored_parameter import StoredParameter, stored_in, stored_of
 
 UPDATES = ("step", "deferred", "backward")
 
@@ -175,98 +174,14 @@ def gathered(*of: torch.nn.Module | torch.Tensor, write: bool = False, progress:
             entered[-1].leave(entered)
 
 
-def persist(model: torch.nn.Module, optimizer: OffloadableOptimizer, *schedulers: Any, **extra: Any) -> None:
-    """Makes the training run durable in one atomic step, for ``offload(…, resume=True)`` of the next program: it
-    survives the end of this one, of the daemon, and a loss of power. ``extra`` (numbers, strings, tensors, lists and
-    dicts: an epoch) comes back from :func:`resumed`, and so do ``schedulers``. Everything that the job has is persisted
-    with it, and nothing else stays persisted. Call it between steps, in a ``named`` job. With a ``process_group`` every
-    rank calls it, and the ranks of one job persist in one step.
-
-    Small parameters that stay in the process, and buffers, are persisted too.
-    """
-    runtime = _required_runtime(model)
-    if not isinstance(optimizer, OffloadableOptimizer):
-        raise TypeError(f"optimizer is a {type(optimizer).__name__}: pass the one that offload() returned")
-    client, name = runtime.store.client, runtime.store.name
-    resident = _resident(model)
-    states = [schedule.state_dict() for schedule in schedulers]
-    ranks = None if runtime.reduction is None else runtime.reduction.ranks
-    keys = {stored.name: stored.key for stored in runtime.store.parameters if not stored.shared}
-    kept: dict[str, Any] = {"user": extra, "resident": resident, "schedulers": states, "keys": keys}
-    kept["versions"] = _versions(model)
-    kept["forms"] = {stored.name: form_of(stored.parameter) for stored in runtime.store.parameters}
-    kept["persisted"] = None if ranks is None else ranks.new_mark()
-    with together(ranks, "persist()"):
-        write_record(client, name, optimizer, kept)
-    with together(ranks, "persist()"):
-        if ranks is None or ranks.leads_job:
-            client.persist()
-
-
-def resumed(model: torch.nn.Module, *schedulers: Any) -> dict[str, Any]:
-    """What the run that ``model`` goes on with had passed to :func:`persist`; nothing where it began. ``schedulers``
-    get the states that they had; and their optimizers the learning rates, which making a scheduler has changed."""
-    runtime = _required_runtime(model)
-    if not runtime.resumed:
-        return {}
-    record = runtime.resumed
-    if schedulers and len(schedulers) != len(record["extra"]["schedulers"]):
-        raise Invalid(f"{len(record['extra']['schedulers'])} schedulers were persisted, {len(schedulers)} are given")
-    for schedule, state in zip(schedulers, record["extra"]["schedulers"], strict=False):
-        schedule.load_state_dict(state)
-    optimizer = None if runtime.optimizer is None else runtime.optimizer()
-    if optimizer is not None and schedulers:
-        groups, persisted = optimizer.param_groups, record["state"]["packed"]["param_groups"]
-        if len(groups) != len(persisted):
-            raise Invalid(
-                f"the optimizer has {len(groups)} parameter groups, and {len(persisted)} were persisted: call "
-                "resumed() before add_param_group(), or give offload() all groups"
-            )
-        for group, saved in zip(groups, persisted, strict=True):
-            group.update({name: value for name, value in saved.items() if name != "params"})
-    extra: dict[str, Any] = record["extra"]["user"]
-    return extra
-
-
-def _resident(model: torch.nn.Module) -> dict[str, Any]:
-    """What of the model's state is not in tierd: small parameters, buffers, extra state."""
-    state = model.state_dict(keep_vars=True)
-    named = model.named_parameters(remove_duplicate=False)
-    kept = {**{name: parameter for name, parameter in named if stored_of(parameter) is None}, **state}
-    return {
-        key: _alone(value) if isinstance(value, torch.Tensor) else value
-        for key, value in kept.items()
-        if not isinstance(value, torch.Tensor) or stored_of(value) is None
-    }
-
-
-def _versions(model: torch.nn.Module) -> dict[str, int]:
-    """Of the state of the modules, by their paths: those that torch's own checkpoints have."""
-    versions = {name: getattr(module, "_version", None) for name, module in model.named_modules()}
-    return {name: version for name, version in versions.items() if isinstance(version, int)}
-
-
-def _alone(value: torch.Tensor) -> torch.Tensor:
-    """With no other bytes of the storage where it lies."""
-    value = value.detach()
-    return value.clone() if value.untyped_storage().nbytes() > value.nbytes else value
-
-
 def activation_bytes(model: torch.nn.Module) -> int:
     """Bytes of activations that an offloaded model has moved into tierd so far."""
-    return _required_runtime(model).activation_bytes
+    return required_runtime(model).activation_bytes
 
 
 def memory_report(model: torch.nn.Module) -> MemoryReport:
     """The report of an offloaded model: what its optimizer's ``memory_report()`` returns."""
-    return _required_runtime(model).memory_report()
-
-
-def _required_runtime(model: torch.nn.Module) -> Runtime:
-    runtime = runtime_of(model)
-    if runtime is None:
-        raise Invalid("this model is not offloaded: pass the model that tierd.torch.offload() returned")
-    return runtime
+    return required_runtime(model).memory_report()
 
 
 def gradient_of(parameter: torch.Tensor) -> torch.Tensor | None:

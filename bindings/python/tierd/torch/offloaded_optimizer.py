@@ -133,6 +133,10 @@ class OffloadableOptimizer(torch.optim.Optimizer):
         """The tensors of the parameter's state in tierd (``exp_avg``, …); none before its first update."""
         raise NotImplementedError
 
+    def require_adoptable(self, light: dict[str, Any]) -> None:
+        """``Invalid`` or ``NotFound``, and nothing has changed, unless :meth:`adopt_state` can go on with ``light``."""
+        raise NotImplementedError
+
     def adopt_state(self, light: dict[str, Any]) -> None:
         """Goes on with the tensors that an optimizer of this name has left in tierd, and with its ``light_state``.
         ``Invalid`` or ``NotFound``, and nothing has changed, where they do not fit the parameters."""

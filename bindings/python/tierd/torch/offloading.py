@@ -7,7 +7,6 @@ all of them, at the same step.
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import itertools
 import secrets
@@ -20,7 +19,7 @@ from ..client import Client
 from ..connecting import connect
 from ..errors import AlreadyExists, Invalid
 from ..progress import shown, wanted
-from . import need, parameter_state
+from . import need, parameter_state, resident_state
 from .arguments import checked_client
 from .creation_store import CreationStore, created_in, require_fitting, take_over
 from .data_parallel import together
@@ -69,6 +68,7 @@ class Offloading:
         self._created: list[tuple[str, StoredParameter]] = []
         self._chosen: list[tuple[str, torch.nn.Parameter]] = []  # Those that move.
         self._record: dict[str, Any] | None = None  # Of the run that is resumed.
+        self._undo_resident: Callable[[], None] = lambda: None  # Gives the model back what it had.
         self._group = ""  # Identifies the ranks of this call, if there are several.
 
     def take_created(self, of_ranks: bool, sized: bool) -> None:
@@ -157,7 +157,9 @@ class Offloading:
         if at_once is not None and not self._resume:
             client = self._with_room(client, run, at_once, ram, ssd)
         with together(ranks, _WHAT):
-            self._record = read_record(client, self._name, self._optimizer) if self._resume else None
+            if self._resume:
+                others = (self._prefix, f"{self._prefix}/rank0")
+                self._record = read_record(client, self._name, self._optimizer, others)
         if ranks is not None:
             ranks.require_one_run(None if self._record is None else self._record["extra"]["persisted"])
         return run
@@ -221,6 +223,8 @@ class Offloading:
         store = ParameterStore(self._client, self._name, LOOK_AHEAD_BYTES)
         runtime = Runtime(self._model, store, self._placement, self._update, self._exact_norm)
         try:
+            with together(self._ranks, _WHAT):
+                self._require_same_run(store, made)
             with returned_at_once(), together(self._ranks, _WHAT):
                 self._fill(store)
                 runtime.reduction = None if self._ranks is None else Reduction(self._model, self._ranks)
@@ -231,6 +235,7 @@ class Offloading:
                     runtime.resumed = self._record
         except BaseException:
             runtime.unloaded = self._weights.undo()
+            self._undo_resident()
             runtime.detach(resumed=self._resume)
             if self._ranks is not None:  # All of which have failed: none uses what this one has made.
                 self._weights.free_made(self._client)
@@ -238,13 +243,28 @@ class Offloading:
         runtime.serve(made)
         return made
 
+    def _require_same_run(self, store: ParameterStore, made: OffloadableOptimizer) -> None:
+        """``Invalid`` or ``NotFound`` unless the run that is resumed fits the model and the optimizer."""
+        if self._record is None:
+            return
+        forms, keys = self._record["extra"].get("forms", {}), self._keys()
+        for path, parameter in self._in_tierd():
+            _require_form(path, parameter, forms.get(path), ordered=parameter not in self._weights)
+        for path, parameter in self._weights.not_shared_of(self._in_tierd()):
+            store.require_size(store.key_of(path, keys.get(path)), parameter.nbytes)
+        self._weights.require_sizes(self._weights.shared_of(self._in_tierd()), store.client, self._prefix)
+        made.require_adoptable(self._record["state"])
+
+    def _keys(self) -> dict[str, str]:
+        """Of the parameters of the run that is resumed, by their paths."""
+        keys: dict[str, str] = {} if self._record is None else self._record["extra"].get("keys", {})
+        return keys
+
     def _fill(self, store: ParameterStore) -> None:
         """The parameters' bytes, from the process, from an earlier run, or as ``creating`` has put them."""
-        weights, keys = self._weights, {}
+        weights, keys = self._weights, self._keys()
         if self._record is not None:
-            _require_forms(self._in_tierd(), weights, self._record["extra"].get("forms", {}))
-            _load_resident(self._model, self._record, {path for path, _ in self._in_tierd()})
-            keys = self._record["extra"].get("keys", {})
+            self._undo_resident = resident_state.load(self._model, self._record, set(_ids(self._in_tierd())))
         with shown("moving the model", self._moving_bytes(), self._progress) as advance:
             for path, parameter in weights.not_shared_of(self._chosen):
                 advance(store.adopt(path, parameter, self._resume, keys.get(path)).nbytes)
@@ -256,42 +276,18 @@ class Offloading:
                 take_over(store, path, stored, keys.get(path))
 
 
-def _require_forms(parameters: Parameters, weights: FrozenWeights, persisted: dict[str, list[Any]]) -> None:
-    """``Invalid`` where a parameter would take the bytes of the run that is resumed for something else."""
-    for path, parameter in parameters:
-        form = form_of(parameter)
-        was = persisted.get(path, form)
-        if parameter in weights:  # It has no order of its own before its values are there.
-            form[2] = was[2]
-        if was != form:
-            raise Invalid(
-                f"parameter {path!r} was persisted as {was[0]} of shape {tuple(was[1])} and strides {tuple(was[2])}, "
-                f"and is {form[0]} of shape {tuple(form[1])} and strides {tuple(form[2])}: resume the run with the "
-                "same model"
-            )
-
-
-def _load_resident(model: torch.nn.Module, record: dict[str, Any], chosen: set[str]) -> None:
-    """Gives the model what a run has persisted outside of tierd. ``Invalid`` unless that is all that is not in it."""
-    resident = record["extra"]["resident"]
-    tied = {id(dict(model.named_parameters(remove_duplicate=False))[path]) for path in chosen}
-    named = dict(model.named_parameters(remove_duplicate=False))
-    # Hooks of the model may leave out parameters, which it has all the same.
-    state = {**named, **model.state_dict(keep_vars=True)}
-    needed = {key for key, value in state.items() if id(value) not in tied}
-    if needed != resident.keys():
-        other = sorted(needed ^ resident.keys())[0]
+def _require_form(path: str, parameter: torch.Tensor, was: list[Any] | None, ordered: bool) -> None:
+    """``Invalid`` where a parameter would take the bytes of the run that is resumed for something else. One that is not
+    ``ordered`` has no order in memory before its values are there."""
+    form = form_of(parameter)
+    if was is not None and not ordered:
+        form[2] = was[2]
+    if was is not None and was != form:
         raise Invalid(
-            f"{other!r} was on the other side of min_bytes or of the placement when this run was persisted: resume it "
-            "with the same model and options"
+            f"parameter {path!r} was persisted as {was[0]} of shape {tuple(was[1])} and strides {tuple(was[2])}, "
+            f"and is {form[0]} of shape {tuple(form[1])} and strides {tuple(form[2])}: resume the run with the "
+            "same model"
         )
-    loaded: Any = collections.OrderedDict(resident)
-    versions = record["extra"].get("versions", {})
-    loaded._metadata = {name: {"version": version} for name, version in versions.items()}
-    unloaded = model.load_state_dict(loaded, strict=False).unexpected_keys
-    with torch.no_grad():
-        for name in set(unloaded) & named.keys():
-            named[name].copy_(resident[name])
 
 
 def _ids(parameters: Parameters) -> frozenset[int]:

@@ -60,10 +60,9 @@ class ParameterStore:
     ) -> StoredParameter:
         """Moves a parameter into tierd, or takes for it what an earlier run has left there, under ``persisted`` if that
         is another key. It is a placeholder afterwards."""
-        key = str(persisted or f"{self.name}/{name}")
+        key = self.key_of(name, persisted)
         flat = parameter_state.flat(parameter.detach())
         if resume:
-            self.require_size(key, flat.nbytes)
             self.reserve(key)
         else:
             self._require_new(key)
@@ -84,6 +83,10 @@ class ParameterStore:
         self.parameters.append(stored)
         Placeholder.make(parameter, stored)
         return stored
+
+    def key_of(self, name: str, persisted: Key | None) -> str:
+        """The parameter's key; ``persisted`` is the one that the run which is resumed had for it."""
+        return str(persisted or f"{self.name}/{name}")
 
     def require_size(self, key: Key, size: int) -> None:
         found = self.client.tensor(key).size

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from ..errors import Invalid
-from .offload import persist, resumed
+from .persisting import persist, resumed
 from .runtime import runtime_of
 
 _FILES = "trainer_files"

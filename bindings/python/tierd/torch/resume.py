@@ -7,8 +7,10 @@ then has the job persisted in one atomic manifest, so what a run resumes is alwa
 
 from __future__ import annotations
 
+import contextlib
 import io
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import numpy
@@ -43,11 +45,20 @@ def write_record(client: Client, name: str, optimizer: OffloadableOptimizer, ext
     client.put(_key(name), stream.getvalue(), replace=True)
 
 
-def read_record(client: Client, name: str, optimizer: type[OffloadableOptimizer]) -> dict[str, Any]:
-    """The record of the run that this job resumes. ``NotFound`` if there is none; ``Invalid`` if it is another's."""
+def read_record(
+    client: Client, name: str, optimizer: type[OffloadableOptimizer], others: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The record of the run that this job resumes. ``NotFound`` if there is none; ``Invalid`` if it is another's, or if
+    one of ``others`` has been persisted instead: a rank's, or that of a run without ranks."""
     try:
         content = client.get(_key(name))
     except NotFound as error:
+        for other in others:
+            if _exists(client, other):
+                raise Invalid(
+                    f"the job has a training run {other!r}, and none {name!r}: resume it with as many ranks as "
+                    "persisted it, or without process_group where it had none"
+                ) from error
         raise NotFound(
             f"the job has no training run {name!r} to resume: connect with mode='resume', and give the name that it had"
         ) from error
@@ -72,6 +83,13 @@ def _numpy_state() -> list[Any] | None:
     """Of NumPy's global generator. None where it is no longer the one that ``numpy.random.seed`` seeds."""
     kind, words, *rest = numpy.random.get_state()
     return [kind, [int(word) for word in words], *rest] if kind == "MT19937" else None
+
+
+def _exists(client: Client, name: str) -> bool:
+    with contextlib.suppress(NotFound):
+        client.tensor(_key(name))
+        return True
+    return False
 
 
 def _key(name: str) -> str:

@@ -23,6 +23,7 @@ from .look_ahead import LookAhead
 from .memory_report import MemoryReport, State, measure
 from .offloaded_optimizer import NotTrained, OffloadableOptimizer
 from .placeholder import NO_COPY, Placeholder, drop_raw_gradient, raw_gradient
+from .ranks import Ranks
 from .reduction import Reduction
 from .saved_hooks import OwnHooks, stored_behind, watch_hooks
 from .stored_gradient import GradientWindow
@@ -94,6 +95,17 @@ class Runtime:
         raise Invalid(NO_COPY)
 
     @property
+    def ranks(self) -> Ranks | None:
+        """Those that train the model, where there are several."""
+        return None if self.reduction is None else self.reduction.ranks
+
+    @property
+    def trains(self) -> bool:
+        """Whether what the model has in tierd may still change."""
+        has_optimizer = self.optimizer is not None and self.optimizer() is not None
+        return has_optimizer and any(stored.parameter.requires_grad for stored in self.store.parameters)
+
+    @property
     def activation_bytes(self) -> int:
         return 0 if self._activations is None else self._activations.offloaded_bytes
 
@@ -117,6 +129,7 @@ class Runtime:
         watch_hooks()
         watch_data()
         model.__dict__["_tierd_runtime"] = self
+        runtimes.add(self)
         inside: set[int] = set()  # Modules of one that is a scope as a whole.
         for module in model.modules():
             if id(module) in inside:
@@ -160,6 +173,7 @@ class Runtime:
         if model is not None:
             model.__dict__.pop("_tierd_runtime", None)
             model.__dict__.pop("forward", None)
+        runtimes.discard(self)
         self.store.free(keep=resumed)
 
     def serve(self, optimizer: OffloadableOptimizer) -> None:
@@ -425,9 +439,20 @@ def saved_in_gathered() -> Any:
     return OwnHooks(lambda value: value if stored_behind(value) is None else held(value), _unpack)
 
 
+runtimes: weakref.WeakSet[Runtime] = weakref.WeakSet()  # Those that are attached to a model.
+
+
 def runtime_of(model: torch.nn.Module) -> Runtime | None:
     found: Runtime | None = model.__dict__.get("_tierd_runtime")
     return found
+
+
+def required_runtime(model: torch.nn.Module) -> Runtime:
+    """``Invalid`` unless the model is offloaded."""
+    runtime = runtime_of(model)
+    if runtime is None:
+        raise Invalid("this model is not offloaded: pass the model that tierd.torch.offload() returned")
+    return runtime
 
 
 def is_one_scope(module: torch.nn.Module) -> bool:

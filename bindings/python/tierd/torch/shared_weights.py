@@ -169,11 +169,15 @@ class FrozenWeights:
     def resume(self, frozen: Parameters, store: ParameterStore, prefix: str, _: Callable[[int], None]) -> None:
         """Takes what an earlier run has left."""
         for path, parameter in frozen:
+            self._become(path, parameter, store, f"{prefix}/{path}")
+
+    def require_sizes(self, frozen: Parameters, client: Client, prefix: str) -> None:
+        """``Invalid`` or ``NotFound`` unless an earlier run has left the bytes of each."""
+        for path, parameter in frozen:
             key = f"{prefix}/{path}"
-            size = store.client.tensor(key, shared=True).size
+            size = client.tensor(key, shared=True).size
             if size != parameter.nbytes:
                 raise Invalid(f"{key!r} has {size} bytes, the parameter {parameter.nbytes}: the model is another one")
-            self._become(path, parameter, store, key)
 
     def claim_name(self, client: Client, prefix: str, group: str) -> None:
         """``AlreadyExists`` where the name is that of another group of ranks of this job, whose weights it would be
@@ -241,6 +245,7 @@ def _put(model: torch.nn.Module, old: torch.nn.Parameter, new: torch.nn.Paramete
 
 def _awaited(client: Client, key: str, timeout: float | None) -> bool:
     """True when the tensor is whole; False where there is none."""
+    whole = False  # Whether it was before the wait: then it is not its creation that takes so long.
     while True:
         try:
             client.lease(key, length=1, shared=True, timeout=timeout).release()  # It waits for the last byte.
@@ -248,8 +253,9 @@ def _awaited(client: Client, key: str, timeout: float | None) -> bool:
         except NotFound:
             return False
         except Timeout:
-            if timeout is not None or _is_whole(client, key):
+            if timeout is not None or whole:
                 raise
+            whole = _is_whole(client, key)
 
 
 def _is_whole(client: Client, key: str) -> bool:

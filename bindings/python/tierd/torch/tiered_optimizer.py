@@ -365,18 +365,25 @@ class TieredOptimizer(OffloadableOptimizer):
         record = self._arithmetic.record()
         return {"packed": super().state_dict(), "numbers": numbers, "kinds": kinds, "arithmetic": record}
 
+    def require_adoptable(self, light: dict[str, Any]) -> None:
+        self._found(light)
+
     def adopt_state(self, light: dict[str, Any]) -> None:
-        persisted = light.get("arithmetic", self._arithmetic.record())
-        if persisted != self._arithmetic.record():
-            given = ", ".join(f"{name}={value!r}" for name, value in persisted.items())
-            raise Invalid(f"the run was persisted with {given}: resume it with the same")
-        hold_name(self._client, self._name, self)
-        found = list(self._adoptable(light["packed"], light["numbers"], light.get("kinds", {})))
+        found = self._found(light)
         super().load_state_dict(light["packed"])
         self._next_number = max(light["numbers"].values(), default=-1) + 1
         for parameter, tiered in found:
             self._tiered[parameter] = tiered
             self._keys.update({key: self._client.tensor_id(key) for key in tiered.keys.values()})
+
+    def _found(self, light: dict[str, Any]) -> list[tuple[torch.Tensor, ParameterState]]:
+        """The state of each parameter that had one, as an optimizer of this name has left it."""
+        persisted = light.get("arithmetic", self._arithmetic.record())
+        if persisted != self._arithmetic.record():
+            given = ", ".join(f"{name}={value!r}" for name, value in persisted.items())
+            raise Invalid(f"the run was persisted with {given}: resume it with the same")
+        hold_name(self._client, self._name, self)
+        return list(self._adoptable(light["packed"], light["numbers"], light.get("kinds", {})))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads a ``state_dict()`` of this class, or of the one in ``torch.optim``, into tierd. ``Invalid``: the state
