@@ -290,6 +290,26 @@ def test_what_cannot_be_accumulated_by_blocks_is_refused() -> None:
         by_blocks(model, batches, stack_loss)
 
 
+@pytest.mark.parametrize("in_tierd", [False, True])
+def test_a_loss_that_calls_backward_itself_is_refused(in_tierd: bool) -> None:
+    def with_backward(model: nn.Module, batch: Any) -> torch.Tensor:
+        loss = stack_loss(model, batch)
+        loss.backward(retain_graph=True)
+        return loss
+
+    client, fake = new_client()
+    model, batches = Stack(2), stack_batches(0, 2)
+    if in_tierd:
+        offloaded(model, client)
+    with pytest.raises(tierd.Invalid, match=r"loss of micro-batch 0 called backward\(\) itself.*accumulate\(\) calls"):
+        by_blocks(model, batches, with_backward)
+    model.zero_grad()
+    by_blocks(model, batches, stack_loss)
+    stack_loss(model, batches[0]).backward()  # Outside of accumulate nothing watches.
+    model.zero_grad()
+    assert_nothing_is_left(model, fake if in_tierd else None)
+
+
 def test_a_call_inside_of_forward_backward_or_another_call_is_refused() -> None:
     model, batches = Stack(2), stack_batches(0, 2)
 

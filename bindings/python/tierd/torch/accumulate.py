@@ -44,9 +44,8 @@ def accumulate(
 
     The gradients have the bits of ``for batch in micro_batches: loss(batch).backward()``, without randomness: each
     micro-batch draws torch's random numbers, such as those of dropout, from a state of its own, the same each time; the
-    first has the loop's. The parameters of an offloaded model are fetched once for
-    each block and direction, not once for each micro-batch. Between two blocks the process holds their activations of
-    all micro-batches.
+    first has the loop's. The parameters of an offloaded model are fetched once for each block and direction, not once
+    for each micro-batch. Between two blocks the process holds their activations of all micro-batches.
 
     ``loss(micro_batch)`` runs the model and returns what backward is to begin with, a scalar. It is called once for
     each micro-batch, in threads of which one runs at a time. Without it, the model is called with the micro-batch (a
@@ -57,7 +56,8 @@ def accumulate(
 
     An error of one micro-batch ends the others and is raised here; so is an interrupt. Gradients that were added by
     then stay: set them to ``None`` before the next try. ``Invalid``: a model that updates in backward or is not on the
-    CPU, no micro-batches, no blocks, a loss that is no scalar with a gradient, a call inside of forward or backward.
+    CPU, no micro-batches, no blocks, a loss that is no scalar with a gradient or calls backward itself, a call inside
+    of forward or backward.
 
     With several ranks (``offload(…, process_group=…)``), every rank calls it, with micro-batches of its own. Gradients
     are reduced once, with the last micro-batch, which must reach every parameter that the others reach: the bits are

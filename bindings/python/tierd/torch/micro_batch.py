@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..errors import Invalid
-from .placeholder import on_incoming_gradient
+from .placeholder import Placeholder, on_incoming_gradient
 from .dynamo import opaque
 from .strands import Place, Strand, current
 
@@ -91,6 +91,14 @@ class MicroBatch(Strand):
                 "plain loop: checkpoint with use_reentrant=False, or call backward for each micro-batch"
             )
 
+    def added(self, name: str) -> None:
+        """It has been added."""
+        if not self._in_backward:
+            raise Invalid(
+                f"the loss of micro-batch {self.index} called backward() itself, which has added to the gradient of "
+                f"{name!r}: have it return the loss, of which accumulate() calls backward()"
+            )
+
 
 def watch_block(block: torch.nn.Module, index: int) -> list[Any]:
     """Has micro-batches stop at it. Returns what is to be removed."""
@@ -110,7 +118,7 @@ def watch_other(module: torch.nn.Module) -> list[Any]:
 
 
 def watch_parameter(name: str, parameter: torch.nn.Parameter) -> list[Any]:
-    """Has its gradients added in the order of the micro-batches."""
+    """Has its gradients added in the order of the micro-batches, and by them alone."""
     number = id(parameter)
 
     def incoming(_: torch.Tensor) -> None:
@@ -118,7 +126,12 @@ def watch_parameter(name: str, parameter: torch.nn.Parameter) -> list[Any]:
         if isinstance(batch, MicroBatch):
             batch.add(name, number)
 
-    return [on_incoming_gradient(parameter, incoming)]
+    def added(_: torch.Tensor) -> None:
+        batch = current()
+        if isinstance(batch, MicroBatch):
+            batch.added(name)
+
+    return [on_incoming_gradient(parameter, incoming), Placeholder.on_gradient(parameter, added)]
 
 
 def _before(module: torch.nn.Module, meet: Callable[[MicroBatch, Any], None]) -> Any:

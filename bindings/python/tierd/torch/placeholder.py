@@ -67,11 +67,11 @@ class Placeholder(torch.nn.Parameter):
         _become(parameter, Gathered if gathered else parameter._tierd_class, values)  # type: ignore[attr-defined]
 
     @staticmethod
-    def on_gradient(parameter: torch.Tensor, hook: Callable[[torch.Tensor], None]) -> None:
-        """Has ``hook`` called when backward has finished the parameter's gradient."""
+    def on_gradient(parameter: torch.Tensor, hook: Callable[[torch.Tensor], None]) -> Any:
+        """Has ``hook`` called when backward has finished the parameter's gradient. Returns what removes it."""
         with _no_dispatch():
             register: Any = parameter.register_post_accumulate_grad_hook
-            register(hook)
+            return register(hook)
 
     @classmethod
     def __torch_function__(
