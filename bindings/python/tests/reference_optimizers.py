@@ -63,7 +63,7 @@ class Reference(torch.optim.Optimizer):
         state = self.state[parameter]
         if not state:
             state["step"] = torch.zeros(())
-            dtype = parameter.dtype if self.state_dtype is None else getattr(torch, self.state_dtype)
+            dtype = parameter.dtype if self.state_dtype is None else _dtype_of(self.state_dtype)
             for kind in self.kinds:
                 state[kind] = torch.zeros_like(parameter, dtype=dtype)
         state["step"] += 1
@@ -137,3 +137,8 @@ class ReferenceLion(Reference):
         moments["exp_avg"] = moment * beta2 + gradient * (1 - beta2)
         change = torch.where(direction > 0, group["lr"], torch.where(direction < 0, -group["lr"], direction))
         return value * (1 - group["lr"] * group["weight_decay"]) - change
+
+
+def _dtype_of(name: str | torch.dtype) -> torch.dtype:
+    dtype: torch.dtype = getattr(torch, name) if isinstance(name, str) else name
+    return dtype

@@ -40,7 +40,7 @@ class _TieredAdam(TieredOptimizer, torch.optim.Adam):
         maximize: bool = False,
         fused: None = None,
         foreach: None = None,
-        state_dtype: str | None = None,
+        state_dtype: str | torch.dtype | None = None,
         rounding: str = "nearest",
         seed: int = 0,
         **storage: Any,
@@ -110,12 +110,12 @@ class AdamW(_TieredAdam, torch.optim.AdamW):
     down to 2 MiB, and halved where the arena is too small. ``name`` is the prefix of the keys. From its first step or
     load on, one optimizer of the client has the name (else ``AlreadyExists``).
 
-    ``state_dtype`` is ``"float32"`` or ``"bfloat16"`` where the state is to have another type than the parameter: half
-    the bytes for fp32 parameters, or exact moments for bf16 ones. ``rounding="stochastic"`` is for bf16 parameters
-    without a master copy: a new value is one of its two neighbours at random, with the right mean, so that small
-    updates are not lost. ``seed`` chooses the random numbers; torch's generators are not used. With either, the update
-    is libtier's ``tier_optimizer_update``: the same formula in another order than torch's kernel, so other last bits,
-    which depend on no slices, threads or resumes.
+    ``state_dtype`` is ``"float32"`` or ``"bfloat16"``, or torch's dtype, where the state is to have another type than
+    the parameter: half the bytes for fp32 parameters, or exact moments for bf16 ones. ``rounding="stochastic"`` is for
+    bf16 parameters without a master copy: a new value is one of its two neighbours at random, with the right mean, so
+    that small updates are not lost. ``seed`` chooses the random numbers; torch's generators are not used. With either,
+    the update is libtier's ``tier_optimizer_update``: the same formula in another order than torch's kernel, so other
+    last bits, which depend on no slices, threads or resumes.
     """
 
     _kernel = staticmethod(torch._fused_adamw_)

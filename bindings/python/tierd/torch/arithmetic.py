@@ -39,10 +39,11 @@ class Arithmetic:
     @classmethod
     def of(cls, options: dict[str, Any]) -> Arithmetic:
         """Those of an optimizer's options. ``Invalid`` where they do not exist or do not go together."""
-        dtype, rounding = options.get("state_dtype"), options.get("rounding", "nearest")
+        given, rounding = options.get("state_dtype"), options.get("rounding", "nearest")
         seed, master_weights = options.get("seed", 0), bool(options.get("master_weights"))
+        dtype = str(given).removeprefix("torch.") if isinstance(given, torch.dtype) else given
         if dtype is not None and dtype not in STATE_DTYPES:
-            raise Invalid(f"state_dtype is {dtype!r}: None for the parameter's, or one of {', '.join(STATE_DTYPES)}")
+            raise Invalid(f"state_dtype is {given!r}: None for the parameter's, or one of {', '.join(STATE_DTYPES)}")
         if rounding not in ROUNDINGS:
             raise Invalid(f"rounding is {rounding!r}: one of {', '.join(ROUNDINGS)}")
         if not isinstance(seed, int) or not 0 <= seed < _SEEDS:

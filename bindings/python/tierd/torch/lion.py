@@ -39,7 +39,7 @@ class Lion(TieredOptimizer):
         *,
         client: Client,
         maximize: bool = False,
-        state_dtype: str | None = None,
+        state_dtype: str | torch.dtype | None = None,
         rounding: str = "nearest",
         seed: int = 0,
         **storage: Any,
