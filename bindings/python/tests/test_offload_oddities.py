@@ -336,3 +336,15 @@ def test_what_a_custom_function_keeps_of_a_parameter(keep: str, update: str) -> 
             o.step()
             o.zero_grad()
     assert_same(ours, theirs)
+
+
+@pytest.mark.parametrize("update", ["deferred", "step", "backward"])
+def test_a_parameter_that_is_frozen_between_forward_and_backward_gets_no_gradient(update: str) -> None:
+    arms = both(Small, update=update)
+    for model, optimizer in arms:
+        loss = model(rows(0)).pow(2).sum()
+        model.linear.weight.requires_grad_(False)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert_same(arms[0][0], arms[1][0])

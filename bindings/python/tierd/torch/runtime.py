@@ -196,7 +196,7 @@ class Runtime:
 
         def finished(parameter: torch.Tensor) -> None:
             attached, of = runtime(), watched()
-            if attached is None or of is None:
+            if attached is None or of is None or not of.parameter.requires_grad:  # Frozen since: nothing was added.
                 return
             if attached.reduction is None:
                 attached._take_gradient(of)
