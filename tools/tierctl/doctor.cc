@@ -200,11 +200,9 @@ Finding CheckSockets(const Machine& machine) {
   const std::string& path = machine.runtime_directory;
   if (machine.writable(path)) return Good(kSocketsCheck, path + " is writable");
   const auto owner = machine.owner(path);
-  const bool foreign = owner && *owner != machine.uid;
-  Finding finding{kSocketsCheck, Verdict::kBad,
-                  fmt::format("uid {} may not write {}{}", machine.uid, path,
-                              foreign ? fmt::format(", which belongs to uid {}", *owner) : ""),
-                  "", "set daemon.socket_directory to a directory of this user's, and TIERD_SOCKET for its clients"};
+  const std::string whose = owner && *owner != machine.uid ? fmt::format(", which belongs to uid {}", *owner) : "";
+  Finding finding{kSocketsCheck, Verdict::kBad, fmt::format("uid {} may not write {}{}", machine.uid, path, whose), "",
+                  "set daemon.socket_directory to a directory of this user's, and TIERD_SOCKET for its clients"};
   if (machine.daemon_program.empty() || !machine.writable(machine.data_directory)) return finding;
   const std::string own = machine.data_directory + "-run";
   finding.remedy = fmt::format("{} --set daemon.socket_directory={}", machine.daemon_program, own);
@@ -246,9 +244,12 @@ Finding MemoryOf(const v1::NodeStatus& status) {
   const std::string found =
       fmt::format("{} available; the arena has {} and may grow to {}", HumanBytes(status.host_available_bytes()),
                   HumanBytes(status.arena_bytes()), HumanBytes(status.arena_max_bytes()));
+  const std::string advice = "free memory, or lower arena.maximum";
+  if (const std::string& shortage = status.host_shortage(); !shortage.empty())
+    return {kMemoryCheck, Verdict::kDegraded, found + "; " + shortage, "", advice};
   if (status.host_available_bytes() + status.arena_bytes() >= status.arena_max_bytes())
     return Good(kMemoryCheck, found);
-  return {kMemoryCheck, Verdict::kNote, found, "", "free memory, or lower arena.maximum"};
+  return {kMemoryCheck, Verdict::kNote, found, "", advice};
 }
 
 std::vector<Finding> DisksOf(const v1::NodeStatus& status) {
@@ -381,9 +382,8 @@ void PrintFindings(const std::vector<Finding>& findings, const OutputOptions& ou
   const size_t indent = is_narrow ? kFoundIndentNarrow : kFoundIndent;
   for (const Finding& f : findings) {
     const std::string word = fmt::format("{:<8}", kVerdictWords[static_cast<int>(f.verdict)]);
-    const Mood mood = f.verdict == Verdict::kGood  ? Mood::kGood
-                      : f.verdict == Verdict::kBad ? Mood::kBad
-                                                   : Mood::kWarning;
+    const bool is_good = f.verdict == Verdict::kGood;
+    const Mood mood = is_good ? Mood::kGood : f.verdict == Verdict::kBad ? Mood::kBad : Mood::kWarning;
     const auto text = [&](const std::string& sentence, size_t column) {
       return Wrapped(Printable(sentence), output.width, column);
     };

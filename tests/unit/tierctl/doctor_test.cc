@@ -177,6 +177,20 @@ TEST_F(DoctorTest, BesideADaemonItsOwnPlacesAreChecked) {
   EXPECT_THAT(text, ::testing::Not(HasSubstr("/var/lib/tierd")));
 }
 
+TEST_F(DoctorTest, AShortageOfTheHostIsALesserModeWhileItLasts) {
+  const auto memory = [&](const v1::NodeStatus& status) {
+    const std::vector<Finding> findings = WithDaemon(Examine(machine_), status, "/srv/run/admin.sock");
+    return *std::ranges::find(findings, "memory", &Finding::check);
+  };
+  v1::NodeStatus status;
+  status.set_host_available_bytes(64 * kGiB);
+  status.set_arena_max_bytes(20 * kGiB);
+  EXPECT_EQ(memory(status).verdict, Verdict::kGood);
+  status.set_host_shortage("memory.high of /tierd is reached");
+  EXPECT_EQ(memory(status).verdict, Verdict::kDegraded);
+  EXPECT_THAT(memory(status).found, HasSubstr("20.0 GiB; memory.high of /tierd is reached"));
+}
+
 TEST_F(DoctorTest, BeforeTheFirstWindowThereAreNoPages) {
   v1::NodeStatus status;
   status.set_huge_page_mode(v1::HUGE_PAGE_MODE_NONE);
