@@ -31,6 +31,7 @@
 #include "daemon/base/free_block_map.h"
 #include "daemon/base/workers.h"
 #include "daemon/memory/arena_sizing.h"
+#include "daemon/memory/changing_owner_credit.h"
 #include "daemon/memory/host_memory.h"
 #include "daemon/memory/host_pressure.h"
 #include "daemon/memory/host_sampler.h"
@@ -257,6 +258,7 @@ class Arena final : public WindowSource {
   bool host_read_ = false;
   SmallPageCredit small_credit_;
   HugePageCredit huge_pages_;
+  ChangingOwnerCredit changing_owner_;
   uint64_t prefault_target_bytes_ = 0;
   uint64_t prefault_done_bytes_ = 0;
   uint64_t refusals_at_maximum_ = 0;

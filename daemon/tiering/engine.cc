@@ -419,6 +419,7 @@ std::optional<base::TimePoint> Engine::NextDeadline() const {
   if (tables.waits.any_ready()) consider(tables.turn.now());
   if (const auto at = tables.waits.NextDeadline()) consider(*at);
   if (HandOverDue(tables)) consider(tables.hand_over.next_at());
+  if (!tables.waits.jobs_owed_leases().empty()) consider(tables.turn.now() + kCheckInterval);
   if (const auto at = NextServing(tables)) consider(*at);
   if (tables.ahead.any()) consider(tables.ahead.oldest().at);
   if (const auto at = tables.merge.NextDeadline()) consider(*at);

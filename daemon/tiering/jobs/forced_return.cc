@@ -25,21 +25,23 @@ double Seconds(base::Duration duration) { return std::chrono::duration<double>(d
 void Observe(Tables& tables) {
   const base::TimePoint now = tables.turn.now();
   std::vector<OwedJob>& owed = tables.forced_returns.jobs();
-  const auto note = [&](EntitlementIndex job, bool within_user) {
-    if (!tables.ledger.LacksWindow(job)) return;
+  const auto note = [&](EntitlementIndex job, bool within_user, bool of_leases) {
+    if (!of_leases && !tables.ledger.LacksWindow(job)) return;
     const JobId id = tables.ledger.IdOf(job);
     auto entry = std::ranges::find(owed, id, &OwedJob::id);
     if (entry == owed.end()) entry = owed.insert(owed.end(), {.id = id, .since = now});
     entry->seen = now;
     entry->held = tables.ledger.HeldBy(job);
     entry->within_user = within_user;
+    entry->of_leases = of_leases;
   };
   for (const EntitlementIndex job : tables.ledger.claims()) {
-    if (!tables.ledger.ClaimLeft(job)) note(job, false);  // Else what came would come to no request.
+    if (!tables.ledger.ClaimLeft(job)) note(job, false, false);  // Else what came would come to no request.
   }
   for (const JobState* job : tables.waits.short_jobs()) {
-    if (QuotaTaken(tables, *job)) note(job->entitlement, true);
+    if (QuotaTaken(tables, *job)) note(job->entitlement, true, false);
   }
+  for (const JobState* job : tables.waits.jobs_owed_leases()) note(job->entitlement, false, true);
   std::erase_if(owed, [&](const OwedJob& entry) {
     if (entry.seen == now) return false;
     const JobState* job = tables.jobs.Find(entry.id);
@@ -52,9 +54,10 @@ bool IsOverdue(const Tables& tables, const OwedJob& owed) {
   return owed.seen == tables.turn.now() && tables.turn.now() - owed.since >= tables.options.reclaim_deadline;
 }
 
-// What is on its way to jobs may be enough for those that claim it. What a user's quota keeps from a job is not.
+// What is on its way to jobs may be enough for those that claim it. What a user's quota keeps from a job is not, nor
+// are leases.
 bool MayEndSessionsFor(const Tables& tables, const OwedJob& owed) {
-  return IsOverdue(tables, owed) && (owed.within_user || tables.ledger.BytesToAskBack() != 0);
+  return IsOverdue(tables, owed) && (owed.within_user || owed.of_leases || tables.ledger.BytesToAskBack() != 0);
 }
 
 // It binds more windows than it is promised. A job that holds no more cannot.
@@ -121,8 +124,12 @@ bool ContinueCount(Tables& tables, BoundCount* count) {
   return true;
 }
 
-// A job that waits within its user claims nothing of others.
+// A job that waits within its user, or for leases alone, claims nothing of others.
 uint64_t OwedTo(const Ledger& ledger, const OwedJob& owed, const JobState& creditor) {
+  if (owed.of_leases) {
+    const uint64_t promised = ledger.PromisedTo(creditor.entitlement);
+    return promised - std::min(promised, ledger.LeasedBy(creditor.entitlement));
+  }
   return owed.within_user ? ledger.Deficit(creditor.entitlement) : ledger.ClaimedBy(creditor.entitlement);
 }
 
@@ -135,21 +142,23 @@ std::string Sentence(const Tables& tables, const OwedJob& owed, const SessionSta
                                                            FormatBytes(user.quota.ram.most))
                                              : "";
   return fmt::format(
-      "job {} has been owed {} for {:.1f} s (jobs.reclaim_deadline is {:.1f} s): it is promised {} and holds {}; job "
+      "job {} has been owed {} for {:.1f} s (jobs.reclaim_deadline is {:.1f} s): it is promised {} and {} {}; job "
       "{} leases {} and is promised {}{}; what this session leases, {}, lies in windows of {}, the most beyond its "
       "part, and a window goes only whole; release leases sooner, or have this job guaranteed more",
       creditor.key, FormatBytes(OwedTo(ledger, owed, creditor)), Seconds(tables.turn.now() - owed.since),
       Seconds(tables.options.reclaim_deadline), FormatBytes(ledger.PromisedTo(creditor.entitlement)),
-      FormatBytes(ledger.HeldBy(creditor.entitlement)), job.key, FormatBytes(ledger.LeasedBy(job.entitlement)),
-      FormatBytes(ledger.PromisedTo(job.entitlement)), quota, FormatBytes(session.record.leased_bytes),
-      FormatBytes(bound_bytes));
+      owed.of_leases ? "leases" : "holds",
+      FormatBytes(owed.of_leases ? ledger.LeasedBy(creditor.entitlement) : ledger.HeldBy(creditor.entitlement)),
+      job.key, FormatBytes(ledger.LeasedBy(job.entitlement)), FormatBytes(ledger.PromisedTo(job.entitlement)), quota,
+      FormatBytes(session.record.leased_bytes), FormatBytes(bound_bytes));
 }
 
 }  // namespace
 
 void ForceReturns(Tables& tables) {
   ForcedReturnState& state = tables.forced_returns;
-  if (!state.any() && !tables.ledger.anybody_owed() && !tables.hand_over.within_users()) return;
+  const bool any_owed = tables.ledger.anybody_owed() || !tables.waits.jobs_owed_leases().empty();
+  if (!state.any() && !any_owed && !tables.hand_over.within_users()) return;
   Observe(tables);
   const base::TimePoint now = tables.turn.now();
   BoundCount& count = state.bound_count();

@@ -10,6 +10,9 @@
 // again, not before kNextReturnAfter: that is the time in which windows come back that clients are asked for. A job
 // that binds no more than its promise loses no session.
 //
+// A job that is kept from leases within its promise is owed them, by jobs that lease beyond theirs, as the guarantees
+// of others leave too little. It claims no window for that.
+//
 // A job whose user's other jobs take up the quota of RAM is owed its promise too, by those of them that have more than
 // their parts, and by no other (memory/quota_parts.h).
 //

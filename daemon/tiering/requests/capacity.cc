@@ -50,7 +50,12 @@ Capacity CapacityOf(const Tables& tables, const JobState& job) {
   // It grows no further where SSD devices have no room for what it would have to give back, and by whole windows.
   const uint64_t window = tables.windows.grain();
   const uint64_t reach = tables.ledger.FirmBytes(job.entitlement) / window * window;
-  const uint64_t promised = std::min(tables.storage.GuaranteeOf(job.entitlement), allowed);
+  // What it is guaranteed in RAM can be had there whatever others have, be it only for the reason that no device takes
+  // anything more.
+  const bool bounded = room.by_limit || room.by_quota;
+  const uint64_t guaranteed = tables.ledger.GuaranteeOf(job.entitlement);
+  const uint64_t promised = std::max(std::min(tables.storage.GuaranteeOf(job.entitlement), allowed),
+                                     bounded ? std::min(guaranteed, allowed) : guaranteed);
   const uint64_t firm = std::max(std::min({reach, own, allowed}), promised);
   if (firm <= capacity.bytes) return capacity;
   capacity.room = room;

@@ -149,9 +149,14 @@ Outcome OnLeaseLimit(Tables& tables, Waiter& waiter, LeaseWait* wait, LeaseFit f
   wait->starved = true;
   const bool leaseless = ask.session->record.lease_count == 0;
   const bool others = fit != LeaseFit::kOwnLeases;
-  tables.waits.WaitForRoom(
-      waiter.number,
-      {.may_pass = true, .leaseless = leaseless, .other_leases = others, .closes_at = HalfTimeOf(tables, waiter)});
+  const EntitlementIndex job = waiter.job->entitlement;
+  const uint64_t leased = tables.ledger.LeasedBy(job) + waiter.requested_bytes;
+  tables.waits.WaitForRoom(waiter.number,
+                           {.may_pass = true,
+                            .leaseless = leaseless,
+                            .other_leases = others,
+                            .owed_leases = fit == LeaseFit::kOtherLeases && leased <= tables.ledger.PromisedTo(job),
+                            .closes_at = HalfTimeOf(tables, waiter)});
   if (others || !Has(ask, proto::kFlagNoWaitOwn) || !OnlyOwnLeases(*ask.session)) return Waits();
   return Refused(OwnLeasesRefusal(tables, *ask.session, 0), 0);
 }

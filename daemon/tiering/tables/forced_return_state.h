@@ -23,6 +23,7 @@ struct OwedJob {
   base::TimePoint tried;     // The last time that no session was found whose end serves it, or one was ended for it.
   uint64_t held = 0;         // What it held then.
   bool within_user = false;  // Then other jobs of its user took up their quota.
+  bool of_leases = false;    // Then it was kept from leases within its promise, by those of other jobs.
 };
 
 struct Keeper {

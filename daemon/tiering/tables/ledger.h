@@ -190,6 +190,7 @@ class Ledger {
   // Hand-over.
   bool anybody_owed() const { return !claims_.empty(); }                   // A job is owed memory within its promise.
   const std::vector<EntitlementIndex>& claims() const { return claims_; }  // Jobs that are owed memory.
+  uint64_t GuaranteeOf(EntitlementIndex job) const { return At(job).guarantee(); }
   uint64_t ClaimedBy(EntitlementIndex job) const { return At(job).claimed; }
   uint64_t claimed_bytes() const { return claimed_; }
   JobId IdOf(EntitlementIndex job) const { return At(job).id; }

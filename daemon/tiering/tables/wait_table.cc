@@ -201,6 +201,7 @@ void WaitTable::DropRoom(Entry& entry) {
   queue.closing.erase({entry.closes_at, number});
   queue.closed.erase(number);
   other_leases_.erase({entry.waiter.session_index, number});
+  queue.owed_leases.erase(number);
   if (entry.leaseless) leaseless_.erase({entry.waiter.session_index, number});
   entry.leaseless = false;
   entry.room = false;
@@ -308,6 +309,7 @@ void WaitTable::WaitForRoom(uint64_t number, const RoomWait& wait) {
   if (wait.may_pass) queue.passing.emplace(entry.waiter.session_index, number);
   if (wait.leaseless) leaseless_.emplace(entry.waiter.session_index, number);
   if (wait.other_leases) other_leases_.emplace(entry.waiter.session_index, number);
+  if (wait.owed_leases) queue.owed_leases.insert(number);
   if (wait.lacking_pages != 0) queue.lacking.insert(number);
   if (wait.closes_at) queue.closing.emplace(*wait.closes_at, number);
   NoteShortage(queue);
@@ -320,9 +322,12 @@ bool WaitTable::RoomTakenBefore(const JobState& job, uint64_t number) const {
 
 void WaitTable::ListShortJobs() {
   short_jobs_.clear();
+  jobs_owed_leases_.clear();
   for (const uint32_t index : room_queues_) {
     const Queue& queue = queues_[index];
-    if (queue.shortage_pages != 0 && !queue.job->record.closing) short_jobs_.push_back(queue.job);
+    if (queue.job->record.closing) continue;
+    if (queue.shortage_pages != 0) short_jobs_.push_back(queue.job);
+    if (!queue.owed_leases.empty()) jobs_owed_leases_.push_back(queue.job);
   }
 }
 

@@ -118,6 +118,7 @@ class WaitTable {
     bool may_pass = false;       // Any event wakes it, not only those for the first.
     bool leaseless = false;      // Its session holds no lease: its first lease wakes it.
     bool other_leases = false;   // What other jobs lease beyond their guarantees must end first.
+    bool owed_leases = false;    // And its job is promised what it would lease then.
     // From then on no waiter passes it. None: it did not try.
     std::optional<base::TimePoint> closes_at;
   };
@@ -135,10 +136,12 @@ class WaitTable {
   // Room. A waiter that came before `number` waits for room.
   bool RoomTakenBefore(const JobState& job, uint64_t number) const;
   // A request waits for room, or did at the last ListShortJobs.
-  bool any_for_room() const { return !room_queues_.empty() || !short_jobs_.empty(); }
+  bool any_for_room() const { return !room_queues_.empty() || !short_jobs_.empty() || !jobs_owed_leases_.empty(); }
   // Jobs in which a request lacks pages, as of the last ListShortJobs.
   void ListShortJobs();
   const std::vector<JobState*>& short_jobs() const { return short_jobs_; }
+  // Jobs in which a request is kept from leases within their promise, as of then.
+  const std::vector<JobState*>& jobs_owed_leases() const { return jobs_owed_leases_; }
   // The pages that the first request of the job that lacks pages still needs, and its number; 0: there is none.
   uint64_t shortage_pages(const JobState& job) const { return QueueOf(job).shortage_pages; }
   uint64_t shortage_waiter(const JobState& job) const { return QueueOf(job).shortage_waiter; }
@@ -237,6 +240,7 @@ class WaitTable {
     std::set<uint64_t> lacking;                              // Those of `room` that lack pages.
     std::set<std::pair<base::TimePoint, uint64_t>> closing;  // Those of `room` that may be passed until a time,
     std::set<uint64_t> closed;                               // and those whose time is past.
+    std::set<uint64_t> owed_leases;
     Group write;
   };
 
@@ -265,6 +269,7 @@ class WaitTable {
   uint32_t wakes_left_;      // In this turn.
   std::deque<Group> woken_;  // To be made ready, and perhaps ready or gone already.
   std::vector<JobState*> short_jobs_;
+  std::vector<JobState*> jobs_owed_leases_;
   std::unordered_map<uint64_t, Entry> entries_;
   std::vector<Queue> queues_;  // By the indices of jobs.
   std::vector<uint32_t> ready_queues_;

@@ -42,6 +42,32 @@ TEST_F(ArenaHostTest, KeepsTheHostReserve) {
   (void)Await(1);
 }
 
+TEST_F(ArenaHostTest, WindowsChangeOwnersWhileTheHostLacksSomeOfItsReserve) {
+  ArenaOptions options = Options(8);
+  options.sizes.host_reserve_bytes = 8 * kWindow;
+  Start(std::move(options));
+  std::vector<WindowIndex> windows;
+  for (int i = 0; i < 4; ++i) windows.push_back(Create().window.index);
+  host_.SetMemory(64 * kGiB, 7 * kWindow);  // More than three quarters of it.
+  arena_->RefreshHost();
+  EXPECT_THAT(Refusal(), HasSubstr("would cut into the host reserve"));
+  for (int i = 0; i < 2; ++i) arena_->Retire(windows[i]);
+  AwaitQuiet();
+  host_.SetMemory(64 * kGiB, 9 * kWindow);
+  arena_->RefreshHost();
+  EXPECT_EQ(arena_->arena_max_bytes(), 4 * kWindow);
+  for (int i = 0; i < 2; ++i) (void)Create();
+  host_.SetMemory(64 * kGiB, 7 * kWindow);
+  arena_->RefreshHost();
+  EXPECT_THAT(Refusal(), HasSubstr("would cut into the host reserve")) << "it has what it had";
+  arena_->Retire(windows[2]);  // For no other.
+  AwaitQuiet();
+  host_.SetMemory(64 * kGiB, 8 * kWindow);
+  RefreshAfter(std::chrono::seconds(11));
+  EXPECT_EQ(arena_->arena_max_bytes(), 3 * kWindow);
+  EXPECT_THAT(Refusal(), HasSubstr("would cut into the host reserve")) << "the reserve has it";
+}
+
 TEST_F(ArenaHostTest, LeavesRoomForTheDaemonsOwnTables) {
   ArenaOptions options = Options(8);
   options.sizes.usable_bytes = 10 * kWindow;

@@ -46,6 +46,38 @@ TEST_F(ForcedReturn, EndsNoSessionOfAJobWithinItsPromise) {
   EXPECT_EQ(ForcedSessions(), 0u);
 }
 
+TEST_F(ForcedReturn, EndsTheSessionWhoseLeasesKeepAnotherJobFromLeasesWithinItsPromise) {
+  (void)world_.Open({.key = "1/idle", .uid = 1, .guarantee_bytes = 16 * kMiB});
+  const SessionId hog = world_.Open({.key = "2/hog", .uid = 2});
+  Lease(hog, 1, 16 * kMiB);  // All that no job is guaranteed.
+  const SessionId late = world_.Open({.key = "3/late", .uid = 3});
+  const uint64_t asked = Ask(late, kPageSize);
+  Run(kReclaimDeadline - milliseconds(100), late, asked);
+  EXPECT_FALSE(Ended(hog) || world_.Answered(late, asked));
+  Run(seconds(1), late, asked);
+  ASSERT_TRUE(Ended(hog));
+  const auto& [code, reason] = world_.sink.ended.at(static_cast<uint64_t>(hog));
+  EXPECT_EQ(code, Code::kRevoked);
+  EXPECT_THAT(reason, HasSubstr("is promised 7 MiB and leases 0 bytes; job 2/hog leases 16 MiB and is promised 7 MiB"));
+  ASSERT_TRUE(world_.Answered(late, asked).has_value());
+  EXPECT_EQ(world_.Answered(late, asked)->code, Code::kOk);
+}
+
+TEST_F(ForcedReturn, ALeaseThatOthersReleaseInTimeEndsNoSession) {
+  (void)world_.Open({.key = "1/idle", .uid = 1, .guarantee_bytes = 16 * kMiB});
+  const SessionId hog = world_.Open({.key = "2/hog", .uid = 2});
+  const Answer held = world_.Create(hog, 1, 16 * kMiB);
+  ASSERT_EQ(held.code, Code::kOk);
+  const SessionId late = world_.Open({.key = "3/late", .uid = 3});
+  const uint64_t asked = Ask(late, kPageSize);
+  Run(kReclaimDeadline / 2, late, asked);
+  EXPECT_FALSE(world_.Answered(late, asked));
+  world_.Release(hog, held.spans.front().lease);
+  Run(3 * kReclaimDeadline, late, asked);
+  EXPECT_TRUE(world_.Answered(late, asked));
+  EXPECT_TRUE(world_.sink.ended.empty());
+}
+
 TEST_F(ForcedReturn, EndsNoSessionWhileTheHostsDebtKeepsAllFromGrowing) {
   const SessionId hog = world_.Open({.key = "1/hog", .uid = 1});
   Lease(hog, 1, 28 * kMiB);

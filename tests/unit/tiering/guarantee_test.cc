@@ -175,7 +175,9 @@ class GuaranteeAgainst : public ::testing::TestWithParam<Greedy> {
     EXPECT_EQ(world.Answered(owner, asked)->code, Code::kOk) << world.Answered(owner, asked)->detail;
   }
 
-  World world{{.windows = {.window_size = 2 * kMiB, .arena_max_bytes = 64 * kMiB}, .device_blocks = 256}};
+  World world{{.windows = {.window_size = 2 * kMiB, .arena_max_bytes = 64 * kMiB},
+               .engine = {.reclaim_deadline = std::chrono::minutes(5)},  // No request waits so long.
+               .device_blocks = 256}};
   JobId entitled = world.OpenJob({.key = "9/entitled", .uid = 9, .guarantee_bytes = 32 * kMiB});
   std::vector<SessionId> sessions;
 };

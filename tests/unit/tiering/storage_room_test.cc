@@ -192,6 +192,31 @@ TEST(StorageRoom, AQuotaIsOfAllJobsOfAUser) {
   EXPECT_EQ(PutUntilRefused(world, other, 1, &refused), 25u);
 }
 
+TEST(StorageRoom, AGuaranteeOfRamIsHadWhileNoDeviceTakesAnything) {
+  World world(Small());
+  const SessionId owner = world.Open({.key = "2/owner", .uid = 2, .guarantee_bytes = 8 * kMiB});
+  const SessionId before = world.Open({.key = "1/before", .uid = 1});
+  for (uint64_t tensor = 1; tensor <= 20; ++tensor) {
+    const Answer created = world.Create(before, tensor, 2 * kMiB);
+    ASSERT_EQ(created.code, Code::kOk);
+    world.Release(before, World::LeaseOf(created));
+  }
+  ASSERT_TRUE(world.engine->SetDeviceDraining(0, true).has_value());
+  for (uint64_t tensor = 1; tensor <= 4; ++tensor) {
+    const Answer created = world.Create(owner, tensor, 2 * kMiB);
+    ASSERT_EQ(created.code, Code::kOk) << created.detail;
+    world.Release(owner, World::LeaseOf(created));
+  }
+  EXPECT_EQ(world.Create(owner, 5, 2 * kMiB).code, Code::kNoSpace) << "it is guaranteed no more";
+  for (const auto& [session, count] : {std::pair(owner, 4), std::pair(before, 20)}) {
+    for (int tensor = 1; tensor <= count; ++tensor) {
+      const Answer read = world.Acquire(session, tensor);
+      ASSERT_EQ(read.code, Code::kOk) << read.detail;
+      world.Release(session, World::LeaseOf(read));
+    }
+  }
+}
+
 TEST(StorageRoom, WithoutDevicesAJobMayHaveWhatItMayAlwaysHoldInRam) {
   World world(Small(0, 0));
   const SessionId session = world.Open();
