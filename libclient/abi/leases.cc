@@ -1,4 +1,5 @@
 // Creating, acquiring, reading and ending leases.
+#include <algorithm>
 #include <array>
 
 #include "libclient/abi/failure.h"
@@ -130,13 +131,15 @@ Status Segments(tier_lease* handle, std::span<tier_segment> segments, size_t* co
 // Leases of one session go in one request; a caller may mix sessions.
 Status Release(std::span<tier_lease* const> handles, uint32_t flags) {
   if (auto ok = CheckFlags("release", flags, kReleaseFlags); !ok) return ok;
+  if (handles.data() == nullptr && !handles.empty()) return Fail(Code::kInvalid, "tier_release_batch got no leases");
+  if (std::ranges::count(handles, static_cast<tier_lease*>(nullptr)) > 0)
+    return Fail(Code::kInvalid, "a lease handle is NULL");
   const std::span<Lease* const> leases(reinterpret_cast<Lease* const*>(handles.data()), handles.size());
   Status status;
   for (size_t first = 0; first < leases.size();) {
-    if (leases[first] == nullptr) return Fail(Code::kInvalid, "a lease handle is NULL");
     client::Session* const session = leases[first]->session;
     size_t last = first + 1;
-    while (last < leases.size() && leases[last] != nullptr && leases[last]->session == session) last++;
+    while (last < leases.size() && leases[last]->session == session) last++;
     if (session->forked()) return session->Alive();
     if (auto part = session->Release(leases.subspan(first, last - first), flags); !part) status = part;
     first = last;

@@ -14,12 +14,18 @@ namespace tier::abi {
 
 inline constexpr size_t kStructSizeMax = 4096;
 
+// No version of a struct ends within a field.
+template <typename T>
+bool IsStructSize(size_t size) {
+  return size > sizeof(size_t) && size <= kStructSizeMax && size % alignof(T) == 0;
+}
+
 // Reads an option struct: fields that the caller's version lacks keep their defaults. INVALID when struct_size was not
 // set.
 template <typename T>
 Status ReadOptions(const T* given, T* options) {
   if (given == nullptr) return {};
-  if (given->struct_size <= sizeof(size_t) || given->struct_size > kStructSizeMax) {
+  if (!IsStructSize<T>(given->struct_size)) {
     return Fail(Code::kInvalid, "struct_size is " + std::to_string(given->struct_size) +
                                     ": initialise option structs with their TIER_..._INIT macro");
   }
@@ -31,7 +37,7 @@ Status ReadOptions(const T* given, T* options) {
 // May this struct be filled? Call it before a call takes effect. INVALID when struct_size was not set.
 template <typename T>
 Status CheckView(const T* view) {
-  if (view == nullptr || view->struct_size <= sizeof(size_t) || view->struct_size > kStructSizeMax) {
+  if (view == nullptr || !IsStructSize<T>(view->struct_size)) {
     return Fail(Code::kInvalid, "set struct_size to the size of the struct before the call");
   }
   return {};

@@ -25,7 +25,7 @@ static_assert(TIER_BF16 == static_cast<int>(copy::ElementType::kBf16) &&
 Result<CopyRequest> RequestFrom(Direction direction, const SwapCall& call) {
   tier_copy_options options = TIER_COPY_OPTIONS_INIT;
   if (auto ok = ReadOptions(call.options, &options); !ok) return std::unexpected(ok.error());
-  uint32_t allowed = TIER_SHARED | TIER_DISCARD | TIER_NO_WAIT;
+  uint32_t allowed = TIER_SHARED | TIER_DISCARD | TIER_NO_WAIT | TIER_NO_WAIT_OWN;
   if (direction == Direction::kIn) allowed |= TIER_FREE_AFTER;
   if (direction == Direction::kOut && options.whole != 0) allowed |= TIER_SHARDED;
   if (auto ok = CheckFlags("a swap", options.flags, allowed); !ok) return std::unexpected(ok.error());

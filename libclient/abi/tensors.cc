@@ -65,9 +65,9 @@ Status Persist(const TensorList& list) {
 Status Start(const char* call, Op op, const TensorList& list, tier_op** handle) {
   if (handle == nullptr) return Fail(Code::kInvalid, "a started call needs a place for its operation");
   *handle = nullptr;
-  if (list.count > proto::kItemsPerRequestMax) {
+  if (list.count > proto::kItemsPerRequestMax || (op == Op::kFree && list.count == 0)) {
     return Fail(Code::kInvalid, std::string(call) + " starts at most " + std::to_string(proto::kItemsPerRequestMax) +
-                                    " tensors at a time, got " + std::to_string(list.count));
+                                    " tensors at a time, a free at least one; got " + std::to_string(list.count));
   }
   if (auto ok = CheckList(call, op, list); !ok) return ok;
   const auto items = ItemsOf({list.tensors, list.count});
@@ -163,7 +163,10 @@ int tier_free_batch(tier_client* client, const uint64_t* tensors, size_t count, 
 }
 
 int tier_prefetch(tier_client* client, const tier_range* ranges, size_t count, uint32_t flags) {
-  return Guarded([&] { return tier::abi::Prefetch(client, {ranges, ranges == nullptr ? 0 : count}, flags); });
+  return Guarded([&]() -> tier::Status {
+    if (count > 0 && ranges == nullptr) return tier::Fail(tier::Code::kInvalid, "tier_prefetch got no ranges");
+    return tier::abi::Prefetch(client, {ranges, count}, flags);
+  });
 }
 
 int tier_accept(tier_client* client, uint64_t tensor, uint32_t flags) {

@@ -5,11 +5,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 
 #include "libclient/control/crowded.h"
+#include "proto/handshake.h"
 #include "proto/mapping.h"
 #include "proto/socket_places.h"
 
@@ -105,6 +108,17 @@ Status Reach(const std::string& path) {
   return {};
 }
 
+std::string TokenFrom(const char* given) {
+  const char* const environment = std::getenv("TIERD_JOB_TOKEN");
+  return given != nullptr ? given : environment != nullptr ? environment : "";
+}
+
+// gRPC ends a process that sends anything but printable ASCII.
+bool IsTokenOrNone(const std::string& text) {
+  const auto digit = [](unsigned char c) { return std::isxdigit(c) != 0; };
+  return text.empty() || (text.size() == proto::kTokenSize - 1 && std::ranges::all_of(text, digit));
+}
+
 Error Summary(std::span<const SocketFailure> failures, bool named) {
   Error summary{Code::kNotFound, "no tierd answers ("};
   for (const SocketFailure& failure : failures) {
@@ -130,12 +144,18 @@ Result<std::unique_ptr<Channel>> Channel::Connect(const char* socket, const char
 
 Result<std::unique_ptr<Channel>> Channel::ConnectToFirst(const Sockets& sockets, const char* token,
                                                          std::chrono::milliseconds timeout) {
+  const std::string job_token = TokenFrom(token);
+  if (!IsTokenOrNone(job_token)) {
+    return Fail(Code::kInvalid,
+                "the job token must be 64 hexadecimal digits, as `tierctl job show --show-token` prints "
+                "it; it comes from --token or TIERD_JOB_TOKEN");
+  }
   std::vector<SocketFailure> failures;
   for (const std::string& path : sockets.paths) {
     auto reached = Reach(path);
     if (reached) {
       auto channel = std::make_unique<Channel>();
-      channel->Open(path, token);
+      channel->Open(path, job_token);
       // A status call, and not only a connection: the admin socket hangs up on callers that it does not admit.
       const auto asked = channel->CallInTime(timeout, [&channel](grpc::ClientContext* context) {
         v1::GetStatusResponse answer;
@@ -154,10 +174,9 @@ Result<std::unique_ptr<Channel>> Channel::ConnectToFirst(const Sockets& sockets,
   return std::unexpected(Summary(failures, sockets.named));
 }
 
-void Channel::Open(const std::string& path, const char* token) {
+void Channel::Open(const std::string& path, const std::string& token) {
   socket_ = path;
-  const char* environment = std::getenv("TIERD_JOB_TOKEN");
-  token_ = token != nullptr ? token : environment != nullptr ? environment : "";
+  token_ = token;
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL,
                    1);  // Two channels are two connections, each with its identity.

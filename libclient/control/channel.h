@@ -89,7 +89,7 @@ class Channel {
   };
   Outcome CallInTime(std::chrono::milliseconds timeout,
                      const std::function<grpc::Status(grpc::ClientContext*)>& call) const;
-  void Open(const std::string& path, const char* token);
+  void Open(const std::string& path, const std::string& token);
 
   std::string socket_;
   std::string token_;

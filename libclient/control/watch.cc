@@ -14,7 +14,6 @@ Result<std::unique_ptr<WatchStream>> WatchStream::Start(const Channel& channel, 
   request.set_recent_only(options.recent_only);
   watch->recent_only_ = options.recent_only;
   watch->reader_ = channel.stub().Watch(&watch->context_, request);
-  watch->reader_->WaitForInitialMetadata();  // The daemon sends it when the subscription stands.
   auto thread = proto::StartThread("tier-watch", proto::BlockedSignals::kAll,
                                    [raw = watch.get(), socket = channel.socket()] { raw->ReadAll(socket); });
   if (!thread) {
@@ -23,7 +22,17 @@ Result<std::unique_ptr<WatchStream>> WatchStream::Start(const Channel& channel, 
     return std::unexpected(std::move(thread.error()));
   }
   watch->thread_ = std::move(*thread);
+  if (auto subscribed = watch->AwaitSubscription(); !subscribed) return std::unexpected(subscribed.error());
   return watch;
+}
+
+Status WatchStream::AwaitSubscription() {
+  const MutexLock lock(mutex_);
+  const auto deadline = std::chrono::steady_clock::now() + kCallTimeout;
+  bool in_time = true;
+  while (!subscribed_ && in_time) in_time = changed_.WaitUntil(mutex_, deadline);
+  if (subscribed_) return {};
+  return Fail(Code::kTimeout, "the daemon has not answered within " + std::to_string(kCallTimeout.count()) + " ms");
 }
 
 void WatchStream::Cancel() {
@@ -39,6 +48,12 @@ WatchStream::~WatchStream() {
 }
 
 void WatchStream::ReadAll(const std::string& socket) {
+  reader_->WaitForInitialMetadata();  // The daemon sends it when the subscription stands.
+  {
+    const MutexLock lock(mutex_);
+    subscribed_ = true;
+    changed_.NotifyAll();
+  }
   v1::WatchResponse response;
   while (reader_->Read(&response)) {
     const MutexLock lock(mutex_);

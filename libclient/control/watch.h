@@ -23,6 +23,7 @@ struct WatchOptions {
 class WatchStream {
  public:
   // Returns once the daemon has confirmed the subscription. NO_MEMORY: the system gives no thread to read it with.
+  // TIMEOUT: the daemon has not confirmed it within kCallTimeout.
   // `channel` must outlive the stream.
   static Result<std::unique_ptr<WatchStream>> Start(const Channel& channel, const WatchOptions& options = {});
   ~WatchStream();  // Cancels and joins.
@@ -33,6 +34,7 @@ class WatchStream {
  private:
   WatchStream() = default;
   void Cancel();
+  Status AwaitSubscription();
   void ReadAll(const std::string& socket);
 
   bool recent_only_ = false;
@@ -43,6 +45,7 @@ class WatchStream {
   CondVar changed_;
   CondVar has_room_;
   std::deque<v1::Event> queue_ TIER_GUARDED_BY(mutex_);
+  bool subscribed_ TIER_GUARDED_BY(mutex_) = false;
   bool ended_ TIER_GUARDED_BY(mutex_) = false;
   bool closing_ TIER_GUARDED_BY(mutex_) = false;
   Error end_ TIER_GUARDED_BY(mutex_);

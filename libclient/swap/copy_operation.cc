@@ -12,6 +12,15 @@ using client::Lease;
 using client::Pending;
 using proto::Op;
 
+namespace {
+
+constexpr int kOpeningsMax = 16;
+
+// Whether a range may have been refused because the tensor is no longer the one that a swap has found.
+bool IsOther(Code code) { return code == Code::kInvalid || code == Code::kNotFound; }
+
+}  // namespace
+
 Result<Outcome> CopyOperation::outcome() const {
   if (error_) return std::unexpected(*error_);
   return outcome_;
@@ -29,9 +38,12 @@ void CopyOperation::Cancel() {
 bool CopyOperation::Advance() {
   if (stage_ == Stage::kDone) return true;
   if (!error_ && session_.channel().ended()) Abort(session_.channel().end_reason());
-  if (!error_ && stage_ == Stage::kOpening) Open();
+  if (!error_ && stage_ == Stage::kOpening && !reading_again_) Open();
   if (!error_ && stage_ == Stage::kStreaming && !reading_again_) TakeAnswers();
-  if (!error_ && reading_again_ && !ReadAgain()) return false;
+  if (!error_ && reading_again_) {
+    if (!ReadAgain()) return false;
+    if (stage_ == Stage::kOpening) Open();
+  }
   if (!error_ && stage_ == Stage::kStreaming) AskForChunks();
   if (!error_) {
     AddUpCopied();
@@ -105,6 +117,24 @@ bool CopyOperation::MayReadAgain() {
   return reading_again_;
 }
 
+// Before anything of the tensor was granted: it has come, gone, or become one of another size since the stat.
+bool CopyOperation::MayOpenAgain(Code code) {
+  const bool may_be_other = IsOther(code) || code == Code::kAlreadyExists;
+  const bool writes_whole = request_.whole && request_.direction == Direction::kOut;
+  if (!writes_whole || granted_ || !may_be_other || openings_ == kOpeningsMax) return false;
+  openings_++;
+  reading_again_ = true;
+  return true;
+}
+
+// Where there is room for less of the tensor at a time than was asked for. Only a read can begin again.
+bool CopyOperation::MayReadInLess(const Chunk& refused, Code code) {
+  const bool lacks_room = code == Code::kNoMemory || (code == Code::kWouldDeadlock && FailsOverOwn(refused));
+  if (request_.direction == Direction::kOut || !lacks_room || refused.range.length <= kBlockSize) return false;
+  range_bytes_ = std::max(kBlockSize, refused.range.length / 2 / kBlockSize * kBlockSize);
+  return MayReadAgain();
+}
+
 // False while something of the last attempt is still to be answered or copied.
 bool CopyOperation::ReadAgain() {
   for (Chunk& chunk : chunks_) {
@@ -124,6 +154,11 @@ bool CopyOperation::ReadAgain() {
   outcome_ = {};
   next_ = request_.offset;
   reading_again_ = false;
+  if (request_.direction == Direction::kOut) {
+    stage_ = Stage::kOpening;
+    goal_.reset();
+    undo_ = {};
+  }
   return true;
 }
 
@@ -141,13 +176,13 @@ Pending* CopyOperation::Ask(Op op) {
 
 client::Submission CopyOperation::SubmissionFor(const Chunk& chunk, proto::RequestItem* item) const {
   const bool creating = stage_ == Stage::kOpening;
-  // A swap-in fills exactly the tensor, never a part of it by mistake.
-  const bool checks_size = request_.whole && request_.direction == Direction::kIn;
+  // A whole swap reads and writes a tensor of its size, never a part of one by mistake.
   *item = {request_.tensor, chunk.range.offset, chunk.range.length,
-           creating || checks_size ? request_.tensor_bytes() : 0};
+           creating || request_.whole ? request_.tensor_bytes() : 0};
   uint32_t flags = request_.flags & (proto::kFlagShared | proto::kFlagNoWait);
   if (creating) flags |= request_.flags & proto::kFlagSharded;
   if (creating && goal_ == Goal::kReplace) flags |= proto::kFlagReplace;
+  if (FailsOverOwn(chunk)) flags |= proto::kFlagNoWaitOwn;
   const bool writes = !creating && request_.direction == Direction::kOut;
   if (writes) flags |= proto::kFlagWrite | (chunk.range.discard ? proto::kFlagDiscard : 0);
   return {.op = creating ? Op::kCreate : Op::kAcquire,
@@ -159,7 +194,7 @@ client::Submission CopyOperation::SubmissionFor(const Chunk& chunk, proto::Reque
 // Asks for the next range. False when there is no room for the request, or the session has ended.
 bool CopyOperation::AskForChunk() {
   Chunk& chunk = chunks_.emplace_back();
-  chunk.range = NextRange(request_, next_, host_.range_bytes());
+  chunk.range = NextRange(request_, next_, range_bytes_);
   proto::RequestItem item;
   auto pending = host_.TrySubmit(SubmissionFor(chunk, &item));
   if (!pending || *pending == nullptr) {
@@ -175,7 +210,7 @@ bool CopyOperation::AskForChunk() {
 
 void CopyOperation::AskForChunks() {
   while (next_ < end()) {
-    if (!host_.FitsBudget(NextRange(request_, next_, host_.range_bytes()).length)) return;
+    if (!host_.FitsBudget(NextRange(request_, next_, range_bytes_).length)) return;
     if (!AskForChunk()) return;
   }
 }
@@ -198,6 +233,15 @@ bool CopyOperation::TakeAnswer(Chunk& chunk) {
   if (granted) CheckContent(content);
   if (granted) return !error_ && !reading_again_;
   chunk.lease = nullptr;
+  if (MayOpenAgain(granted.error().code)) return false;
+  if (granted_ && goal_ == Goal::kOverwrite && request_.whole && IsOther(granted.error().code)) {
+    undo_.left = Undo::Left::kNothing;  // It is gone, with what was written of it.
+    Abort(
+        {Code::kStale, client::TensorName(request_.tensor) +
+                           " was replaced or freed while this swap wrote it, and what it has written is lost with it"});
+    return false;
+  }
+  if (MayReadInLess(chunk, granted.error().code)) return false;
   // Without a lease of this swap in the way, the daemon would refuse the next attempt too. One may have been granted
   // whose answer is still to be taken.
   const auto holds = [](const Chunk& each) {

@@ -4,7 +4,11 @@
 //
 // A swap-in of a whole tensor in several ranges delivers one content of it: each grant tells the number of the content
 // (proto/message.h). If they differ, the swap gives everything back and begins again, until its timeout has passed.
-// So does every swap-in that the daemon refuses a range because a writer waits for ranges that this swap leases.
+// So does every swap-in that the daemon refuses a range because a writer waits for ranges that this swap leases, and
+// one that RAM has no room for a range of: with ranges of half the length then, down to a block.
+//
+// A swap-out of a whole tensor that finds another tensor at its first range than it was told of begins again too:
+// others may create, free and replace it.
 //
 // It has no thread and no lock: the CopyScheduler advances it. Thread: one at a time, under the scheduler's lock,
 // except in Copy(), which works on one claimed chunk without it.
@@ -49,7 +53,11 @@ class CopyOperation {
  public:
   // `device`: null when the request's memory is host memory. The host outlives the operation.
   CopyOperation(CopyHost& host, const CopyRequest& request, std::unique_ptr<DevicePort> device)
-      : host_(host), session_(host.session()), request_(request), device_(std::move(device)) {}
+      : host_(host),
+        session_(host.session()),
+        request_(request),
+        device_(std::move(device)),
+        range_bytes_(host.range_bytes()) {}
   CopyOperation(const CopyOperation&) = delete;
   CopyOperation& operator=(const CopyOperation&) = delete;
 
@@ -110,16 +118,23 @@ class CopyOperation {
   // A swap-in of several ranges, between which others may write.
   bool reads_in_parts() const {
     return request_.direction == Direction::kIn &&
-           NextRange(request_, request_.offset, host_.range_bytes()).length < request_.tensor_bytes();
+           NextRange(request_, request_.offset, range_bytes_).length < request_.tensor_bytes();
   }
   // Not for a part of a tensor: others may write the rest of it all the time.
   bool reads_one_content() const { return request_.whole && reads_in_parts(); }
+  // Whether the daemon is to refuse the range at once where leases of this client are in its way: of the first, when
+  // none of them is the swap's own.
+  bool FailsOverOwn(const Chunk& chunk) const {
+    return (request_.flags & proto::kFlagNoWaitOwn) != 0 && chunk.range.offset == request_.offset;
+  }
   client::RewrittenRange whole_range() const { return {request_.offset, request_.tensor_bytes()}; }
 
   void Open();
   void TakeFirstStat();
   void CheckContent(uint64_t content);
   bool MayReadAgain();
+  bool MayOpenAgain(Code code);
+  bool MayReadInLess(const Chunk& refused, Code code);
   bool ReadAgain();
   client::Pending* Ask(proto::Op op);
   client::Submission SubmissionFor(const Chunk& chunk, proto::RequestItem* item) const;
@@ -146,15 +161,17 @@ class CopyOperation {
   client::Session& session_;
   const CopyRequest request_;
   const std::unique_ptr<DevicePort> device_;
+  uint64_t range_bytes_;
   Stage stage_ = Stage::kOpening;
   std::optional<Goal> goal_;
   Undo undo_;
   // The request, other than those of chunks, whose answer the stage waits for: a stat (opening, confirming), or one
   // that undoes.
   client::Pending* control_ = nullptr;
-  bool granted_ = false;                                       // A range was granted in this attempt.
-  std::optional<uint64_t> content_;                            // Of its first grant. Only where one content is read.
-  bool reading_again_ = false;                                 // The leases of the last attempt are being released.
+  bool granted_ = false;             // A range was granted in this attempt.
+  std::optional<uint64_t> content_;  // Of its first grant. Only where one content is read.
+  bool reading_again_ = false;       // The leases of the last attempt are being released.
+  int openings_ = 1;
   std::optional<client::Clock::time_point> read_again_until_;  // Since the first attempt failed.
   std::deque<Chunk> chunks_;
   uint64_t next_ = 0;  // First byte of the tensor that is not requested yet.

@@ -1,7 +1,8 @@
 /* tier.h - the C interface of libtier: tensors that live in tierd, in RAM and on SSD.
  *
  * A function that can fail returns TIER_OK (0) or one of the codes below; a failure leaves a sentence that
- * tier_last_error() of the calling thread returns. All functions may be called from any thread. The library makes no
+ * tier_last_error() of the calling thread returns. All functions may be called from any thread; what ends a handle
+ * (tier_close, tier_release, tier_wait) not while another thread is inside of a call with it. The library makes no
  * callbacks. After fork() the child has no client: every call on an inherited handle returns TIER_DISCONNECTED.
  *
  * Option structs begin with `struct_size`: set it to sizeof the struct (the TIER_..._INIT macros do).
@@ -108,7 +109,8 @@ typedef struct tier_connect_options {
 TIER_API int tier_connect(const tier_connect_options* options, tier_client** client);
 /* Ends the session. It waits for copies under way, then the daemon ends every lease and frees the session's tensors;
  * the end of an ephemeral job's last session frees all tensors of the job. Leases and ops of the client become STALE,
- * and must still be released and waited for. NULL is allowed. */
+ * and must still be released and waited for. A thread may be inside of tier_wait or tier_poll of such an op meanwhile,
+ * and of no other call of the client. NULL is allowed. */
 TIER_API void tier_close(tier_client* client);
 
 typedef struct tier_session_view {
@@ -134,7 +136,7 @@ TIER_API int tier_session(tier_client* client, tier_session_view* view);
 enum {
   TIER_WRITE = 1u << 0,        /* exclusive lease */
   TIER_SHARED = 1u << 1,       /* id in the job-wide namespace */
-  TIER_ABANDON = 1u << 2,      /* release: the content is not final; the daemon reverts it */
+  TIER_ABANDON = 1u << 2,      /* release: the content is not final; the daemon reverts it, or the tensor is TORN */
   TIER_NO_WAIT_OWN = 1u << 3,  /* WOULD_DEADLOCK at once if only leases of this client block */
   TIER_DISCARD = 1u << 4,      /* write: the old bytes are not needed, so they are not read */
   TIER_NO_WAIT = 1u << 5,      /* TIMEOUT at once instead of waiting */
@@ -180,7 +182,8 @@ TIER_API int tier_acquire_batch(tier_client* client, const tier_range* ranges, s
 /* The leased bytes as one contiguous range, valid until release. The first call maps scattered blocks together. Linux
  * allows a process vm.max_map_count mappings; a quarter of them may be for this. Where what is leased takes half of
  * that, acquires have blocks moved side by side before they are granted, unless they say TIER_SCATTERED_OK. NO_MEMORY
- * where that was not enough. */
+ * where that was not enough. The memory stays readable when the daemon or the session ends; where an administrator has
+ * removed the job (REVOKED), it reads as zeros from then on. */
 TIER_API int tier_lease_data(tier_lease* lease, void** address, uint64_t* length);
 /* The leased bytes where they lie: writes up to `max` segments; *count becomes the number of all segments. */
 TIER_API int tier_lease_segments(tier_lease* lease, tier_segment* segments, size_t max, size_t* count);
@@ -252,7 +255,8 @@ typedef struct tier_copy_options {
   void* stream;        /* CUstream of a device pointer; NULL: the legacy default stream. With its handle
                           CU_STREAM_LEGACY instead, device memory is refused (INVALID) where no driver can be used:
                           with NULL it is taken for host memory then, and reading it ends the process */
-  uint32_t flags;      /* TIER_SHARED, _SHARDED (a swap_out that creates), _DISCARD, _NO_WAIT, _FREE_AFTER (swap_in) */
+  uint32_t flags;      /* TIER_SHARED, _SHARDED (a swap_out that creates), _DISCARD, _NO_WAIT, _NO_WAIT_OWN (its first
+                          range), _FREE_AFTER (swap_in) */
   uint32_t timeout_ms; /* for each range; 0: engine.deadline */
   uint64_t offset;     /* first byte in the tensor; must be 0 with `whole` */
   int whole;           /* 1 (default): all of the tensor; swap_out creates or replaces it with this size. 0: a part */
@@ -278,7 +282,8 @@ typedef struct tier_copy_outcome {
 TIER_API int tier_swap_out(tier_client* client, uint64_t tensor, const void* pointer, uint64_t size,
                            const tier_copy_options* options, tier_op** op);
 /* Copies `size` bytes of the tensor to `pointer`. With `whole` = 1 they are one content of it: ranges that others write
- * meanwhile are read again, until timeout_ms has passed (TIMEOUT). With 0, a part of several ranges may mix contents.
+ * meanwhile are read again, until timeout_ms has passed (TIMEOUT). Where RAM has no room for a range, shorter ones are
+ * read, down to 2 MiB. With 0, a part of several ranges may mix contents.
  * With TIER_FREE_AFTER the tensor is freed behind the last copy, and with it what others wrote since it was read. */
 TIER_API int tier_swap_in(tier_client* client, uint64_t tensor, void* pointer, uint64_t size,
                           const tier_copy_options* options, tier_op** op);
@@ -302,7 +307,8 @@ TIER_API void tier_cancel(tier_op* op);
  * when they end. A client may have up to 512 started calls that tier_wait has not ended, else NO_MEMORY. They have room
  * of their own: the other calls (up to 320 requests at once) and releases (192) never wait for them. tier_cancel
  * followed by tier_wait gives a call up: leases that are granted later are released by libtier, and a free continues
- * alone. tier_wait fills `leases`, which must stay valid until then. Lists hold 1 … 1023 entries. */
+ * alone. tier_wait fills `leases`, which must stay valid until then. Lists hold 1 … 1023 entries; those of flush and
+ * persist may hold none, which means all, as above. */
 TIER_API int tier_create_start(tier_client* client, const tier_range* ranges, size_t count, uint32_t flags,
                                uint32_t timeout_ms, tier_lease** leases, tier_op** op);
 TIER_API int tier_acquire_start(tier_client* client, const tier_range* ranges, size_t count, uint32_t flags,

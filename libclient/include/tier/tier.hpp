@@ -2,8 +2,8 @@
 //
 // Header only, C++20; it needs libtier.so and no other library, so it works with any C++ runtime. A failure is thrown
 // as Error (std::expected would need C++23 in every program). Any number of threads may use a Client; one thread at a
-// time a Lease or an Operation. Every object may be destroyed at any time: a Lease is released then, an Operation
-// waited for, a Client closed. Leases and operations may outlive their client; their calls then throw STALE.
+// time a Lease or an Operation. A Lease that is destroyed is released, an Operation waited for, a Client closed, where
+// no thread is in a call of it. Leases and operations may outlive their client; their calls then throw STALE.
 #ifndef TIER_TIER_HPP
 #define TIER_TIER_HPP
 
@@ -105,8 +105,7 @@ struct SwapOutcome {
   double sum_of_squares = 0;      // With sum_squares.
 };
 
-// An asynchronous call. The memory that it reads or writes must stay valid until Wait() has returned; the destructor
-// waits.
+// An asynchronous call. The memory that it reads or writes stays valid until Wait() has returned; the destructor waits.
 class Operation {
  public:
   Operation() = default;
@@ -126,9 +125,10 @@ class Operation {
   explicit operator bool() const noexcept { return handle_ != nullptr; }
   // True: the operation has ended, so that Wait() returns at once.
   bool done() const noexcept { return handle_ == nullptr || tier_done(handle_) != 0; }
-  // Waits up to `time` and returns true when the operation has ended. Call Wait() for the outcome.
+  // Waits up to `time`, 49 days at most, and returns true when the operation has ended. Call Wait() for the outcome.
   bool WaitFor(std::chrono::milliseconds time) const noexcept {
-    return handle_ == nullptr || tier_poll(handle_, static_cast<uint32_t>(time.count())) != 0;
+    const int64_t most = time.count() < 0 ? 0 : time.count() < UINT32_MAX ? time.count() : UINT32_MAX;
+    return handle_ == nullptr || tier_poll(handle_, static_cast<uint32_t>(most)) != 0;
   }
   // Waits until the operation has ended, and throws its failure. The object is empty afterwards.
   SwapOutcome Wait() {
