@@ -215,11 +215,13 @@ class FakeLibrary:
         shared = flags & library.SHARED
 
         def work() -> None:
-            for tensor in tensors:
+            for tensor in tensors:  # All or none.
                 if any(record.key == (tensor, shared) for record in self.leases.values()):
                     raise Refusal(WOULD_DEADLOCK, f"tensor {tensor:#x} is leased")
-                if self.tensors.pop((tensor, shared), None) is None:
+                if (tensor, shared) not in self.tensors:
                     raise Refusal(NOT_FOUND, f"no tensor {tensor:#x}")
+            for tensor in tensors:
+                self.tensors.pop((tensor, shared), None)
 
         return self._guard("free", work)
 
@@ -257,7 +259,11 @@ class FakeLibrary:
 
     def tier_swap_in(self, handle: int, tensor: int, pointer: int, size: int, options: Any, operation: Any) -> int:
         def work() -> None:
-            found = self.tensors.get((tensor, options._obj.flags & library.SHARED))
+            key = (tensor, options._obj.flags & library.SHARED)
+            found = self.tensors.get(key)
+            written = any(record.key == key and record.write for record in self.leases.values())
+            if written and options._obj.flags & library.NO_WAIT_OWN:
+                raise Refusal(WOULD_DEADLOCK, "leased")  # Else it waits for us until its deadline.
             if found is None or not found.sealed:
                 raise Refusal(NOT_FOUND, f"no tensor {tensor:#x}")
             if found.torn:

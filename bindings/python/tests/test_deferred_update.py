@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import nn
 
 import tierd
 import tierd.torch
+from tierd.torch.pending_update import PendingUpdate
 from tierd.torch.stored_parameter import stored_in
 
 
@@ -327,3 +329,25 @@ def test_the_updates_of_a_module_are_carried_out_before_its_parameters_are_lease
         patch.setattr(client, "lease_many", lease)
         ours.linear(rows(0))
     assert beside and beside[0] == 0 and max(beside) <= 3  # Those of the update itself: values and moments.
+
+
+def test_two_threads_at_one_update_carry_it_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    (ours, optimizer), (theirs, plain) = both(Small)
+    step_of(ours, optimizer, 0)
+    step_of(theirs, plain, 0)
+    (stored, *_) = stored_in(ours.parameters())
+    arrived, run = threading.Event(), PendingUpdate.run
+
+    def noted(update: PendingUpdate) -> None:
+        arrived.set()
+        run(update)
+
+    monkeypatch.setattr(PendingUpdate, "run", noted)
+    other = threading.Thread(target=stored.settle)
+    with stored.store.lock:
+        other.start()
+        assert arrived.wait(30)  # It waits for the lock, with the update in its hands.
+        stored.settle()
+    other.join()
+    optimizer.settle()
+    assert_same(ours, theirs)

@@ -66,6 +66,11 @@ def test_each_byte_is_counted_where_it_lies_at_each_point_of_a_step() -> None:
     assert backward.gradients == Place(process=KIB, ram=32 * KIB) and backward.activations == Place()
     optimizer.step()
     optimizer.zero_grad()
+    pending = optimizer.memory_report()
+    assert pending.gradients == Place(ram=32 * KIB) and pending.optimizer_state.ram == 2 * KIB, (
+        "no update was made for it"
+    )
+    optimizer.settle()
     fake.ram_bytes[fake.names[b"net/state/0/exp_avg"]] = 0
     after = optimizer.memory_report()
     steps = sum(state["step"].nbytes for state in optimizer.state.values())

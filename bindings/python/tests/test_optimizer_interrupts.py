@@ -8,8 +8,10 @@ import pytest
 import torch
 from fake_library import FakeLibrary
 from test_interrupts import Interrupter
+from test_offload import assert_same, new_client, pair_of
 from test_optimizer import assert_same_bits, give_gradients, parameters_of, run
 from test_optimizer_kinds import CASES
+from torch import nn
 
 import tierd
 import tierd.torch
@@ -58,3 +60,34 @@ def test_a_step_interrupted_at_any_point_is_continued_with_the_same_bits(case: s
             assert_same_bits(parameters, theirs)
             at += stride
     assert at >= 100
+
+
+@pytest.mark.parametrize("update", ["step", "deferred", "backward"])
+def test_a_step_that_failed_behind_its_update_is_not_made_twice(update: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, _ = new_client()
+    ours, theirs = pair_of(lambda: nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8)))
+    _, optimizer = tierd.torch.offload(ours, tierd.torch.AdamW, client=client, min_bytes=64, lr=0.1, update=update)
+    plain = torch.optim.AdamW(theirs.parameters(), lr=0.1, fused=True)
+    fails = [True, True]
+
+    def step(*_: object) -> None:
+        if fails and fails.pop():
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(client, "step", step)
+    for number in range(3):
+        for model in (ours, theirs):
+            model(torch.full((2, 8), float(number + 1))).square().sum().backward()
+        plain.step()
+        while fails:
+            with pytest.raises(KeyboardInterrupt):
+                optimizer.step()
+        if number != 1:
+            optimizer.step()
+        else:  # It was made: a step that fails, and is left at that.
+            fails.append(True)
+            with pytest.raises(KeyboardInterrupt):
+                optimizer.step()
+        for each in (plain, optimizer):
+            each.zero_grad()
+    assert_same(ours, theirs)

@@ -253,6 +253,21 @@ def one_rank_persists_alone() -> None:
             optimizer.step()
 
 
+def gradients_that_one_rank_drops() -> None:
+    """All of them, or one. No rank updates, and both say by what they are to."""
+    model, optimizer, _ = offloaded(update="step")
+    for drops in (lambda: optimizer.zero_grad(), lambda: setattr(model[2].weight, "grad", None)):
+        backward(model)
+        if not is_first():
+            drops()
+        with refused("the ranks of the process group differ: rank 0 is about to update for the 1. time"):
+            optimizer.step()
+        optimizer.zero_grad()
+    backward(model)
+    optimizer.step()
+    assert models_are_same(model)
+
+
 def buffers_of_any_type() -> None:
     class Counts(nn.Module):
         def __init__(self) -> None:
@@ -333,6 +348,7 @@ SCENARIOS = {
         a_checkpoint_with_frozen_weights,
         a_failed_offload_leaves_nothing,
         one_rank_persists_alone,
+        gradients_that_one_rank_drops,
         buffers_of_any_type,
         an_error_that_has_a_method_for_its_code,
         a_gradient_that_a_hook_takes_away,

@@ -26,24 +26,31 @@ def choice(name: str, value: str, values: dict[str, int]) -> int:
     return values[value]
 
 
-def _index(value: int) -> int:  # -1 if it is no integer.
+def index(value: object) -> int | None:
+    """The integer that ``value`` is, as of numpy's types too; None if it is none."""
     try:
-        return operator.index(value)
+        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]  # It is asked here.
     except TypeError:
-        return -1
+        return None
+
+
+def flag(name: str, value: bool) -> int:
+    if value not in (False, True):
+        raise Invalid(f"{name} is {value!r}: True or False")
+    return int(value)
 
 
 def count(name: str, value: int) -> int:
-    number = -1 if isinstance(value, bool) else _index(value)
-    if not 0 <= number < 1 << 31:
+    number = index(value)
+    if number is None or not 0 <= number < 1 << 31:
         raise Invalid(f"{name} is {value!r}: an int of at least 0")
     return number
 
 
 def unsigned(name: str, value: int) -> int:
     """``value`` if it fits into 64 bits. ctypes would silently take the lowest 64 bits of any number."""
-    number = _index(value)
-    if not 0 <= number < 1 << 64:
+    number = index(value)
+    if number is None or not 0 <= number < 1 << 64:
         raise Invalid(f"{name} is {value!r}: an int from 0 to 2^64 - 1")
     return number
 

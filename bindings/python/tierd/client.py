@@ -23,12 +23,12 @@ from typing import Any
 
 from . import layout as layouts
 from . import finalizers, library, ranges
-from .arguments import milliseconds, unsigned
+from .arguments import index, milliseconds, unsigned
 from .errors import AlreadyExists, Invalid, NoMemory, NotFound, Timeout, WouldDeadlock
 from .grant import Grant
 from .layout import Layout
 from .lease import Lease
-from .pending_put import PendingPut
+from .pending_put import PendingPut, Settling
 from .session import Session
 from .states import Key, Part, SessionState, Stats, TensorState
 
@@ -60,7 +60,8 @@ class Client:
         """Stores a copy of ``array`` under ``key``: a numpy array, a torch tensor or any other buffer of bytes.
 
         After the call the daemon has the bytes, and ``array`` may change. ``AlreadyExists``: the key has a tensor, and
-        ``replace`` is false. ``NoSpace``: RAM and SSD together cannot hold the tensor; nothing was written. With
+        ``replace`` is false, or another rank is just creating it. ``Stale``: another rank has replaced the tensor while
+        it was written. ``NoSpace``: RAM and SSD together cannot hold the tensor; nothing was written. With
         ``replace``, a tensor of the same size is overwritten in place, and is ``Torn`` where that fails or its
         ``timeout`` passes half way. A tensor of another size is freed once the new one has room; where the write fails
         after that, both are lost, and the error says so. A job may have tensors under nearly 4 Mi string keys, 64 MiB
@@ -96,14 +97,13 @@ class Client:
                 raise Invalid(f"elements of {memory.layout.dtype} cannot be checked while they are copied")
             if memory.size == 0:
                 raise Invalid(f"the array for {key!r} holds no bytes; a tensor must")
-            options = self._copy_options(memory, 0, timeout)
+            options = self._copy_options(memory, 0, timeout, waits_for_own=True)
             options.memory_type = options.tensor_type = element
             options.check_finite = options.sum_squares = 1
             operation = self._session.start_copy(
                 "tier_swap_out", tensor, memory.address, memory.size, options, memory.owner
             )
-            self._layouts[tensor, False] = memory.layout
-            return PendingPut(self._session, operation, memory.size)
+            return PendingPut(self._session, operation, memory.size, Settling(self._layouts, tensor, memory.layout))
 
     def get(
         self,
@@ -122,16 +122,15 @@ class Client:
         layout = None if dtype is not None or shape is not None else self._layout_of(tensor, shared)
         if layout is layouts.UNCERTAIN:
             put = self._layouts[tensor, shared]
+            if put is layouts.UNCERTAIN:
+                raise Invalid(f"a put of {key!r} has not ended: wait for it, or state dtype and shape")
             raise Invalid(
                 f"any rank may have replaced {key!r}, which is shared: state dtype and shape (this client put "
                 f"{layouts.dtype_name(put)} of shape {put.shape})"
             )
         if layout is None:
-            layout = layouts.declared(dtype, shape, self.tensor(key, shared=shared).size)
-        array = layouts.empty(layout)
-        with layouts.writable(array) as memory:
-            self._fill(key, memory, shared, timeout)
-        return array
+            return self._copy_of(key, dtype, shape, shared, timeout)
+        return self._filled(key, layout, shared, timeout)
 
     def get_into(self, key: Key, out: Any, *, shared: bool = False, timeout: float | None = None) -> None:
         """Copies the tensor's bytes into ``out``, an array that is contiguous and has as many bytes as the tensor.
@@ -322,11 +321,12 @@ class Client:
         if isinstance(key, str):
             known = self._session.ids.get(key)
             return self._session.intern(key) if known is None else known
-        if isinstance(key, bool) or not isinstance(key, int):
+        number = index(key)
+        if number is None:
             raise Invalid(f"a key is an int or a str, not {type(key).__name__}")
-        if not 0 <= key < 1 << 64:
-            raise Invalid(f"key {key} does not fit into 64 bits")
-        return key
+        if not 0 <= number < 1 << 64:
+            raise Invalid(f"key {number} does not fit into 64 bits")
+        return number
 
     # ---- The end ----
 
@@ -378,7 +378,28 @@ class Client:
 
     def _layout_of(self, tensor: int, shared: bool) -> Layout | None:
         known = self._layouts.get((tensor, shared))
-        return layouts.UNCERTAIN if shared and known is not None and known.kind != "bytes" else known
+        if not shared or known is None:
+            return known
+        return None if known.kind == "bytes" else layouts.UNCERTAIN  # Another rank may have put another number of them.
+
+    def _copy_of(
+        self, key: Key, dtype: Any, shape: Sequence[int] | int | None, shared: bool, timeout: float | None
+    ) -> Any:
+        """A copy of a tensor whose size has to be asked for. A rank that replaces it meanwhile may change that."""
+        while True:
+            size = self.tensor(key, shared=shared).size
+            layout = layouts.declared(dtype, shape, size)
+            try:
+                return self._filled(key, layout, shared, timeout)
+            except Invalid:
+                if self.tensor(key, shared=shared).size == size:
+                    raise
+
+    def _filled(self, key: Key, layout: Layout, shared: bool, timeout: float | None) -> Any:
+        array = layouts.empty(layout)
+        with layouts.writable(array) as memory:
+            self._fill(key, memory, shared, timeout)
+        return array
 
     def _exists(self, tensor: int, shared: bool) -> bool:
         try:
@@ -407,7 +428,11 @@ class Client:
         options = self._copy_options(memory, flags, timeout)
         self._session.copy(name, tensor, memory.address, memory.size, options, memory.owner)
 
-    def _copy_options(self, memory: layouts.Memory, flags: int, timeout: float | None) -> library.CopyOptions:
+    def _copy_options(
+        self, memory: layouts.Memory, flags: int, timeout: float | None, waits_for_own: bool = False
+    ) -> library.CopyOptions:
+        if not waits_for_own and self._session.blocks_itself():
+            flags |= library.NO_WAIT_OWN
         return library.CopyOptions(
             struct_size=ctypes.sizeof(library.CopyOptions),
             stream=memory.stream,
@@ -417,27 +442,28 @@ class Client:
         )
 
     def _fill(self, key: Key, memory: layouts.Memory, shared: bool, timeout: float | None) -> None:
-        tensor = self.tensor_id(key)
-        take = self._taker(_shared(shared), timeout)
+        tensor, flags = self.tensor_id(key), _shared(shared)
+        take = self._taker(flags, timeout)
         deadline = ranges.Deadline(take.timeout)
-        try:
-            if memory.stream is not None:
-                self._swap("tier_swap_in", tensor, memory, _shared(shared), timeout)
-            elif memory.size > ranges.RANGE_BYTES:
-                self._swap_in(tensor, memory, _shared(shared), take.timeout / 2)
-            else:
+        if memory.stream is not None:
+            self._swap("tier_swap_in", tensor, memory, flags, timeout)
+        elif memory.size > ranges.RANGE_BYTES:
+            self._swap_in(tensor, memory, flags, take.timeout)
+        else:
+            try:
                 ranges.read_whole(take, tensor, key, memory, deadline)
-                _count(self._copied_from, memory.size)
-        except (NoMemory, WouldDeadlock):
-            # A tensor that was put range by range, because RAM cannot hold it at once, is read so too.
-            if memory.stream is not None or memory.size <= ranges.BLOCK:
-                raise
-            ranges.require_size(key, self.tensor(tensor, shared=shared).size, memory)
-            ranges.read_ranges(take, tensor, memory, deadline)
+            except (NoMemory, WouldDeadlock):
+                if memory.size <= ranges.BLOCK:
+                    raise
+                # RAM cannot hold it at once: a swap reads one content of it in parts.
+                self._swap_in(tensor, memory, flags, deadline.left())
+                return
             _count(self._copied_from, memory.size)
 
-    def _swap_in(self, tensor: int, memory: layouts.Memory, flags: int, half: float) -> None:
-        """Fills ``memory`` in one copy, and leaves half of the time for a copy by ranges where room is lacking."""
+    def _swap_in(self, tensor: int, memory: layouts.Memory, flags: int, seconds: float) -> None:
+        """Fills ``memory`` in one copy. Room for a range is waited for half of the time: the rest is for a shorter
+        one."""
+        half = seconds / 2
         try:
             self._swap("tier_swap_in", tensor, memory, flags, half)
         except Timeout:  # Not for room.
@@ -459,7 +485,9 @@ class Client:
 
 
 def _several(keys: Key | Part | Iterable[Key | Part]) -> Iterable[Key | Part]:
-    return keys if isinstance(keys, Iterable) and not isinstance(keys, str) else [keys]
+    if isinstance(keys, (str, bytes)) or not isinstance(keys, Iterable):
+        return [keys]  # type: ignore[list-item]  # What is no key is refused as one.
+    return keys
 
 
 def _count(table: dict[int, int], nbytes: int) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from . import autostart as autostarts
 from . import library, places
-from .arguments import choice, count, encoded
+from .arguments import choice, count, encoded, flag
 from .client import Client
 from .errors import Disconnected, Error, Invalid, NotFound
 from .inspection import job_figures
@@ -83,7 +83,7 @@ def connect(
         job=encoded("job", job),
         token=encoded("token", token),
         mode=choice("mode", mode, library.MODES),
-        named=int(named),
+        named=flag("named", named),
         rank=-1 if rank is None else count("rank", rank),
         world_size=0 if world_size is None else count("world_size", world_size),
         guarantee_bytes=memory_size(guarantee, "guarantee"),

@@ -17,13 +17,15 @@ import dataclasses
 import os
 import pathlib
 import random
+import re
 import socket as sockets
+import threading
 import time
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
-from . import errors, places
+from . import arguments, errors, places
 from .library import MODES, PACKAGE
 from .quantity import memory_size
 from .quotas import Quotas, limits, quotas_of, target
@@ -171,6 +173,10 @@ class Control:
     code."""
 
     def __init__(self, path: str, token: str, timeout: float) -> None:
+        if token and not re.fullmatch("[0-9a-fA-F]{64}", token):
+            raise errors.Invalid(
+                "the job token must be 64 hexadecimal digits; it comes from token= or $TIERD_JOB_TOKEN"
+            )
         self.path = path
         self._timeout = timeout
         self._metadata = [("tier-job-token", token)] if token else []
@@ -299,7 +305,7 @@ class Control:
         administrators. An empty name is ``Invalid``."""
         if job == "":
             raise errors.Invalid("the name of the job is empty; drain() without one drains the node")
-        seconds, milliseconds = divmod(max(1, int(timeout * 1000)), 1000)
+        seconds, milliseconds = divmod(max(1, arguments.milliseconds(timeout) or 0), 1000)
         given = {"seconds": seconds, "nanos": milliseconds * 1_000_000}
         self._call("Drain", timeout + 5, job=job or "", timeout=given)
 
@@ -314,11 +320,19 @@ class Control:
             f"/{_SERVICE}/Watch",
             request_serializer=_serialize,
             response_deserializer=self._messages["WatchResponse"].FromString,
-        )(self._messages["WatchRequest"](since=since), metadata=self._metadata)
-        call.initial_metadata()  # Arrives when the subscription is in place, or the call has failed.
-        if not call.is_active():
-            raise _translated(call, self.path)
-        return Watch(call, self.path)
+        )(self._request("Watch", since=since), metadata=self._metadata)
+        late = threading.Timer(self._timeout, call.cancel)
+        late.daemon = True
+        late.start()
+        try:
+            call.initial_metadata()  # Arrives when the subscription is in place, or the call has failed.
+        finally:
+            late.cancel()
+        if call.is_active():
+            return Watch(call, self.path)
+        if call.code() is grpc.StatusCode.CANCELLED:
+            raise errors.Timeout(f"{self.path}: the daemon has not answered within {self._timeout} s")
+        raise _translated(call, self.path)
 
     def close(self) -> None:
         """Ends the channel, and the streams of events over it."""
@@ -342,13 +356,19 @@ class Control:
             if not token:
                 return
 
+    def _request(self, method: str, /, **fields: Any) -> Any:
+        try:
+            return self._messages[f"{method}Request"](**fields)
+        except (ValueError, TypeError) as error:  # A number beyond a field's range, or no text.
+            raise errors.Invalid(f"{method}: {error}") from None
+
     def _call(self, method: str, timeout: float | None = None, /, **fields: Any) -> Any:
         call = self._channel.unary_unary(
             f"/{_SERVICE}/{method}",
             request_serializer=_serialize,
             response_deserializer=self._messages[f"{method}Response"].FromString,
         )
-        request = self._messages[f"{method}Request"](**fields)
+        request = self._request(method, **fields)
         try:
             return _repeat_while_crowded(
                 lambda left: call(request, timeout=left, metadata=self._metadata), timeout or self._timeout

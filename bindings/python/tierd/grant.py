@@ -12,7 +12,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from . import finalizers, library
-from .errors import Error
+from .errors import Disconnected, Error
 from .waiting import end_once, token_of
 
 if TYPE_CHECKING:
@@ -40,6 +40,11 @@ class Ending:
     def sealed(self) -> bool:
         """Whether the end of the lease seals what was written."""
         return self.touched and not self.abandoned
+
+    def require_process(self) -> None:
+        """``Disconnected`` in a process that was forked from the lease's."""
+        if self._session.forked:
+            raise Disconnected("this lease is of the process that this one was forked from, and so is its memory")
 
     def end(self) -> None:
         """Ends the lease. If the bytes written under it could not be made final, raises the reason, once."""

@@ -16,9 +16,10 @@ import ctypes
 import dataclasses
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
+from .arguments import index
 from .errors import Invalid
 
 Kind = Literal["numpy", "torch", "bytes", "uncertain"]
@@ -80,7 +81,7 @@ def is_torch(value: object) -> bool:
 
 def is_numpy(value: object) -> bool:
     numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.ndarray)
+    return numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic))
 
 
 @contextlib.contextmanager
@@ -150,6 +151,8 @@ def _torch_memory(value: Any, must_be_contiguous: bool) -> Memory:
 
 def _numpy_memory(value: Any, must_be_contiguous: bool) -> Memory:
     numpy = sys.modules["numpy"]
+    if isinstance(value, numpy.generic) and not must_be_contiguous:  # An array without dimensions.
+        value = numpy.asarray(value)
     if value.dtype.hasobject:
         raise Invalid(f"an array of dtype {value.dtype} holds Python objects, which cannot leave this process")
     if numpy.ma.isMaskedArray(value):
@@ -196,19 +199,30 @@ def declared(dtype: Any, shape: Sequence[int] | int | None, size: int | None) ->
         if dtype.hasobject:
             raise Invalid(f"dtype {dtype} holds Python objects, which cannot leave this process")
         kind, item = "numpy", dtype.itemsize
+    if item == 0:
+        raise Invalid(f"elements of dtype {dtype} have no bytes: state their length, as in 'S8'")
     if shape is None:
         if size is None:
             raise Invalid("state the shape of a tensor to be created")
         if size % item:
             raise Invalid(f"{size} bytes are no whole number of elements of {dtype} ({item} bytes each)")
         shape = (size // item,)
-    shape = (shape,) if isinstance(shape, int) else tuple(int(extent) for extent in shape)
+    shape = _extents(shape)
     stated = math.prod(shape) * item
     if any(extent < 0 for extent in shape):
         raise Invalid(f"shape {shape} has a negative extent")
     if size is not None and stated != size:
         raise Invalid(f"shape {shape} of {dtype} is {stated} bytes, the tensor holds {size}")
     return Layout(kind, dtype, shape, stated)
+
+
+def _extents(shape: Any) -> tuple[int, ...]:
+    one = index(shape)
+    several = None if isinstance(shape, (str, bytes)) or not isinstance(shape, Iterable) else [*map(index, shape)]
+    extents = several if one is None else [one]
+    if extents is None or None in extents:
+        raise Invalid(f"shape is {shape!r}: an int, or a sequence of them")
+    return tuple(extent for extent in extents if extent is not None)
 
 
 def require_same_dtype(key: object, stored: Layout | None, out: Layout) -> None:

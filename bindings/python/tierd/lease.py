@@ -26,6 +26,9 @@ from .layout import Layout
 
 class Lease:
     """A lease on one byte range of one tensor; made by :meth:`tierd.Client.lease` and :meth:`tierd.Client.create`.
+    A process that is forked from this one, such as a worker of a DataLoader, has none of its memory: an array over a
+    lease ends it (SIGSEGV) where it is read there; give it a copy. Where an administrator removes the job
+    (:class:`tierd.Revoked`), arrays read as zeros from then on.
 
     Use it in a ``with`` block, or call :meth:`release`. A lease is not thread-safe; arrays over it may be used by any
     thread.
@@ -80,7 +83,8 @@ class Lease:
         self._ending.end()
 
     def abandon(self) -> None:
-        """Marks the bytes written under this lease as not final: when the lease ends, the daemon reverts them."""
+        """Marks the bytes written under this lease as not final: when the lease ends, the daemon reverts them, or the
+        tensor is :class:`tierd.Torn` where its older content is nowhere else, as on SSD."""
         self._ending.abandoned = True
 
     def __enter__(self) -> Lease:
@@ -104,6 +108,7 @@ class Lease:
     def _open(self) -> Any:
         if self._buffer is None:
             raise Stale(f"the lease on {self._key!r} has ended")
+        self._ending.require_process()
         return self._buffer
 
     def _touch(self) -> Any:
@@ -133,7 +138,8 @@ class Lease:
         if dtype is None and known is not None and known.kind == kind:
             dtype = known.dtype
         if dtype is None and known is layouts.UNCERTAIN:
-            raise Invalid(f"any rank may have replaced {self._key!r}, which is shared: state the {kind} dtype")
+            why = "it is shared, and any rank may have replaced it, or a put of it has not ended"
+            raise Invalid(f"what {self._key!r} holds is not certain, as {why}: state the {kind} dtype")
         if dtype is None and known is not None and known.kind != "bytes":
             raise Invalid(f"{self._key!r} was put as a {known.kind} array of {known.dtype}: state the {kind} dtype")
         return layouts.declared(dtype, shape, self.nbytes)

@@ -14,6 +14,7 @@ _UNITS = {
 _UNIT_NAMES = "units: B, KiB, MiB, GiB, TiB, kB, MB, GB, TB"
 _PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*\Z")
 _LARGEST = (1 << 63) - 1
+_DIGITS_MAX = 64
 _BARE_MIN = 2 << 20  # The memory of a job and of a daemon comes in blocks of this size.
 
 
@@ -31,6 +32,8 @@ def byte_count(value: int | str | None, name: str = "size") -> int:
             raise Invalid(f'{name} is "{value}": write a number of bytes or a quantity such as "64GiB" ({_UNIT_NAMES})')
         # A fraction of a unit is rounded down; whole numbers stay exact at any size.
         number = match.group(1)
+        if len(number) > _DIGITS_MAX:
+            raise Invalid(f"{name} has {len(number)} digits: it must lie between 0 and {_LARGEST}")
         value = int(float(number) * unit) if "." in number else int(number) * unit
     elif isinstance(value, bool) or not isinstance(value, int):
         raise Invalid(f'{name} is {value!r}: write a number of bytes or a quantity such as "64GiB"')

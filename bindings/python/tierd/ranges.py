@@ -1,8 +1,9 @@
-"""Whole tensors copied under leases on this thread, by ranges where they are large or RAM cannot hold them at once.
+"""Whole tensors copied under leases on this thread: read under one, and filled by ranges where they are new and large
+or RAM cannot hold them at once.
 
-A range that is refused is requested again with half its length, down to one block: so a tensor that could be stored
-under a limit can be read under it, and a blocking lease of the caller's own is reported at once. All requests for one
-range share one deadline; the next range has a deadline of its own, like the ranges of a swap.
+A range that is refused is requested again with half its length, down to one block; a blocking lease of the caller's own
+is reported at once. All requests for one range share one deadline; the next range has a deadline of its own, like the
+ranges of a swap.
 """
 
 from __future__ import annotations
@@ -55,20 +56,6 @@ def read_whole(take: Take, tensor: int, key: Key, memory: Memory, deadline: Dead
         _read(segments, memory.address)
     finally:
         grant.drop()
-
-
-def read_ranges(take: Take, tensor: int, memory: Memory, deadline: Deadline) -> None:
-    """Fills ``memory`` range by range, after it could not be filled at once: the first range has the time left until
-    ``deadline``. REQUIRES: ``memory`` has the tensor's size."""
-    length, done = _half(min(RANGE_BYTES, memory.size)), 0
-    while done < memory.size:
-        part = Part(tensor, done, min(length, memory.size - done))
-        grant, length = _take_less(take, part, 0, Deadline(take.timeout) if done else deadline)
-        try:
-            _read(grant.segments(), memory.address + done)
-        finally:
-            grant.drop()
-        done += length
 
 
 def fill_new(take: Take, tensor: int, key: Key, memory: Memory, free: Callable[[], None]) -> None:

@@ -19,6 +19,7 @@ import functools
 import os
 import threading
 import time
+import weakref
 from collections.abc import Sequence
 
 from . import finalizers, library
@@ -46,6 +47,7 @@ class Session:
         self._process, self._forks = os.getpid(), len(_forks)
         self._closing = False
         self._calls: dict[object, int] = {}  # The thread of each call under way.
+        self._copies: dict[weakref.ref[Operation], None] = {}  # Those that were started.
 
     @property
     def closed(self) -> bool:
@@ -77,13 +79,16 @@ class Session:
         if self.closed:
             raise Stale("this client is closed: call tierd.connect() again")
 
-    def _blocks_itself(self) -> bool:
-        """Whether this thread holds leases, and no other thread holds one or waits in a call: then only this thread can
-        end a lease that it would wait for. Without leases the blocking one is libtier's own, which a cancelled copy may
-        leave for a moment."""
+    def blocks_itself(self) -> bool:
+        """Whether this thread holds leases, and no other thread holds one or waits in a call, nor does a copy go on by
+        itself: then only this thread can end a lease that it would wait for. Without leases the blocking one is
+        libtier's own, which a cancelled copy may leave for a moment."""
         thread = threading.get_ident()
-        return bool(self.grants) and all(
-            other == thread for table in (self.grants, self._calls) for other in list(table.values())
+        copies = [reference() for reference in list(self._copies)]
+        return (
+            bool(self.grants)
+            and all(other == thread for table in (self.grants, self._calls) for other in list(table.values()))
+            and all(copy is None or copy.ended for copy in copies)
         )
 
     # ---- Closing ----
@@ -122,7 +127,10 @@ class Session:
     def intern(self, key: str) -> int:
         """The id that the daemon gives a string key. Recent ids are remembered, to save calls and to name keys in
         errors."""
-        text = key.encode()
+        try:
+            text = key.encode()
+        except UnicodeEncodeError as error:
+            raise Invalid(f"a string key is Unicode text, and {key!r} holds half a character") from error
         if not 1 <= len(text) <= 1024:
             raise Invalid(f"a string key has 1 to 1024 bytes, this one {len(text)}")
         number = ctypes.c_uint64()
@@ -136,7 +144,7 @@ class Session:
     def call_waiting(self, name: str, ids: Sequence[int], flags: int) -> None:
         """``tier_free``, ``tier_flush`` or ``tier_persist``, which may wait for long and take no deadline: signals are
         handled meanwhile. The daemon carries out an interrupted call all the same."""
-        if name == "tier_free" and self._blocks_itself():
+        if name == "tier_free" and self.blocks_itself():
             flags |= library.NO_WAIT_OWN
         if ids:
             self._complete(Operation(self.library, None), f"{name}_start", _array(ids), len(ids), flags)
@@ -176,7 +184,7 @@ class Session:
         call = object()
         try:
             self._enter(call)
-            if self._blocks_itself():
+            if self.blocks_itself():
                 flags |= library.NO_WAIT_OWN
             if timeout_ms == 0:
                 flags |= library.NO_WAIT
@@ -229,6 +237,8 @@ class Session:
         """Starts ``tier_swap_out`` or ``tier_swap_in``. ``owner`` keeps the memory at ``address`` alive. What the
         operation's ``wait`` returns is for :meth:`check`; closing the client ends the operation too."""
         operation = Operation(self.library, owner)
+        copies = self._copies
+        copies[weakref.ref(operation, lambda reference: copies.pop(reference, None))] = None
         self.call(name, tensor, address, size, ctypes.byref(options), ctypes.byref(operation.handle))
         return operation
 

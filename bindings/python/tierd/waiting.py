@@ -50,6 +50,10 @@ class _Started:
         self.handle = ctypes.c_void_p()
         self._token = token_of(self.handle)
 
+    @property
+    def ended(self) -> bool:
+        return not self._token
+
     def take(self) -> int:
         """Frees the handle of an operation that has ended, and returns its code."""
         code, *_ = end_once(self._token, self._wait()) or [0]
@@ -78,6 +82,11 @@ class Operation:
         self.handle = self._started.handle
         self.outcome = self._started.outcome
         finalizers.attach(self, self._started.end)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was waited for, or given up."""
+        return self._started.ended
 
     def wait(self) -> int:
         """Waits where signals are handled, and returns the operation's code. REQUIRES: it was started."""

@@ -130,7 +130,7 @@ def measure(
         stored = stored_of(parameter)
         size = parameter.nbytes if stored is None else stored.nbytes
         plain += size * (1 + parameter.requires_grad)
-        values += Place(process=size) if stored is None else _place_of(client, [stored.key])
+        values += Place(process=size) if stored is None else _place_of(client, [stored.key], stored.shared)
         gradients += _gradient_place(client, parameter)
     saved = _place_of(client, activations)
     kept = Place(process=sum(buffer.nbytes for buffer in buffers))
@@ -145,11 +145,11 @@ def measure(
     )
 
 
-def _place_of(client: Client, keys: Iterable[Key]) -> Place:
+def _place_of(client: Client, keys: Iterable[Key], shared: bool = False) -> Place:
     ram = ssd = 0
     for key in keys:
         with contextlib.suppress(NotFound):
-            state = client.tensor(key)
+            state = client.tensor(key, shared=shared)
             here = min(state.ram_bytes, state.size)  # The daemon counts pages.
             ram, ssd = ram + here, ssd + state.size - here
     return Place(ram=ram, ssd=ssd)
@@ -157,7 +157,9 @@ def _place_of(client: Client, keys: Iterable[Key]) -> Place:
 
 def _gradient_place(client: Client, parameter: torch.Tensor) -> Place:
     stored = stored_of(parameter)
-    gradient = raw_gradient(parameter) if stored is None or stored.gradient is None else stored.gradient
+    gradient: Any = raw_gradient(parameter) if stored is None or stored.gradient is None else stored.gradient
+    if gradient is None and stored is not None and stored.deferred is not None:
+        gradient = stored.deferred.gradient  # Of an update that is to be carried out.
     if gradient is None:
         return Place()
     if isinstance(gradient, torch.Tensor):

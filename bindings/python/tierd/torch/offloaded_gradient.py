@@ -120,13 +120,16 @@ def _foreach_zero(values: Sequence[torch.Tensor]) -> None:
 
 def _unscale(values: Sequence[torch.Tensor], found_inf: torch.Tensor, inverse_scale: torch.Tensor) -> None:
     plain = [value for value in values if not isinstance(value, OffloadedGradient)]
+    stored = [value._tierd_gradient for value in values if isinstance(value, OffloadedGradient)]
+    for gradient in stored[:1]:  # What could be refused is refused before any is unscaled, also of another type.
+        gradient.finish_all()
+    finite = [gradient.is_finite() for gradient in stored]
     if plain:
         torch._amp_foreach_non_finite_check_and_unscale_(plain, found_inf, inverse_scale)
-    for value in values:
-        if isinstance(value, OffloadedGradient):
-            if not value._tierd_gradient.is_finite():
-                found_inf.fill_(1.0)
-            value._tierd_gradient.apply("mul_", inverse_scale)
+    if not all(finite):
+        found_inf.fill_(1.0)
+    for gradient in stored:
+        gradient.apply("mul_", inverse_scale)
 
 
 def _to(value: Any, *args: Any, **kwargs: Any) -> Any:

@@ -10,6 +10,7 @@ import torch
 
 from ..client import Client
 from ..states import Key
+from .completed_step import CompletedStep
 from .discarded_update import DiscardedUpdate
 from .dynamo import untraced
 from .look_ahead import LookAhead
@@ -46,6 +47,7 @@ class OffloadableOptimizer(torch.optim.Optimizer):
     """An optimizer that can update parameters in tierd."""
 
     _client: Client
+    completed: CompletedStep
     agreement = Agreement()
     # That of the offloaded model which it trains.
     model_report: weakref.WeakMethod[Callable[[], MemoryReport]] | None = None
@@ -76,12 +78,12 @@ class OffloadableOptimizer(torch.optim.Optimizer):
         return measure(self._client, (p for group in self.param_groups for p in group["params"]), self.own_state())
 
     def own_state(self) -> State:
-        """The state, for a report."""
+        """The state as it lies now, for a report: no update is carried out for it."""
         keys: list[Key] = []
         whole = 0
         for group in self.param_groups:
             for parameter in group["params"]:
-                keys += self.tiered_keys(parameter).values()
+                keys += [of.key for of in self.stored_state(parameter).values()]
                 options = {**group, **self.state_options()}
                 if parameter.requires_grad:
                     whole += parameter.numel() * self.state_bytes_per_element(parameter.dtype, options)

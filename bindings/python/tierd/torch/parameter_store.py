@@ -25,7 +25,7 @@ from .look_ahead import LookAhead
 from .placeholder import NO_COPY, Placeholder
 from .scopes import Hooks, Scopes
 from .storage_identity import StorageIdentity
-from .stored_parameter import Packed, StoredParameter
+from .stored_parameter import GRADIENT, Packed, StoredParameter
 
 
 class ParameterStore:
@@ -216,6 +216,11 @@ def _has_storage(value: torch.Tensor) -> bool:
 
 
 def free_all(client: Client, keys: dict[str, int]) -> None:
-    """Frees tensors for the finalizer, which may run in the middle of any call, and so never waits."""
-    with contextlib.suppress(Error):  # The session has ended, and its tensors with it.
-        client.discard_unwaited(list(keys.values()))
+    """Frees tensors for the finalizer, which may run in the middle of any call, and so never waits. The daemon frees
+    all tensors of a request or none: those that may not exist, as gradients on their way, have requests of their
+    own."""
+    uncertain = [number for key, number in keys.items() if key.endswith(GRADIENT)]
+    certain = [number for key, number in keys.items() if not key.endswith(GRADIENT)]
+    for numbers in (certain, *([number] for number in uncertain)):
+        with contextlib.suppress(Error):  # The session has ended, and its tensors with it.
+            client.discard_unwaited(numbers)

@@ -55,7 +55,8 @@ class PendingUpdate:
         """Any error of tierd, or an interrupt, may leave it half done; then call it again."""
         with self.stored.store.lock:
             self.require_not_within()
-            self._run()
+            if self.is_due():  # Else another thread has carried it out while this one waited for the lock.
+                self._run()
 
     def _run(self) -> None:
         """The same, under the store's lock."""

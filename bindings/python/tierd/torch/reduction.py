@@ -210,7 +210,8 @@ class Reduction(Agreement):
             elif left or outside:
                 doing = "update, with gradients not reduced:"
             try:
-                self._announce(doing, left, told_options(optimizer))
+                told = left or [each for each in numbers if each is not None]
+                self._announce(doing, told, told_options(optimizer))
             except Invalid:
                 if failure is None:
                     raise

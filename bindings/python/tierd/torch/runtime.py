@@ -184,6 +184,7 @@ class Runtime:
             optimizer.agreement = self.reduction
             self.reduction.updates_by = self.optimizer if self._in_backward else None
         optimizer.register_step_post_hook(self._after_step)
+        optimizer.completed.used = True
 
     def end_thread(self) -> None:
         """Takes back what this thread has left in the process: an interrupt, or a backward that failed."""
@@ -327,6 +328,9 @@ class Runtime:
 
     @without_frames
     def _take_gradient(self, stored: StoredParameter) -> None:
+        optimizer = None if self.optimizer is None else self.optimizer()
+        if optimizer is not None:
+            optimizer.completed.end()
         if not self.placement.in_tierd("gradients") and not self._in_backward:
             return
         gradient = raw_gradient(stored.parameter)
@@ -340,7 +344,6 @@ class Runtime:
             if not self._in_backward:
                 self._window.take(stored, gradient)
                 return
-            optimizer = None if self.optimizer is None else self.optimizer()
             if optimizer is None:
                 raise Invalid("the optimizer that offload() returned is gone: keep it while the model is trained")
             try:
@@ -351,12 +354,13 @@ class Runtime:
         del gradient
         self._updates.add(update)
 
-    def _after_step(self, *_: object) -> None:
+    def _after_step(self, optimizer: Any, *_: object) -> None:
         self.store.client.step()
         self.store.training_order.end_step()
         self._update_order.end_step(ask=False)
         self._updates.end_step()
         malloc.end_of_step()
+        optimizer.completed.end()
 
 
 # ---- The hooks. Each is a ``functools.partial``, which Python copies with what it is given, unlike a function ----

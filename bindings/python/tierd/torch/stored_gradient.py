@@ -53,6 +53,10 @@ class StoredGradient:
         self._window.finish(self)
         return Stored(self.key, self.dtype, self._factors)
 
+    def finish_all(self) -> None:
+        """Returns when all gradients of the model are in tierd. Raises what kept one from it."""
+        self._window.finish_all()
+
     def is_finite(self) -> bool:
         self._window.finish(self)
         return math.isfinite(self._sum_of_squares)
@@ -203,6 +207,10 @@ class GradientWindow:
         gradient.arrived(figures.non_finite, figures.sum_of_squares)
         self._take_out(gradient)
 
+    def finish_all(self) -> None:
+        for gradient in list(self._under_way):
+            self.finish(gradient)
+
     def drop(self, gradient: StoredGradient) -> None:
         on_its_way = self._take_out(gradient)
         if on_its_way is not None and on_its_way.pending is not None:
@@ -210,6 +218,7 @@ class GradientWindow:
                 on_its_way.pending.wait()
         with contextlib.suppress(NotFound):
             self.client.delete(gradient.key)
+        gradient.stored.gradient_freed()
 
     def _take_out(self, gradient: StoredGradient) -> _OnItsWay | None:
         on_its_way = self._under_way.pop(gradient, None)

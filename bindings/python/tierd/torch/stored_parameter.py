@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from .pending_update import PendingUpdate
 
 
+GRADIENT = "/gradient"  # The end of the keys of gradients.
+
+
 class StoredParameter:
     """One parameter in tierd. Its elements lie there in the order that they had in memory."""
 
@@ -82,7 +85,11 @@ class StoredParameter:
         return self.numel * self.dtype.itemsize
 
     def gradient_key(self) -> Key:
-        return self.store.reserve(f"{self.key}/gradient")
+        """Of a gradient that is about to be stored, and freed with the model unless it is before."""
+        return self.store.reserve(f"{self.key}{GRADIENT}")
+
+    def gradient_freed(self) -> None:
+        self.store.release(f"{self.key}{GRADIENT}")
 
     def empty_like(self, dtype: torch.dtype | None = None) -> torch.Tensor:
         """A tensor of the process with the parameter's shape and strides."""

@@ -30,6 +30,7 @@ from .arithmetic import Arithmetic
 from .autograd_guard import autograd_guard, stop_recording
 from .backward_update import BackwardUpdate
 from .deferred_update import DeferredUpdate
+from .completed_step import CompletedStep
 from .discarded_update import DiscardedUpdate, discard, drop_unbegun, require_whole
 from .loaded_state import fitting
 from .look_ahead import LookAhead
@@ -82,6 +83,7 @@ class TieredOptimizer(OffloadableOptimizer):
         self._deferred = False  # Parameters in tierd are updated when they are needed next.
         self._stepped: list[torch.Tensor] = []  # The parameters of the last step.
         self._under_way = False  # It has failed in step() itself.
+        self.completed = CompletedStep()
         self._discarded = DiscardedUpdate()
         self._next_number = 0  # Of a state. None is used twice: what was asked for ahead goes by them.
         self._tiered: dict[torch.Tensor, ParameterState] = {}
@@ -119,6 +121,8 @@ class TieredOptimizer(OffloadableOptimizer):
         return loss
 
     def _step(self) -> None:
+        if self.completed.is_by(self._parameters()):
+            return
         self.settle()
         gone = {stored.parameter for stored in stored_in(self._parameters()) if stored.applied is not None}
         stepped = [each for each in self._parameters() if each.grad is not None and each not in gone]
@@ -182,6 +186,7 @@ class TieredOptimizer(OffloadableOptimizer):
         for state in self._tiered.values():
             if not is_pending(state):
                 work += state.step_ended()
+        work.append(self.completed.note_of(self._parameters()))
         uninterrupted([*work, functools.partial(setattr, self, "_under_way", False)])
 
     def _slices(self, group: dict[str, Any], later: list[DeferredUpdate]) -> list[Slice]:
