@@ -34,6 +34,8 @@ std::vector<std::string> SocketDirectories(const char* runtime, uint32_t uid) {
 std::string HowToStartAt(const std::string& socket) {
   const size_t slash = socket.rfind('/');
   const std::string directory = slash == std::string::npos ? "." : socket.substr(0, slash == 0 ? 1 : slash);
+  if (!socket.ends_with(".sock"))
+    return "name a socket of tierd, such as " + directory + "/tierd.sock, or its directory (TIERD_SOCKET)";
   const std::string system(kSystemSocketDirectory);
   if (directory == system || directory.starts_with(system + "/")) return {};
   return "start the daemon of " + directory + " (tierd --set daemon.socket_directory=" + directory +

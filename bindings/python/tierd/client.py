@@ -337,9 +337,9 @@ class Client:
         return self._session.closed
 
     def close(self) -> None:
-        """Ends the session, which frees its tensors. The end of the last session of a job that is not named frees all
-        tensors of the job. While arrays over leases are alive it warns, and the session ends when the last of them is
-        gone."""
+        """Ends the session, which frees its tensors, when the calls of other threads have ended. The end of the last
+        session of a job that is not named frees all tensors of the job. While arrays over leases are alive it warns,
+        and the session ends when the last of them is gone."""
         alive = self._session.close()
         if alive:
             warnings.warn(

@@ -37,6 +37,11 @@ class Ending:
         self.abandoned = False  # What was written is not final: revert it instead of sealing it.
 
     @property
+    def granted(self) -> bool:
+        """Whether libtier has a lease, or had one."""
+        return bool(self._handle.value)
+
+    @property
     def sealed(self) -> bool:
         """Whether the end of the lease seals what was written."""
         return self.touched and not self.abandoned

@@ -97,7 +97,7 @@ class Session:
         """Refuses calls from now on and ends the session when nothing needs it any more. Returns the leases that
         still do."""
         self._closing = True
-        alive = len(self.grants)
+        alive = sum(ending.granted for ending in list(self.grants))
         self.close_if_last()
         return alive
 

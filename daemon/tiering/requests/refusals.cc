@@ -294,6 +294,12 @@ Refusal OwnLeasesRefusal(const Tables& tables, const SessionState& session, uint
   Refusal refusal{.code = Code::kWouldDeadlock};
   refusal.record = Figures(tables, *session.job, 0);
   refusal.record.tensor = tensor;
+  if (session.record.lease_count == 0) {
+    refusal.detail =
+        "only what this session has begun itself stands in the way, a tensor that it has not filled or a swap that has "
+        "not ended: end that first";
+    return refusal;
+  }
   refusal.detail =
       fmt::format("only leases of this session stand in the way ({} ranges, {}): {}{}{}; release some first",
                   session.record.lease_count, FormatBytes(session.record.leased_bytes), list,

@@ -48,6 +48,13 @@ TEST(Connect, NamesTheSocketAndTheWayToStartADaemon) {
   EXPECT_EQ(client, nullptr);
 }
 
+TEST(Connect, WhatIsNoSocketOfADaemonIsNotToBeStarted) {
+  tier_client* client = nullptr;
+  EXPECT_NE(ConnectTo("/etc/passwd", &client), TIER_OK);
+  EXPECT_THAT(tier_last_error(), HasSubstr("name a socket of tierd, such as /etc/tierd.sock, or its directory"));
+  EXPECT_EQ(client, nullptr);
+}
+
 TEST(Connect, ToASocketWithoutADaemonIsDisconnected) {
   const DeadSocket socket;
   tier_client* client = nullptr;

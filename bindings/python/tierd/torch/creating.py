@@ -164,7 +164,8 @@ class _Constructors:
         _Parameter.__new__ = _plain_new
         if self._assigned is not None:
             self._assigned.remove()
-        del _Module.__init_subclass__
+        if "__init_subclass__" in _Module.__dict__:  # Else an interrupt has come before it was there.
+            del _Module.__init_subclass__
         for each, (original, wrapped) in self._originals.items():
             untyped: Any = each
             if each.__dict__.get("__init__") is not wrapped:
