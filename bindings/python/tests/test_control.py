@@ -173,3 +173,19 @@ def test_a_drain_of_a_job_without_a_name_is_no_drain_of_the_node(monkeypatch: py
     channel.drain()
     channel.undrain()
     assert asked == [("Drain", "train"), ("Drain", ""), ("Undrain", None)]
+
+
+@pytest.mark.parametrize("token", ["café", "line\n", "0" * 63, "g" * 64])
+def test_what_is_no_token_is_refused_before_it_is_sent(token: str) -> None:
+    with pytest.raises(tierd.Invalid, match="64 hexadecimal digits"):
+        control.connect("/nowhere/control.sock", token=token)
+
+
+def test_a_number_that_no_field_can_have_is_invalid() -> None:
+    with control.connect("/nowhere/control.sock") as channel:
+        for call in (lambda: channel.open_job(rank=1 << 40), lambda: channel.watch(since=-1)):
+            with pytest.raises(tierd.Invalid):
+                call()
+        for seconds in (float("nan"), float("inf"), -1.0):
+            with pytest.raises(tierd.Invalid):
+                channel.drain(timeout=seconds)

@@ -145,6 +145,15 @@ TEST_F(ConnectionTest, AVersionThatIsRefusedIsAFailure) {
   EXPECT_THAT(VersionOf(Serve()), Pair(kExitRefused, EndsWith("\ntierd   unknown\n")));
 }
 
+TEST_F(ConnectionTest, WhatIsNoTokenIsRefusedBeforeItIsSent) {
+  for (const char* token : {"caf\xc3\xa9", "line\n", "0123"}) {
+    const auto channel = Connect({.socket = directory_, .token = token, .output = {}});
+    ASSERT_FALSE(channel);
+    EXPECT_EQ(channel.error().code, Code::kInvalid);
+    EXPECT_THAT(channel.error().message, HasSubstr("must be 64 hexadecimal digits"));
+  }
+}
+
 TEST_F(ConnectionTest, WhoNamedASocketIsNotToldTo) {
   for (const std::string& socket : {directory_, directory_ + "/absent.sock"}) {
     const auto channel = Connect({.socket = socket, .token = {}, .output = {}});
