@@ -70,6 +70,7 @@ def test_ram_is_promised_only_where_no_other_job_can_take_it(socket_folder: path
         model(torch.ones(1, 512)).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
+        optimizer.settle()
         report = optimizer.memory_report()
         assert (report.parameters.ram, report.optimizer_state.ram) == (10 * MIB, 20 * MIB)
         assert report.parameters.ssd == report.optimizer_state.ssd == 0
@@ -87,6 +88,7 @@ def test_the_report_agrees_with_the_daemon(socket_folder: pathlib.Path) -> None:
         model, optimizer = offload(new_model(), client, min_bytes=1)
         model(torch.ones(8, 512)).sum().backward()
         optimizer.step()
+        optimizer.settle()
         launcher.metrics(daemon)  # The figures that follow are not of a moment before all of it was there.
         report = optimizer.memory_report()
         figures = inspection.job_figures(client)
