@@ -20,6 +20,13 @@ static_assert(kWindowsMax <= kRecordsPerPage, "a look at each window is no more 
 
 namespace {
 
+// What the job may hold: leases bound it too, and where there is no device, so does what is promised to others.
+uint64_t ShareOf(const Tables& tables, const JobState& job) {
+  const uint64_t most = tables.ledger.LeaseMax(job.entitlement);
+  if (tables.ports.extents.device_count() != 0) return most;
+  return std::min(most, std::max(tables.ledger.FirmBytes(job.entitlement), tables.ledger.PromisedTo(job.entitlement)));
+}
+
 JobView ViewOf(const Tables& tables, const JobState& job) {
   JobView view{.id = job.id, .counters = job.record.counters};
   JobCounters& counters = view.counters;
@@ -34,7 +41,7 @@ JobView ViewOf(const Tables& tables, const JobState& job) {
   counters.logical_bytes = job.pages.logical() * kPageSize;
   counters.ssd_guarantee_bytes = job.record.ssd_guarantee_bytes;
   counters.ssd_limit_bytes = job.record.ssd_limit_bytes;
-  counters.share_bytes = tables.ledger.AllowedTo(job.entitlement);
+  counters.share_bytes = ShareOf(tables, job);
   counters.window_count = job.windows.ready().size();
   counters.held_bytes = tables.ledger.HeldBy(job.entitlement);
   counters.kept_bytes = tables.ledger.KeptBy(job.entitlement);

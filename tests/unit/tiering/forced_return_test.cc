@@ -65,9 +65,11 @@ TEST_F(ForcedReturn, EndsTheSessionWhoseLeasesKeepAnotherJobFromLeasesWithinItsP
 
 TEST_F(ForcedReturn, ALeaseThatOthersReleaseInTimeEndsNoSession) {
   (void)world_.Open({.key = "1/idle", .uid = 1, .guarantee_bytes = 16 * kMiB});
-  const SessionId hog = world_.Open({.key = "2/hog", .uid = 2});
+  const JobId job = world_.OpenJob({.key = "2/hog", .uid = 2});
+  const SessionId hog = world_.OpenSession(job);
   const Answer held = world_.Create(hog, 1, 16 * kMiB);
   ASSERT_EQ(held.code, Code::kOk);
+  EXPECT_EQ(world_.Job(job).share_bytes, 16 * kMiB) << "it may hold what it may lease";
   const SessionId late = world_.Open({.key = "3/late", .uid = 3});
   const uint64_t asked = Ask(late, kPageSize);
   Run(kReclaimDeadline / 2, late, asked);
