@@ -165,6 +165,7 @@ Result<StartedWindow> Arena::StartMake(State state, Making wanted) {
   entry.making_small = *growth == Growth::kSmall;
   if (entry.making_small) {
     small_credit_.Use(size);
+    changing_owner_.NoteMade(size);
   } else {
     huge_pages_.StartMaking(size);
   }
@@ -452,7 +453,7 @@ void Arena::SetHost(const HostReading& host, uint64_t making_when_asked, uint64_
   CloseStockBeyond(pressure_.ceiling());
 
   const uint64_t bytes = owned_bytes_ + stock_bytes_;
-  uint64_t room = changing_owner_.RoomFor(bytes, given > taken ? given - taken : 0, clock_.Now());
+  uint64_t room = changing_owner_.RoomFor(given > taken ? given - taken : 0, clock_.Now());
   room = std::min(room, pressure_.ceiling() - std::min(bytes, pressure_.ceiling()));
   huge_pages_.TakeReading(HugePageBytesFree());
   const uint64_t huge_room = huge_pages_.bytes() + huge_pages_.closing_bytes();
@@ -484,8 +485,7 @@ void Arena::StartClose(WindowIndex window) {
   closing_bytes_ += entry.size;
   entry.closing_huge = entry.window.page_size() != kPageSize;
   if (entry.closing_huge) huge_pages_.StartClosing(entry.size);
-  if (entry.given_back > 0) changing_owner_.NoteGivenBack(entry.given_back);
-  if (entry.given_back == 0) changing_owner_.NoteClosed(owned_bytes_ + stock_bytes_ + entry.size, clock_.Now());
+  if (!entry.closing_huge) changing_owner_.NoteClosed(entry.size - entry.given_back, clock_.Now());
   closer_.StartClose(window, std::exchange(entry.window, Window()));
 }
 
