@@ -40,6 +40,12 @@ class Arm:
         loss: torch.Tensor = self.model(self.rows()).square().mean()
         return loss
 
+    def update(self, loss: torch.Tensor) -> torch.Tensor:
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss.detach()
+
     def trained(self) -> list[nn.Parameter]:
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
@@ -51,11 +57,7 @@ Seen = list[Any]
 
 
 def train(arm: Arm) -> Seen:
-    loss = arm.loss()
-    loss.backward()
-    arm.optimizer.step()
-    arm.optimizer.zero_grad()
-    return [loss.detach()]
+    return [arm.update(arm.loss())]
 
 
 def evaluate(arm: Arm) -> Seen:
@@ -77,10 +79,7 @@ def forward_alone(arm: Arm) -> Seen:
 
 def two_losses(arm: Arm) -> Seen:
     loss = arm.loss() + 2 * arm.loss()
-    loss.backward()
-    arm.optimizer.step()
-    arm.optimizer.zero_grad()
-    return [loss.detach()]
+    return [arm.update(loss)]
 
 
 def slopes(arm: Arm) -> Seen:
@@ -95,10 +94,7 @@ def penalty(arm: Arm) -> Seen:
     out = arm.model(x)
     (slope,) = torch.autograd.grad(out.sum(), x, create_graph=True, allow_unused=True)
     loss = out.square().mean() + (0 if slope is None else slope.square().mean())
-    loss.backward()
-    arm.optimizer.step()
-    arm.optimizer.zero_grad()
-    return [loss.detach()]
+    return [arm.update(loss)]
 
 
 def fail(arm: Arm) -> Seen:
@@ -163,10 +159,7 @@ def turn_freezing(arm: Arm) -> Seen:
 def half_types(arm: Arm) -> Seen:
     with torch.autocast("cpu", torch.bfloat16):
         loss = arm.loss().float()
-    loss.backward()
-    arm.optimizer.step()
-    arm.optimizer.zero_grad()
-    return [loss.detach()]
+    return [arm.update(loss)]
 
 
 def drop_graph(arm: Arm) -> Seen:
@@ -223,10 +216,7 @@ def part_alone(arm: Arm) -> Seen:
 def in_thread(arm: Arm) -> Seen:
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         loss = pool.submit(arm.loss).result()
-    loss.backward()
-    arm.optimizer.step()
-    arm.optimizer.zero_grad()
-    return [loss.detach()]
+    return [arm.update(loss)]
 
 
 def train_evaluating(arm: Arm) -> Seen:

@@ -26,13 +26,13 @@ class CompletedStep:
 
     def is_by(self, parameters: Iterable[torch.Tensor]) -> bool:
         """Whether the gradients that the parameters have are those of a complete step behind which something failed."""
-        noted, self._gradients = self._gradients, None
+        noted = self._gradients
         if noted is None:
             return False
         found = _gradients_of(parameters)
         same = len(found) == len(noted) and all(a is b and x == y for (a, x), (b, y) in zip(found, noted, strict=True))
-        if same:  # It may fail again.
-            self._gradients = noted
+        if not same:  # Else what follows may fail again.
+            self.end()
         return same
 
     def end(self) -> None:
