@@ -7,7 +7,6 @@ then has the job persisted in one atomic manifest, so what a run resumes is alwa
 
 from __future__ import annotations
 
-import contextlib
 import io
 import random
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ import torch
 from ..client import Client
 from ..errors import Invalid, NotFound
 from .offloaded_optimizer import OffloadableOptimizer
+from .shared_weights import exists
 
 _FORMAT = 1
 
@@ -54,7 +54,7 @@ def read_record(
         content = client.get(_key(name))
     except NotFound as error:
         for other in others:
-            if _exists(client, other):
+            if exists(client, _key(other), shared=False):
                 raise Invalid(
                     f"the job has a training run {other!r}, and none {name!r}: resume it with as many ranks as "
                     "persisted it, or without process_group where it had none"
@@ -83,13 +83,6 @@ def _numpy_state() -> list[Any] | None:
     """Of NumPy's global generator. None where it is no longer the one that ``numpy.random.seed`` seeds."""
     kind, words, *rest = numpy.random.get_state()
     return [kind, [int(word) for word in words], *rest] if kind == "MT19937" else None
-
-
-def _exists(client: Client, name: str) -> bool:
-    with contextlib.suppress(NotFound):
-        client.tensor(_key(name))
-        return True
-    return False
 
 
 def _key(name: str) -> str:

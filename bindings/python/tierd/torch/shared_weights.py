@@ -148,7 +148,7 @@ class FrozenWeights:
 
     def present(self, frozen: Parameters, client: Client, prefix: str) -> Parameters:
         """Those that the job has already, whole or not."""
-        return [(path, parameter) for path, parameter in frozen if _exists(client, f"{prefix}/{path}")]
+        return [(path, parameter) for path, parameter in frozen if exists(client, f"{prefix}/{path}", shared=True)]
 
     def adopt(self, frozen: Parameters, store: ParameterStore, prefix: str, advance: Callable[[int], None]) -> None:
         """Moves parameters into tierd: those that no other rank has begun first, so that ranks divide the work."""
@@ -265,9 +265,10 @@ def _is_whole(client: Client, key: str) -> bool:
         return False
 
 
-def _exists(client: Client, key: str) -> bool:
+def exists(client: Client, key: str, *, shared: bool) -> bool:
+    """Whether the session, or its job, has a tensor of this key, whole or not."""
     try:
-        client.tensor(key, shared=True)
+        client.tensor(key, shared=shared)
     except NotFound:
         return False
     return True
