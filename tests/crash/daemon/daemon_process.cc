@@ -74,7 +74,7 @@ int StatusOf(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : -WTE
 }  // namespace
 
 ScratchDirectory::ScratchDirectory() {
-  std::string path = std::string(TIER_SCRATCH) + "/crash-XXXXXX";
+  std::string path = TIER_SCRATCH "/crash-XXXXXX";
   TIER_CHECK(::mkdtemp(path.data()) != nullptr, "{} errno {}", path, errno);
   path_ = path;
   TIER_CHECK(::chmod(path.c_str(), 0755) == 0, "{}", path);

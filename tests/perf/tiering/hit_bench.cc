@@ -2,7 +2,8 @@
 // swaps through a real file: what devices and large requests add to the work that a hit waits for. Waiting for a
 // processor is not in it (tools/bench/hits.py has that).
 //
-//   tiering_hit_bench; its file of 1 GiB goes to TIER_BENCH_DIRECTORY, or /var/tmp, and is gone afterwards.
+//   tiering_bench --benchmark_filter=Hit; its file of 1 GiB goes to TIER_BENCH_DIRECTORY, or /var/tmp, and is gone
+// afterwards.
 #include <benchmark/benchmark.h>
 
 #include <ctime>
