@@ -17,6 +17,28 @@
 
 namespace tier::tiering {
 
+// Which jobs have waited for reads: the last one, and the last other one.
+class DemandOfJobs {
+ public:
+  void Note(JobIndex job, base::TimePoint now) {
+    if (job != last_.job) other_ = last_;
+    last_ = {job, now};
+  }
+  // Whether another job than this one has, in the last `time`.
+  bool ByAnother(JobIndex job, base::TimePoint now, base::Duration time) const {
+    const Demand& another = last_.job == job ? other_ : last_;
+    return another.job != kNoJob && now - another.at < time;
+  }
+
+ private:
+  struct Demand {
+    JobIndex job = kNoJob;
+    base::TimePoint at{};
+  };
+  Demand last_;
+  Demand other_;  // The latest of a job that is not `last_`'s.
+};
+
 struct DeviceEntry {
   storage::DeviceHealth health;
   uint32_t writes = 0;  // Under way.
@@ -24,6 +46,7 @@ struct DeviceEntry {
   uint64_t reading_ahead_pages = 0;           // Of reads that no request waited for …
   uint64_t moving_pages = 0;                  // … and of these, of pieces of no job (MoveState).
   storage::Shut shut = storage::Shut::kOpen;  // As the ExtentStore was told last.
+  DemandOfJobs demand;
   bool away = false;
   bool reads_fail = false;  // Pieces of it wait to be evicted.
 };

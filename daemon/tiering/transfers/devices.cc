@@ -81,7 +81,11 @@ void NoteStarted(Tables& tables, const Flight& flight) {
   entry.health.OnStarted(flight.direction, tables.turn.now());
   if (ReadsAhead(flight)) entry.reading_ahead_pages += flight.extent.run.pages;
   ++(flight.direction == Direction::kWrite ? entry.writes : entry.reads);
-  if (flight.direction == Direction::kWrite) Tell(tables, flight.extent.device);
+  if (flight.direction == Direction::kWrite) {
+    Tell(tables, flight.extent.device);
+  } else if (!ReadsAhead(flight)) {
+    entry.demand.Note(flight.job, tables.turn.now());
+  }
 }
 
 void NoteEnded(Tables& tables, const Flight& flight, const storage::TransferResult& result) {
@@ -137,6 +141,13 @@ void WatchDevices(Tables& tables) {
 
 bool TakesRead(const Tables& tables, uint16_t device) {
   return tables.devices[device].reads < PartOf(tables, tables.ports.transfers.inflight_max());
+}
+
+bool TakesReadAhead(const Tables& tables, uint16_t device, JobIndex job) {
+  const DeviceEntry& entry = tables.devices[device];
+  const bool alone = job != kNoJob && !entry.demand.ByAnother(job, tables.turn.now(), kAloneAfter);
+  const uint64_t most = alone ? kReadAheadAlonePagesMax : kReadAheadPagesMax;
+  return TakesRead(tables, device) && entry.reading_ahead_pages < most;
 }
 
 }  // namespace tier::tiering

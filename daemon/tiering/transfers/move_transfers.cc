@@ -69,8 +69,7 @@ bool TryStartMoveRead(Tables& tables, MoveBlock& block) {
   const uint16_t device = block.from.device;
   const storage::TransferPort& port = tables.ports.transfers;
   const DeviceEntry& entry = tables.devices[device];
-  if (port.inflight() >= port.inflight_max() || !TakesRead(tables, device)) return false;
-  if (entry.reading_ahead_pages >= kReadAheadPagesMax) return false;
+  if (port.inflight() >= port.inflight_max() || !TakesReadAhead(tables, device, kNoJob)) return false;
   if (entry.moving_pages != 0 && !tables.flights.queue_empty()) return false;
   block.stage = Stage::kReading;
   tables.devices.Edit(device).moving_pages += block.from.run.pages;

@@ -268,11 +268,12 @@ void FailQueued(Tables& tables, FlightIndex index) {
   tables.turn.NoteProgress();
 }
 
-// The port has a place for a read of this priority.
-bool PortTakes(const Tables& tables, ReadPriority priority, uint16_t device) {
+// The port has a place for the read.
+bool PortTakes(const Tables& tables, const Flight& read) {
   const storage::TransferPort& port = tables.ports.transfers;
-  if (port.inflight() >= port.inflight_max() || !TakesRead(tables, device)) return false;
-  return priority == ReadPriority::kDemand || tables.devices[device].reading_ahead_pages < kReadAheadPagesMax;
+  if (port.inflight() >= port.inflight_max()) return false;
+  if (read.priority == ReadPriority::kDemand) return TakesRead(tables, read.extent.device);
+  return TakesReadAhead(tables, read.extent.device, read.priority == ReadPriority::kPrefetch ? read.job : kNoJob);
 }
 
 enum class Started : uint8_t { kAllThatFit, kNoWorkLeft };
@@ -300,7 +301,7 @@ Started StartReadsOf(Tables& tables, ReadPriority priority, uint32_t most) {
       FailQueued(tables, *index);
       continue;
     }
-    if (most == 0 || !PortTakes(tables, priority, device)) break;
+    if (most == 0 || !PortTakes(tables, tables.flights[*index])) break;
     --most;
     tables.flights.TakeQueued(*index);
     Hand(tables, *index);

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <random>
 #include <vector>
 
 #include "daemon/tiering/tables/flight_table.h"
@@ -16,7 +18,8 @@ using proto::Op;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 constexpr uint64_t kPiece = kBlockSize;
-constexpr uint64_t kAhead = kReadAheadPagesMax / kPagesPerBlock;  // Pieces in the port that no request waits for.
+constexpr uint64_t kAhead = kReadAheadPagesMax / kPagesPerBlock;       // Pieces in the port that no request waits for …
+constexpr uint64_t kAlone = kReadAheadAlonePagesMax / kPagesPerBlock;  // … where no other job waits for reads.
 
 void Prefetch(World& world, SessionId session, uint64_t first, uint64_t last) {
   std::vector<proto::RequestItem> items;
@@ -33,6 +36,18 @@ struct TwoJobs {
   TwoJobs() {
     PutAllOnSsd(world, ahead, 1, 12);
     PutAllOnSsd(world, other, 1, 4);
+    ReadByOther();
+  }
+  // The other job waits for a read: from now on the prefetches of `ahead` are few at a time.
+  void ReadByOther() {
+    EXPECT_EQ(world.Check(other, 4, 4), Code::kOk);
+    EXPECT_EQ(world.Drop(other, 4).code, Code::kOk);
+  }
+  // How many pieces the port has of prefetches of `ahead`.
+  uint64_t Announced() {
+    world.transfers.Hold();
+    Prefetch(world, ahead, 1, 12);
+    return world.transfers.inflight();
   }
   // Asks for a tensor while the prefetches of `ahead` fill their places in the port; it is answered before the others.
   void DemandBehindPrefetches(SessionId session, uint64_t tensor, const char* why) {
@@ -69,7 +84,49 @@ TEST(ReadOrder, ADemandForAQueuedPrefetchMakesItOne) {
   ASSERT_NO_FATAL_FAILURE(jobs.DemandBehindPrefetches(jobs.ahead, 12, "the last in the queue"));
   jobs.world.Turns(40);
   EXPECT_EQ(jobs.world.Job(jobs.ahead_job).prefetched_bytes, 11 * kPiece) << "one was no prefetch any more";
-  EXPECT_EQ(jobs.world.transfers.traffic(0).read_bytes, 12 * kPiece) << "and each was read once";
+  EXPECT_EQ(jobs.world.transfers.traffic(0).read_bytes, (1 + 12) * kPiece) << "each once, beside the other job's";
+}
+
+TEST(ReadOrder, AJobThatIsAloneAtADeviceHasMorePrefetchesUnderWay) {
+  TwoJobs jobs;
+  jobs.world.Advance(kAloneAfter);
+  EXPECT_EQ(jobs.Announced(), kAlone);
+  jobs.world.transfers.Release();
+  jobs.world.Turns(20);
+  EXPECT_EQ(jobs.world.Job(jobs.ahead_job).prefetched_bytes, 12 * kPiece);
+}
+
+TEST(ReadOrder, ItIsNotAloneUntilAnotherJobHasWaitedForNoReadForATime) {
+  TwoJobs jobs;
+  jobs.world.Advance(kAloneAfter - seconds(1));
+  EXPECT_EQ(jobs.Announced(), kAhead);
+}
+
+TEST(ReadOrder, ItsOwnDemandsLeaveItAlone) {
+  TwoJobs jobs;
+  jobs.world.Advance(kAloneAfter);
+  EXPECT_EQ(jobs.world.Check(jobs.ahead, 12, 12), Code::kOk);
+  jobs.world.transfers.Hold();
+  Prefetch(jobs.world, jobs.ahead, 1, 11);
+  EXPECT_EQ(jobs.world.transfers.inflight(), kAlone);
+}
+
+// What the demands of jobs come to, against a list of all of them.
+TEST(DemandOfJobs, KnowsTheLastOneOfAnotherJob) {
+  std::mt19937 random(1);
+  DemandOfJobs demand;
+  std::map<uint32_t, base::TimePoint> last;
+  for (uint32_t second = 1; second <= 2'000; ++second) {
+    const base::TimePoint now{seconds(second)};
+    const uint32_t by = random() % 4;
+    demand.Note(JobIndex{by}, now);
+    last[by] = now;
+    for (uint32_t job = 0; job < 5; ++job) {
+      const bool any = std::ranges::any_of(
+          last, [&](const auto& each) { return each.first != job && now - each.second < seconds(3); });
+      ASSERT_EQ(demand.ByAnother(JobIndex{job}, now, seconds(3)), any) << "job " << job << " after " << second;
+    }
+  }
 }
 
 TEST(ReadOrder, PrefetchesOfTwoJobsTakeTurns) {
