@@ -52,6 +52,7 @@ class DispatchQueue {
     TIER_CHECK(request->done != 0, "nothing of {} bytes is done", request->length);
     ListOf(request).PushFront(request);
   }
+  bool any_write() const { return !writes_.empty(); }
   // The next one whose direction the device has room for; null: none.
   Request* Pop(bool room_to_read, bool room_to_write) {
     const bool can_read = room_to_read && !reads_.empty();

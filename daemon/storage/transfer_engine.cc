@@ -47,6 +47,7 @@ TransferEngine::TransferEngine(const TransferEngineOptions& options, DeviceIo& i
              options.inflight_max);
   TIER_CHECK(options.merge_bytes_max >= kBlockSize && options.merge_bytes_max <= kMergeBytesMax, "merge up to {} bytes",
              options.merge_bytes_max);
+  options_.read_bytes_beside_writes_max = std::min(options.read_bytes_beside_writes_max, options.read_bytes_max);
   TIER_CHECK((options.clock == nullptr) == (options.latency == nullptr),
              "device {}: a clock, or what is noted by it, alone", options.device);
   TIER_CHECK(io.inflight_max() > options.io_depth, "{} requests for a depth of {}", io.inflight_max(),
@@ -300,7 +301,9 @@ void TransferEngine::ReadAgain(Member* member, Attempt attempt) {
 
 TransferEngine::Request* TransferEngine::TakeNext() {
   if (requests_inflight_ >= options_.io_depth) return nullptr;
-  return waiting_.Pop(read_bytes_ < options_.read_bytes_max, write_bytes_ < options_.write_bytes_max);
+  const bool writes = write_bytes_ != 0 || waiting_.any_write();
+  const uint64_t reads_max = writes ? options_.read_bytes_beside_writes_max : options_.read_bytes_max;
+  return waiting_.Pop(read_bytes_ < reads_max, write_bytes_ < options_.write_bytes_max);
 }
 
 void TransferEngine::Dispatch() {

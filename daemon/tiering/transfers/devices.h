@@ -17,7 +17,7 @@ inline constexpr uint32_t kReadShareDivisor = 4;
 inline constexpr uint64_t kReadAheadPagesMax = kPagesPerBlock;
 // … and of a job's prefetches so many while no other job has waited for a read of the device for a time: one at a time
 // waits behind all that is written.
-inline constexpr uint64_t kReadAheadAlonePagesMax = 8 * kPagesPerBlock;
+inline constexpr uint64_t kReadAheadAlonePagesMax = 4 * kPagesPerBlock;
 inline constexpr base::Duration kAloneAfter = std::chrono::seconds(10);
 
 // The most writes that the port has at a time.

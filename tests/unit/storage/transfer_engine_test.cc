@@ -210,18 +210,18 @@ TEST_P(TransferEngineTest, ChecksumsTheContentAndMovesWholePages) {
 }
 
 TEST_P(TransferEngineTest, MergesNeighboursUpToTheLimit) {
-  std::vector<Transfer> blocks;
-  for (uint64_t block = 0; block < 4; ++block) {
-    blocks.push_back(Make(Direction::kWrite, block * kPagesPerBlock, kBlockSize));
-  }
+  constexpr uint32_t kHalf = kMergeBytesDefault / 2;
+  std::vector<Transfer> halves;
+  for (uint32_t page = 0; page < 2 * kPagesPerBlock; page += kHalf / kPageSize)
+    halves.push_back(Make(Direction::kWrite, page, kHalf));
   memory_.Fill(3);
-  WriteAll(blocks);
+  WriteAll(halves);
   ASSERT_EQ(device_.history().size(), 2u);
   EXPECT_EQ(device_.history()[0].length, kMergeBytesDefault);
   EXPECT_EQ(device_.history()[1].length, kMergeBytesDefault);
   EXPECT_EQ(engine_->traffic(0).write_requests, 2u);
-  for (uint64_t block = 0; block < 4; ++block)
-    engine_->Start(Make(Direction::kRead, block * kPagesPerBlock, kBlockSize));
+  for (uint32_t page = 0; page < 2 * kPagesPerBlock; page += kHalf / kPageSize)
+    engine_->Start(Make(Direction::kRead, page, kHalf));
   for (const auto& [cookie, result] : Finish()) EXPECT_EQ(result.outcome, TransferOutcome::kDone);
   EXPECT_EQ(device_.history().size(), 4u);
 }
@@ -261,13 +261,18 @@ TEST_P(TransferEngineTest, KeepsToItsBytesInFlight) {
   EXPECT_EQ(device_.inflight_peak(), 3u) << "a request starts while fewer bytes than the limit are in flight";
 }
 
-TEST_P(TransferEngineTest, ReadsHaveTheirOwnBytesInFlight) {
-  Rebuild({.read_bytes_max = 20 * kPageSize, .write_bytes_max = 10 * kPageSize, .merge_bytes_max = kBlockSize});
-  for (uint64_t page = 0; page < 600; page += 6) WriteOne(page, 4 * kPageSize);
-  for (uint64_t page = 0; page < 600; page += 6) engine_->Start(Make(Direction::kRead, page, 4 * kPageSize));
-  for (uint64_t page = 600; page < 660; page += 6) engine_->Start(Make(Direction::kWrite, page, 4 * kPageSize));
-  EXPECT_EQ(Finish().size(), 110u);
+TEST_P(TransferEngineTest, ReadsHaveTheirOwnBytesInFlightAndMoreAlone) {
+  Rebuild({.read_bytes_max = 40 * kPageSize,
+           .read_bytes_beside_writes_max = 20 * kPageSize,
+           .write_bytes_max = 10 * kPageSize});
+  for (uint64_t page = 0; page < 120; page += 6) WriteOne(page, 4 * kPageSize);
+  for (uint64_t page = 0; page < 120; page += 6) engine_->Start(Make(Direction::kRead, page, 4 * kPageSize));
+  for (uint64_t page = 120; page < 600; page += 6) engine_->Start(Make(Direction::kWrite, page, 4 * kPageSize));
+  EXPECT_EQ(Finish().size(), 100u);
   EXPECT_EQ(device_.inflight_peak(), 8u) << "five reads beside three writes: neither waits for the other's bytes";
+  for (uint64_t page = 0; page < 600; page += 6) engine_->Start(Make(Direction::kRead, page, 4 * kPageSize));
+  EXPECT_EQ(Finish().size(), 100u);
+  EXPECT_EQ(device_.inflight_peak(), 10u);
 }
 
 TEST_P(TransferEngineTest, ContinuesAShortTransfer) {
