@@ -45,6 +45,19 @@ def test_a_step_is_asked_for_in_the_order_of_the_last_one() -> None:
     assert asked.keys == [1, 2, 3, 4, 5, 6]
 
 
+def test_a_use_may_ask_for_more_than_the_others() -> None:
+    ahead, asked = look_ahead(bytes_max=20)
+    use(ahead, *range(1, 9))
+    ahead.end_step()
+    assert asked.keys == [1, 2]
+    ahead.use([Part(1, 0, 10)], 40)
+    assert asked.keys == [1, 2, 3, 4, 5]
+    use(ahead, 2, 3)
+    assert asked.keys == [1, 2, 3, 4, 5], "two more than the others want are asked for already"
+    use(ahead, 4)
+    assert asked.keys == [1, 2, 3, 4, 5, 6]
+
+
 def test_uses_that_were_left_out_are_passed_over_and_unknown_ones_ask_for_nothing() -> None:
     ahead, asked = look_ahead()
     use(ahead, *range(1, 9))

@@ -25,7 +25,7 @@ class _Use(NamedTuple):
 
 
 class LookAhead:
-    """At most ``bytes_max`` bytes are requested ahead of the use under way. Any thread."""
+    """At most ``bytes_max`` bytes are requested ahead of the use under way, or as many as that use says. Any thread."""
 
     def __init__(self, client: Client, bytes_max: int) -> None:
         self._client = client
@@ -41,18 +41,18 @@ class LookAhead:
         self._asked = 0  # The first expected use that has not been requested.
         self._ahead = 0  # Bytes of the uses between the two.
 
-    def use(self, parts: Sequence[Part]) -> None:
-        """The ranges are needed now. Each states its length."""
+    def use(self, parts: Sequence[Part], bytes_max: int = 0) -> None:
+        """The ranges are needed now. Each states its length. ``bytes_max``: for this use, where it is more."""
         use = _Use(tuple(parts), sum(part.length for part in parts))
         with self._lock:
             self._recorded.append(use)
             if self._find(use):
-                self._ask()
+                self._ask(max(bytes_max, self.bytes_max))
 
     def begin(self) -> None:
         """The first use comes soon: it is requested, and what follows it."""
         with self._lock:
-            self._ask()
+            self._ask(self.bytes_max)
 
     def end_step(self, ask: bool = True) -> None:
         """Marks the end of a step: its uses are expected in the next one, whose first are requested now, or when it
@@ -61,7 +61,7 @@ class LookAhead:
             self._expected, self._recorded = self._recorded, []
             self._position = self._asked = self._ahead = 0
             if ask:
-                self._ask()
+                self._ask(self.bytes_max)
 
     def _find(self, use: _Use) -> bool:
         """Moves the position behind the use. False if it is not expected soon."""
@@ -75,7 +75,7 @@ class LookAhead:
                 return True
         return False
 
-    def _ask(self) -> None:
+    def _ask(self, bytes_max: int) -> None:
         parts: list[Part] = []
         while self._asked < len(self._expected):
             use = self._expected[self._asked]
@@ -83,11 +83,11 @@ class LookAhead:
                 self._expected[self._asked] = use._replace(nbytes=0)  # Not asked for, and so not counted.
                 self._asked += 1
                 continue
-            if self._ahead and self._ahead + use.nbytes > self.bytes_max:
+            if self._ahead and self._ahead + use.nbytes > bytes_max:
                 break
             self._ahead += use.nbytes
             self._asked += 1
-            parts += _limited([part for part in use.parts if part.key not in self.absent], self.bytes_max)
+            parts += _limited([part for part in use.parts if part.key not in self.absent], bytes_max)
         if parts:
             if self.fetch_hook is not None:
                 self.fetch_hook(parts)

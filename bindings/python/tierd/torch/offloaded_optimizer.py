@@ -104,9 +104,10 @@ class OffloadableOptimizer(torch.optim.Optimizer):
         pending now. ``NotTrained`` if it is not the optimizer's."""
         raise NotImplementedError
 
-    def follow(self, look_ahead: LookAhead, deferred: bool) -> None:
+    def follow(self, look_ahead: LookAhead, deferred: bool, beside_backward: bool) -> None:
         """What the update needs is used by way of ``look_ahead`` from now on. With ``deferred``, ``step()`` decides,
-        and parameters in tierd are updated when they are needed next."""
+        and parameters in tierd are updated when they are needed next; with ``beside_backward``, in the middle of
+        backward, which has much in RAM itself."""
         raise NotImplementedError
 
     def settle(self) -> None:

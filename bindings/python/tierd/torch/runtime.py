@@ -178,7 +178,8 @@ class Runtime:
 
     def serve(self, optimizer: OffloadableOptimizer) -> None:
         self.optimizer = weakref.ref(optimizer)
-        optimizer.follow(self._update_order if self._in_backward else self.store.training_order, self._deferred)
+        order = self._update_order if self._in_backward else self.store.training_order
+        optimizer.follow(order, self._deferred, self._in_backward)
         optimizer.model_report = weakref.WeakMethod(self.memory_report)
         if self.reduction is not None:
             optimizer.agreement = self.reduction

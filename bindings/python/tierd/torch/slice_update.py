@@ -23,8 +23,11 @@ from .look_ahead import LookAhead
 from .parameter_state import BLOCK, Elements, ParameterState, Slice, Stored
 from .uninterrupted import uninterrupted
 
-# How many units tierd is asked for ahead of the one that is updated.
+# How many units tierd is asked for ahead of the one that is updated …
 UNITS_AHEAD = 2
+# … and how many bytes of what comes next, units and the parameters that follow them, where it is known: two units of
+# Adam's. With one, the disk has nothing to do while the processors compute with what has come.
+STEP_AHEAD_BYTES = 64 << 20
 # How long a unit that can be divided waits for its leases.
 DIVISIBLE_SECONDS = 2.0
 
@@ -67,6 +70,7 @@ class SliceUpdate:
         self.slice_bytes = slice_bytes
         self.fetch_hook: Callable[[Sequence[Part]], None] | None = None
         self.look_ahead: LookAhead | None = None  # Asks for what comes next, instead of the units that follow.
+        self.ahead_bytes = 0  # At most, for these uses; 0: as many as for others.
 
     def watch_fetches(self, hook: Callable[[Sequence[Part]], None] | None) -> None:
         """``hook`` is called with ranges before they are first asked for, here and by the look-ahead."""
@@ -84,7 +88,7 @@ class SliceUpdate:
             if self.look_ahead is not None:
                 if self.fetch_hook is not None:
                     self.fetch_hook([part for each in unit for part in each.existing_parts()])
-                self.look_ahead.use([part for each in unit for part in each.parts()])
+                self.look_ahead.use([part for each in unit for part in each.parts()], self.ahead_bytes)
             else:
                 asked = self._ask_ahead(units, index, asked)
             self._update(kernel, unit, patience)
