@@ -11,7 +11,7 @@ from ..errors import Invalid
 from ..states import Key
 from .autograd_guard import autograd_guard, stop_recording
 from .parameter_state import BLOCK
-from .safetensors_file import Entry, SafetensorsFile, Source, bytes_of
+from .safetensors_file import Entry, SafetensorsFile, Source, bytes_of, in_index_order
 from .stored_parameter import StoredParameter, stored_of
 
 
@@ -25,7 +25,7 @@ def source_of(name: str, values: torch.Tensor) -> Source:
         if stored is not None:
             stored.store.prepare(stored)
         if stored is None or stored.uses:  # The process may have newer values.
-            file.write(bytes_of(values.detach().contiguous()))
+            file.write(bytes_of(in_index_order(values)))
         elif in_order(stored.shape, stored.strides):
             write_ranges(file, stored.store.client, stored.key, stored.nbytes, stored.shared)
         else:

@@ -19,7 +19,7 @@ import torch.distributed as distributed
 from ..client import Client
 from ..errors import BY_CODE, Disconnected, Error, Invalid
 from . import parameter_state
-from .safetensors_file import bytes_of
+from .safetensors_file import bytes_of, in_index_order
 from .stored_parameter import StoredParameter, stored_of
 
 _SUMMED_BYTES = 4 << 20  # At a time.
@@ -192,7 +192,7 @@ class Ranks:
                 self._spread_stored(path, stored)
                 continue
             values = tensor.detach()
-            contiguous = values.contiguous()
+            contiguous = in_index_order(values)
             self.broadcast(contiguous, f"offload(), {path!r}")
             if contiguous.data_ptr() != values.data_ptr():
                 values.copy_(contiguous)

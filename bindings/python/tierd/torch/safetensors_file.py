@@ -191,6 +191,12 @@ def bytes_of(values: torch.Tensor) -> memoryview:
 # ---- Writing ----
 
 
+def in_index_order(values: torch.Tensor) -> torch.Tensor:
+    """``values``, or a copy, as they are to be read: in the order of their indices, conjugated and negated where torch
+    has only noted that they are."""
+    return values.detach().resolve_conj().resolve_neg().contiguous()
+
+
 class Source(NamedTuple):
     """A tensor to be written: ``write`` writes its bytes, in the order of its indices, to a file."""
 

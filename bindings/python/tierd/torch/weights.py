@@ -189,7 +189,7 @@ def _first_names(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     for name, tensor in tensors.items():
         same: object = id(tensor)
         if stored_of(tensor) is None and tensor.numel():
-            same = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+            same = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg())
         if same not in seen:
             seen.add(same)
             found[name] = tensor
