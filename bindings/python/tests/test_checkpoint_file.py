@@ -59,6 +59,19 @@ def test_plain_torch_goes_on_from_the_files_and_tierd_from_plain_ones(tmp_path: 
     assert torch.equal(ours(tokens_of(9)), theirs(tokens_of(9)))
 
 
+def test_tensors_that_are_parts_of_others_keep_their_values(tmp_path: pathlib.Path) -> None:
+    net, optimizer = tierd.torch.offload(Net(), tierd.torch.AdamW, client=new_client()[0], lr=1e-2)
+    train(net, optimizer)
+    rates, table = torch.tensor([0.5, 0.25]), torch.arange(6.0).reshape(2, 3)
+    extra = {"lr": rates[1], "turned": table.t(), "part": table[:, 1:], "same": table[0, :1].expand(3)}
+    extra["negated"] = torch._neg_view(table)
+    optimizer.param_groups[0].update(extra)
+    checkpoint_file.save_optimizer(optimizer, tmp_path / "optimizer.pt")
+    (found,) = torch.load(tmp_path / "optimizer.pt", weights_only=True)["param_groups"]
+    for name, value in extra.items():
+        assert torch.equal(found[name], value), name
+
+
 def test_an_optimizer_that_tierd_does_not_have_is_refused() -> None:
     model = torch.nn.Linear(4, 4)
     for made, sentence in [

@@ -1,12 +1,15 @@
-"""Tensors of which torch has only noted that they are conjugated or negated: files get their values, not their bytes."""
+"""Tensors of which torch has only noted that they are conjugated or negated: what counts is their values."""
 
 from __future__ import annotations
 
 import pathlib
 
+import pytest
 import torch
+from test_offload import new_client
 from torch import nn
 
+import tierd
 import tierd.torch
 
 VALUES = torch.tensor([1 + 2j, 3 - 4j])
@@ -43,3 +46,43 @@ def test_a_conjugated_buffer_is_filled_with_values(tmp_path: pathlib.Path) -> No
     tierd.torch.save_safetensors(source, tmp_path)
     tierd.torch.load_safetensors(target, tmp_path)
     assert torch.equal(target.value, VALUES)
+
+
+class Rotation(nn.Module):
+    """Uses its parameter as complex numbers, conjugated and negated."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([[0.5, -2.0], [3.0, 0.25]]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weight = torch.view_as_complex(self.weight).conj()
+        return x * weight * weight.imag
+
+
+@pytest.mark.parametrize("update", ["step", "deferred", "backward"])
+def test_what_autograd_saves_of_a_parameter_is_read_as_it_was(update: str) -> None:
+    ours, theirs = Rotation(), Rotation()
+    ours, optimizer = tierd.torch.offload(
+        ours, tierd.torch.AdamW, client=new_client()[0], min_bytes=1, lr=0.1, update=update
+    )
+    plain = torch.optim.AdamW(theirs.parameters(), lr=0.1, fused=True)
+    for _ in range(3):
+        results = []
+        for model, its_optimizer in ((ours, optimizer), (theirs, plain)):
+            x = torch.tensor([1 + 2j, -3 + 1j], requires_grad=True)
+            model(x).abs().sum().backward()
+            its_optimizer.step()
+            its_optimizer.zero_grad()
+            results.append(x.grad)
+        assert torch.equal(*results)
+    with tierd.torch.gathered(ours):
+        assert torch.equal(ours.weight, theirs.weight)
+
+
+def test_a_negated_parameter_of_the_process_is_refused() -> None:
+    parameter = nn.Parameter(torch._neg_view(torch.ones(4)))
+    parameter.grad = torch.ones(4)
+    optimizer = tierd.torch.AdamW([parameter], client=new_client()[0], state_dtype="bfloat16")
+    with pytest.raises(tierd.Invalid, match="resolve_neg"):
+        optimizer.step()

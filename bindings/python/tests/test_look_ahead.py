@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+from test_offload import Net, new_client, train
+
 import tierd
+import tierd.torch
 from tierd.states import Part
 from tierd.torch.look_ahead import LookAhead
 
@@ -110,3 +114,21 @@ def test_an_update_whose_gradient_is_gone_is_not_asked_for_and_takes_no_room() -
     assert asked.keys == [10, 1, 21, 31]
     use(ahead, 21, 31, 41)
     assert asked.keys == [10, 1, 21, 31, 41, 50, 5]
+
+
+@pytest.mark.parametrize("update, ahead", [("step", 4 * 16 << 20), ("deferred", 4 * 16 << 20), ("backward", 0)])
+def test_updates_ask_for_two_units_unless_beside_backward(
+    monkeypatch: pytest.MonkeyPatch, update: str, ahead: int
+) -> None:
+    """Units of value, gradient and two kinds of state, 8 MiB each."""
+    asked: set[int] = set()
+
+    def use(self: LookAhead, parts: list[Part], bytes_max: int = 0) -> None:
+        asked.add(bytes_max)
+
+    monkeypatch.setattr(LookAhead, "use", use)
+    model, optimizer = tierd.torch.offload(
+        Net(), tierd.torch.AdamW, client=new_client()[0], min_bytes=1, lr=0.1, update=update
+    )
+    train(model, optimizer)
+    assert max(asked) == ahead

@@ -50,7 +50,7 @@ def load_weights(model: torch.nn.Module, path: _Path) -> Any:
 
 def save_optimizer(optimizer: OffloadableOptimizer, path: _Path) -> None:
     """Writes ``optimizer.state_dict()`` as ``torch.save`` would. ``Invalid`` in the middle of a step."""
-    state: dict[str, Any] = optimizer.light_state()["packed"]
+    state: dict[str, Any] = _with_own_bytes(optimizer.light_state()["packed"])
     stored: dict[int, dict[str, Stored]] = {}
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for index, parameter in enumerate(parameters):
@@ -100,6 +100,18 @@ def _tensors(state: Any, outlined: Any) -> Iterator[tuple[torch.Tensor, torch.Te
             yield from _tensors(value, of)
 
 
+def _with_own_bytes(state: Any) -> Any:
+    """The same, of tensors that fill a storage of their own."""
+    if isinstance(state, torch.Tensor):
+        value = state.detach().resolve_conj().resolve_neg()
+        fills = value.is_contiguous() and value.untyped_storage().nbytes() == value.nbytes
+        return value if fills else value.clone()  # In the order that the elements have in memory, without its gaps.
+    if isinstance(state, dict):
+        return {key: _with_own_bytes(value) for key, value in state.items()}
+    if isinstance(state, (list, tuple)):
+        return type(state)([_with_own_bytes(value) for value in state])
+    return state
+
+
 def _bytes_of(value: torch.Tensor) -> memoryview:
-    """In the order of its indices."""
-    return bytes_of(value.contiguous()) if value.numel() else memoryview(b"")
+    return bytes_of(value) if value.numel() else memoryview(b"")

@@ -275,4 +275,4 @@ def exists(client: Client, key: str, *, shared: bool) -> bool:
 
 
 def _bytes_of(values: torch.Tensor) -> torch.Tensor:
-    return parameter_state.flat(values.detach()).view(torch.uint8)
+    return parameter_state.flat(values.detach().resolve_conj().resolve_neg()).view(torch.uint8)

@@ -23,11 +23,9 @@ from .look_ahead import LookAhead
 from .parameter_state import BLOCK, Elements, ParameterState, Slice, Stored
 from .uninterrupted import uninterrupted
 
-# How many units tierd is asked for ahead of the one that is updated …
+# How many units tierd is asked for ahead of the one that is updated. With one, the disk has nothing to do while the
+# processors compute with what has come.
 UNITS_AHEAD = 2
-# … and how many bytes of what comes next, units and the parameters that follow them, where it is known: two units of
-# Adam's. With one, the disk has nothing to do while the processors compute with what has come.
-STEP_AHEAD_BYTES = 64 << 20
 # How long a unit that can be divided waits for its leases.
 DIVISIBLE_SECONDS = 2.0
 
@@ -70,7 +68,7 @@ class SliceUpdate:
         self.slice_bytes = slice_bytes
         self.fetch_hook: Callable[[Sequence[Part]], None] | None = None
         self.look_ahead: LookAhead | None = None  # Asks for what comes next, instead of the units that follow.
-        self.ahead_bytes = 0  # At most, for these uses; 0: as many as for others.
+        self.beside_backward = False  # Which needs RAM itself: units are asked for as other uses are.
 
     def watch_fetches(self, hook: Callable[[Sequence[Part]], None] | None) -> None:
         """``hook`` is called with ranges before they are first asked for, here and by the look-ahead."""
@@ -88,10 +86,13 @@ class SliceUpdate:
             if self.look_ahead is not None:
                 if self.fetch_hook is not None:
                     self.fetch_hook([part for each in unit for part in each.existing_parts()])
-                self.look_ahead.use([part for each in unit for part in each.parts()], self.ahead_bytes)
+                self.look_ahead.use([part for each in unit for part in each.parts()], self._ahead_bytes(unit))
             else:
                 asked = self._ask_ahead(units, index, asked)
             self._update(kernel, unit, patience)
+
+    def _ahead_bytes(self, unit: list[Slice]) -> int:
+        return 0 if self.beside_backward else UNITS_AHEAD * self.slice_bytes * unit[0].parts_count
 
     def _ask_ahead(self, units: list[list[Slice]], index: int, asked: int) -> int:
         """Prefetches the units after this one; returns how many units have been requested."""
@@ -224,6 +225,8 @@ def require_updatable(parameter: torch.Tensor, in_tierd: bool, gradient: Element
         raise Invalid(
             f"parameters of type {type(parameter).__name__} are not supported: they have no bytes of their own"
         )
+    if not in_tierd and parameter.is_neg():
+        raise Invalid("parameters that torch has only noted as negated are not supported: use resolve_neg() before")
     if not parameter.is_floating_point():
         raise Invalid(f"parameters of dtype {parameter.dtype} are not supported: use a real floating-point one")
     if gradient.dtype != parameter.dtype:

@@ -29,7 +29,7 @@ from .autograd_guard import autograd_guard, stop_recording
 from .placeholder import Placeholder
 from .stored_gradient import StoredGradient
 from .storage_identity import StorageIdentity
-from .tensor_views import tensor_over
+from .tensor_views import Noted, tensor_over
 from .uninterrupted import completed, uninterrupted
 
 if TYPE_CHECKING:
@@ -311,11 +311,14 @@ class Packed(NamedTuple):
     offset: int
     shape: torch.Size
     strides: tuple[int, ...]
+    noted: Noted
 
     def unpack(self) -> torch.Tensor:
         self.stored.require_version(self.version)
         with autograd_guard():
-            return tensor_over(self.stored.storage(), self.dtype, self.offset, self.shape, self.strides)
+            return self.noted.over(
+                tensor_over(self.stored.storage(), self.dtype, self.offset, self.shape, self.strides)
+            )
 
 
 def stored_of(parameter: torch.Tensor) -> StoredParameter | None:

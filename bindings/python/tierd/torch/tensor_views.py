@@ -6,6 +6,7 @@ All of them name the CPU, whatever device is torch's default. Callers guard them
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 
@@ -19,6 +20,22 @@ def tensor_over(
 ) -> torch.Tensor:
     """A tensor over a part of the storage; ``offset`` and ``strides`` are elements."""
     return torch.empty(0, dtype=dtype, device="cpu").set_(storage, offset, shape, strides)
+
+
+class Noted(NamedTuple):
+    """What torch has only noted of a tensor, and carries out when its elements are read."""
+
+    conjugated: bool
+    negated: bool
+
+    @staticmethod
+    def of(value: torch.Tensor) -> Noted:
+        return Noted(value.is_conj(), value.is_neg())
+
+    def over(self, value: torch.Tensor) -> torch.Tensor:
+        """A view of ``value``, of which nothing is noted, with these."""
+        value = torch._conj(value) if self.conjugated else value
+        return torch._neg_view(value) if self.negated else value
 
 
 def no_values(shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:

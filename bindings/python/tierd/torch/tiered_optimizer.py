@@ -38,7 +38,7 @@ from .offloaded_optimizer import NotTrained, OffloadableOptimizer
 from .parameter_state import MASTER, Elements, ParameterState, Slice, Stored
 from .pending_update import PendingUpdate, copied, is_pending, options_of
 from .placeholder import raw_gradient
-from .slice_update import STEP_AHEAD_BYTES, Operands, SliceUpdate, drop_unfinished, free_state, require_updatable
+from .slice_update import Operands, SliceUpdate, drop_unfinished, free_state, require_updatable
 from .state_name import hold_name
 from .parameter_store import free_all
 from .stored_parameter import StoredParameter, model_of, stored_in, stored_of, zeros_like
@@ -481,7 +481,7 @@ class TieredOptimizer(OffloadableOptimizer):
 
     def follow(self, look_ahead: LookAhead, deferred: bool, beside_backward: bool) -> None:
         self._updates.look_ahead = look_ahead
-        self._updates.ahead_bytes = 0 if beside_backward else STEP_AHEAD_BYTES
+        self._updates.beside_backward = beside_backward
         self._deferred = deferred
 
     @property
