@@ -161,6 +161,22 @@ def test_bytes_that_ranks_share_are_not_taken_for_something_else(own_daemon: lau
             del model, optimizer
 
 
+def test_shared_bytes_keep_their_order_in_memory(own_daemon: launcher.Running) -> None:
+    weight = torch.randn(8, 8, 3, 3)
+
+    def frozen(form: torch.memory_format) -> nn.Module:
+        conv = nn.Conv2d(8, 8, 3, bias=False, device="meta").to(memory_format=form).requires_grad_(False)
+        return nn.Sequential(nn.Linear(64, 32), conv)
+
+    for form, resume in ((torch.channels_last, False), (torch.contiguous_format, True)):
+        with run_of(own_daemon, lambda form=form: frozen(form), resume, load_frozen=lambda _: weight) as run:
+            model, optimizer, _ = run
+            with tierd.torch.gathered(model):
+                assert torch.equal(model[1].weight, weight)
+            tierd.torch.persist(model, optimizer)
+            del model, optimizer, run
+
+
 class Counting(nn.Module):
     """A linear layer with a small parameter, a buffer, and more that does not fit another of its kind."""
 
@@ -175,11 +191,22 @@ class Counting(nn.Module):
         return x @ self.weight.t() + self.bias
 
 
+def whole_numbers(model: Counting) -> Counting:
+    model.counts = model.counts.int()
+    return model
+
+
 @pytest.mark.parametrize(
     ("other", "options", "error", "why"),
     [
         (lambda: Counting(9, more=16), {}, tierd.Invalid, "'last' was persisted as"),
         (lambda: Counting(9, counts=5), {}, RuntimeError, "size mismatch for counts"),
+        (
+            lambda: whole_numbers(Counting(9)),
+            {},
+            tierd.Invalid,
+            "'counts' was persisted as torch.float32, and is torch.int",
+        ),
         (lambda: Counting(9), {"state_dtype": torch.bfloat16}, tierd.Invalid, "was persisted with"),
         (lambda: Counting(9), {"groups": lambda model: [model.weight, model.bias]}, tierd.Invalid, "parameter groups"),
     ],

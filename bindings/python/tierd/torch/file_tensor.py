@@ -24,7 +24,8 @@ _Path = str | os.PathLike[str]
 
 
 class FileTensor(torch.Tensor):
-    """Its shape and dtype are known. Every torch call on it reads the values, and works on them; it keeps none."""
+    """Its shape and dtype are known. Every torch call on it reads the values, and works on them; it keeps those that
+    a call has changed in place."""
 
     _tierd_read: Callable[[], torch.Tensor]
 
@@ -45,13 +46,34 @@ class FileTensor(torch.Tensor):
                 return func(*args, **(kwargs or {}))
         if func is _Tensor.detach:
             return args[0]
-        given = [each._tierd_read() if isinstance(each, FileTensor) else each for each in args]
-        return func(*given, **(kwargs or {}))
+        given = _read(args)
+        result = func(*given, **_read(kwargs or {}))
+        if args and isinstance(args[0], FileTensor) and _changes_in_place(func):
+            changed = given[0]
+            args[0]._tierd_read = lambda: changed
+        return result
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
         return f"tensor in a file ({tuple(self.shape)}, {self.dtype})"
 
 
+def _read(given: Any) -> Any:
+    """The same with values."""
+    if isinstance(given, FileTensor):
+        return given._tierd_read()
+    if isinstance(given, dict):
+        return {name: _read(each) for name, each in given.items()}
+    if type(given) in (list, tuple):
+        return type(given)(_read(each) for each in given)
+    return given
+
+
+def _changes_in_place(func: Callable[..., Any]) -> bool:
+    name = getattr(func, "__name__", "")
+    return name in _IN_PLACE or (name.endswith("_") and not name.endswith("__"))
+
+
+_IN_PLACE = {"__setitem__", *(f"__i{name}__" for name in "add sub mul truediv floordiv mod pow and or xor".split())}
 _METADATA: set[Any] = {
     *getters("shape", "dtype", "device", "layout", "requires_grad", "ndim", "is_meta", "is_sparse", "is_nested"),
     *methods("size", "dim", "numel", "element_size", "is_floating_point", "is_complex", "__len__", "__hash__"),

@@ -264,6 +264,8 @@ class Offloading:
         """The parameters' bytes, from the process, from an earlier run, or as ``creating`` has put them."""
         weights, keys = self._weights, self._keys()
         if self._record is not None:
+            forms = self._record["extra"].get("forms", {})
+            weights.persisted_strides = {path: tuple(form[2]) for path, form in forms.items()}
             self._undo_resident = resident_state.load(self._model, self._record, set(_ids(self._in_tierd())))
         with shown("moving the model", self._moving_bytes(), self._progress) as advance:
             for path, parameter in weights.not_shared_of(self._chosen):

@@ -35,7 +35,7 @@ def persist(model: Models, optimizer: Optimizers, *schedulers: Any, **extra: Any
     of their optimizers; their records have the same ``extra`` and ``schedulers``. ``Invalid`` where the program trains
     another model of the job, whose tensors would be persisted without their step counts.
 
-    Small parameters that stay in the process, and buffers, are persisted too.
+    Small parameters that stay in the process, and the buffers that ``state_dict()`` has, are persisted too.
     """
     models, optimizers = _several(model), _several(optimizer)
     trained = [required_runtime(each) for each in models]

@@ -16,7 +16,9 @@ from .stored_parameter import StoredParameter, stored_of
 
 
 def source_of(name: str, values: torch.Tensor) -> Source:
-    """A tensor or a parameter, in tierd or not, to be written to a file."""
+    """A tensor or a parameter, in tierd or not, to be written to a file. ``Invalid`` where it has no bytes."""
+    if stored_of(values) is None and values.numel() and values.data_ptr() == 0:
+        raise Invalid(f"{name!r} of type {type(values).__name__} has no bytes of its own: make a plain tensor of it")
 
     def write(file: BinaryIO) -> None:
         if values.numel() == 0:

@@ -49,6 +49,12 @@ def load(model: torch.nn.Module, record: dict[str, Any], in_tierd: set[int]) -> 
             "with the same model and options"
         )
     tensors = [value for value in own.values() if isinstance(value, torch.Tensor)]
+    for key, value in own.items():
+        was = resident[key]
+        if isinstance(value, torch.Tensor) and isinstance(was, torch.Tensor) and value.dtype != was.dtype:
+            raise Invalid(
+                f"{key!r} was persisted as {was.dtype}, and is {value.dtype}: resume the run with the same model"
+            )
     undo = functools.partial(_put_back, [(tensor, tensor.detach().clone()) for tensor in tensors])
     loaded: Any = collections.OrderedDict(resident)
     versions = record["extra"].get("versions", {})

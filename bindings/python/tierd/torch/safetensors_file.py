@@ -239,10 +239,14 @@ def partial_file(path: pathlib.Path) -> Iterator[tuple[pathlib.Path, BinaryIO]]:
 
 def write_file(path: pathlib.Path, sources: Sequence[Source], metadata: Mapping[str, str]) -> pathlib.Path:
     """Writes a safetensors file to a partial file beside ``path``, which is returned; the caller renames it."""
+    if not all(isinstance(each, str) for item in metadata.items() for each in item):
+        raise Invalid(f"metadata {dict(metadata)!r}: a safetensors file takes strings only")
     ordered = sorted(sources, key=lambda source: -source.dtype.itemsize)  # So that each is aligned.
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     end = 0
     for source in ordered:
+        if source.name == "__metadata__":
+            raise Invalid(f"a tensor named {source.name!r}: safetensors files keep that name for themselves")
         if source.dtype not in _NAMES:
             raise Invalid(f"{source.name!r} has dtype {source.dtype}, which safetensors files do not have")
         begin, end = end, end + source.size

@@ -119,6 +119,7 @@ class FrozenWeights:
         self._replaced: list[tuple[torch.nn.Parameter, torch.nn.Parameter]] = []  # Each by which.
         self._awaited: dict[int, torch.nn.Parameter] = {}  # By the id of what is in its place.
         self._made: list[str] = []  # Keys of what this process has put into the job.
+        self.persisted_strides: dict[str, tuple[int, ...]] = {}  # Of the run that is resumed, by path.
 
     def __contains__(self, parameter: object) -> bool:
         """Whether the parameter awaits its values."""
@@ -167,7 +168,7 @@ class FrozenWeights:
             advance(parameter.nbytes)
 
     def resume(self, frozen: Parameters, store: ParameterStore, prefix: str, _: Callable[[int], None]) -> None:
-        """Takes what an earlier run has left."""
+        """Takes what an earlier run has left, in the order in memory that it had there."""
         for path, parameter in frozen:
             self._become(path, parameter, store, f"{prefix}/{path}")
 
@@ -210,7 +211,8 @@ class FrozenWeights:
         if created is not None:
             share(store, path, created, key)
             return
-        store.adopt_shared(path, parameter, key, self._awaited.get(id(parameter), parameter).stride())
+        strides = self.persisted_strides.get(path) or self._awaited.get(id(parameter), parameter).stride()
+        store.adopt_shared(path, parameter, key, strides)
 
     def _without_values(self, parameter: torch.nn.Parameter) -> torch.nn.Parameter:
         made = torch.nn.Parameter(no_values(parameter.shape, parameter.dtype), requires_grad=False)

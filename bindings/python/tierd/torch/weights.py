@@ -58,8 +58,8 @@ def load_safetensors(model: torch.nn.Module, path: Path, *, strict: bool = True)
     """
     with _files(pathlib.Path(path)) as places:
         targets = _tensors(model)
-        known = {id(targets[name]) for name in places if name in targets}
-        missing = [name for name, tensor in targets.items() if name not in places and id(tensor) not in known]
+        known = {_identity(targets[name]) for name in places if name in targets}
+        missing = [name for name, tensor in targets.items() if name not in places and _identity(tensor) not in known]
         unexpected = [name for name in places if name not in targets]
         if strict and (missing or unexpected):
             raise Invalid(f"{path} does not fit the model: {_listed('missing', missing, 'unexpected', unexpected)}")
@@ -187,13 +187,20 @@ def _first_names(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     seen: set[object] = set()
     found = {}
     for name, tensor in tensors.items():
-        same: object = id(tensor)
-        if stored_of(tensor) is None and tensor.numel():
-            same = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg())
+        same = _identity(tensor)
         if same not in seen:
             seen.add(same)
             found[name] = tensor
     return found
+
+
+def _identity(tensor: torch.Tensor) -> object:
+    """The same of tensors that are the same elements."""
+    if stored_of(tensor) is not None or not tensor.numel() or tensor.layout is not torch.strided:
+        return id(tensor)
+    if (address := tensor.data_ptr()) == 0:  # It has no bytes, or those of several tensors.
+        return id(tensor)
+    return (address, tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg())
 
 
 def _shards(sources: list[Source], limit: int) -> list[list[Source]]:
