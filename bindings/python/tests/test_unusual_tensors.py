@@ -1,17 +1,19 @@
-"""Tensors without bytes of their own, or with those of others, in files: their values, or a sentence."""
+"""Tensors without bytes of their own, or with those of others: their values, or a sentence."""
 
 from __future__ import annotations
 
 import pathlib
 from typing import Any
 
+import numpy
 import pytest
 import torch
-from tierd.torch.file_tensor import read_safetensors
+from test_offload import new_client
 from torch import nn
 
 import tierd
 import tierd.torch
+from tierd.torch.file_tensor import read_safetensors
 
 
 def holder(**buffers: torch.Tensor) -> nn.Module:
@@ -79,3 +81,11 @@ def test_a_tensor_in_a_file_can_be_used_and_changed(tmp_path: pathlib.Path) -> N
     value[0] = 7
     value *= 2
     assert value.sum() == 2 * (1999 * 10 + 7)
+
+
+def test_bytes_that_two_tensors_have_from_numpy_are_found() -> None:
+    values = numpy.ones((64, 64), numpy.float32)
+    model = holder(seen=torch.from_numpy(values))
+    model.weight = nn.Parameter(torch.from_numpy(values))
+    with pytest.raises(tierd.Invalid, match="'seen' and 'weight' share their bytes"):
+        tierd.torch.offload(model, tierd.torch.SGD, client=new_client()[0], lr=0.1, min_bytes=1)

@@ -319,7 +319,8 @@ def _chosen(
             )
     for path, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if tensor.layout is torch.strided and not tensor.is_meta and tensor.numel() and stored_of(tensor) is None:
-            other = owners.setdefault(tensor.untyped_storage()._cdata, path)
+            storage = tensor.untyped_storage()
+            other = owners.setdefault(storage.data_ptr() or storage._cdata, path)  # numpy's may be in several storages.
             if other != path and placement.in_tierd("parameters"):
                 raise Invalid(f"{path!r} and {other!r} share their bytes: make them one Parameter object")
     for path, parameter in model.named_parameters():
