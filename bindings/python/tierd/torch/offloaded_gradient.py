@@ -74,8 +74,8 @@ def undispatched(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def _norm(value: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> torch.Tensor:
     if dim is not None or keepdim:
         raise Invalid("a norm of a gradient in tierd is that of all its elements: leave out dim and keepdim")
-    found: torch.Tensor = value._tierd_gradient.norm(float(ord))
-    return found if dtype is None else found.to(dtype)
+    found: torch.Tensor = value._tierd_gradient.norm(float(ord), dtype)
+    return found
 
 
 def _method_norm(value: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, **more: Any) -> torch.Tensor:

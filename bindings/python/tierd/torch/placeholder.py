@@ -204,9 +204,16 @@ def raw_gradient(parameter: torch.Tensor) -> torch.Tensor | None:
     return gradient
 
 
-def drop_raw_gradient(parameter: torch.Tensor) -> None:
+def set_raw_gradient(parameter: torch.Tensor, gradient: torch.Tensor | None) -> None:
     with _no_dispatch():
-        parameter.grad = None
+        parameter.grad = gradient
+
+
+def detach_raw_gradient(parameter: torch.Tensor) -> None:
+    """Ends the graph that the gradient has, which holds values of parameters."""
+    gradient = raw_gradient(parameter)
+    if gradient is not None and gradient.requires_grad:
+        set_raw_gradient(parameter, gradient.detach())
 
 
 def _sentence(placeholder: Placeholder, what: str) -> str:
@@ -294,6 +301,7 @@ def _set_gradient(func: Any, placeholder: Placeholder | Gathered, gradient: torc
         stored.gradient.drop()
     with _no_dispatch():
         func(placeholder, gradient)
+    stored.given = gradient is not None
 
 
 def _set_data(func: Any, placeholder: Placeholder, values: torch.Tensor) -> None:
@@ -334,7 +342,7 @@ def _detach(func: Any, placeholder: Placeholder) -> torch.Tensor:
     """For ``Module.state_dict``: a copy. Elsewhere as any other call."""
     stored = placeholder._tierd_stored
     if stored.store.saving:
-        return stored.copy()
+        return stored.copy_to_save()
     bring(placeholder, func)
     detached: torch.Tensor = func(placeholder)
     return detached

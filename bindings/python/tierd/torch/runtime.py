@@ -22,7 +22,7 @@ from .frames import without_frames
 from .look_ahead import LookAhead
 from .memory_report import MemoryReport, State, measure
 from .offloaded_optimizer import NotTrained, OffloadableOptimizer
-from .placeholder import NO_COPY, Placeholder, drop_raw_gradient, raw_gradient
+from .placeholder import NO_COPY, Placeholder, raw_gradient, set_raw_gradient
 from .ranks import Ranks
 from .reduction import Reduction
 from .saved_hooks import OwnHooks, stored_behind, watch_hooks
@@ -335,10 +335,11 @@ class Runtime:
         if not self.placement.in_tierd("gradients") and not self._in_backward:
             return
         gradient = raw_gradient(stored.parameter)
-        assert gradient is not None
+        if gradient is None or self._stays(stored, gradient):
+            return
         if gradient.layout is not torch.strided:
             raise Invalid(f"the gradient of {stored.name!r} is sparse: make it dense, as torch's fused AdamW demands")
-        drop_raw_gradient(stored.parameter)
+        set_raw_gradient(stored.parameter, None)
         with self.store.lock, autograd_guard():
             stop_recording()
             gradient = gradient.detach().resolve_neg()
@@ -350,10 +351,24 @@ class Runtime:
             try:
                 update = optimizer.update_by(stored, gradient)
             except NotTrained:  # By this optimizer: the gradient stays, as in plain torch.
-                stored.parameter.grad = gradient
+                set_raw_gradient(stored.parameter, gradient)
                 return
         del gradient
         self._updates.add(update)
+
+    def _stays(self, stored: StoredParameter, gradient: torch.Tensor) -> bool:
+        """Whether a gradient is left in the process: it is the caller's tensor, or has a graph of its own."""
+        if gradient.requires_grad and (self._in_backward or stored.gradient is not None):
+            raise Invalid(
+                f"the gradient of {stored.name!r} has a graph of its own (create_graph=True), which it would lose in "
+                "tierd: use torch.autograd.grad(), or update='step' and no gradient before it"
+            )
+        if stored.given and self._in_backward:
+            raise Invalid(
+                f"{stored.name!r} was given a gradient, and backward updates the parameter at once: offload with "
+                "update='deferred', which leaves such a gradient in the process"
+            )
+        return gradient.requires_grad or (stored.given and self.reduction is None)
 
     def _after_step(self, optimizer: Any, *_: object) -> None:
         self.store.client.step()

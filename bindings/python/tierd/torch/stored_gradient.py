@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..client import Client
-from ..errors import Error, NotFound
+from ..errors import Error, Invalid, NotFound
 from ..pending_put import PendingPut
 from ..states import Part
 from . import parameter_state
@@ -62,7 +62,9 @@ class StoredGradient:
         return math.isfinite(self._sum_of_squares)
 
     @without_frames
-    def norm(self, order: float) -> torch.Tensor:
+    def norm(self, order: float, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """Of all elements, which are converted to ``dtype`` first."""
+        self._require_kept()
         self._window.finish(self)
         # By 0 or what is not finite, each element becomes what it is by itself.
         factors = [float(factor) for _, factor in self._factors]
@@ -71,28 +73,35 @@ class StoredGradient:
             found = math.sqrt(self._sum_of_squares)
             for (operation, _), factor in zip(self._factors, factors, strict=True):
                 found = found / abs(factor) if operation == "div_" else found * abs(factor)
-            return torch.tensor(found, device="cpu").to(self.dtype)
+            return torch.tensor(found, dtype=torch.float64, device="cpu").to(dtype or self.dtype)
         lease = self._window.client.lease(self.key)
         values = lease.torch(self.dtype, (self.stored.numel,))
-        exact: torch.Tensor = torch.linalg.vector_norm(parameter_state.times(values, self._factors), order)
+        exact: torch.Tensor = torch.linalg.vector_norm(parameter_state.times(values, self._factors), order, dtype=dtype)
         del values
         lease.release()
         return exact
 
     def apply(self, operation: str, factor: Any) -> None:
         """The optimizer is to use the gradient as ``mul_`` or ``div_`` by ``factor`` would have left it."""
+        self._require_kept()
         if isinstance(factor, torch.Tensor):
             factor = factor.detach().clone().reshape(())
         self._factors += ((operation, factor),)
 
     def zero(self) -> None:
         """It becomes a gradient of zeros, as ``zero_`` leaves it."""
+        self._require_kept()
         self.stored.settle()
         zeros = torch.zeros(self.stored.numel, dtype=self.dtype, device="cpu")
         self._window.drop(self)
         self._window.client.put(self.key, zeros)
         self.arrived(0, 0.0)
         self._factors = ()
+
+    def _require_kept(self) -> None:
+        """``Invalid`` where the parameter has none, or another one, which is in tierd in its place."""
+        if self.stored.gradient is not self:
+            raise Invalid(f"this gradient of {self.stored.name!r} is gone: it was dropped, and kept only by this name")
 
     def add(self, gradient: torch.Tensor) -> None:
         """Adds ``gradient``, flat, in place."""

@@ -29,7 +29,7 @@ from .autograd_guard import autograd_guard, stop_recording
 from .placeholder import Placeholder
 from .stored_gradient import StoredGradient
 from .storage_identity import StorageIdentity
-from .tensor_views import Noted, tensor_over
+from .tensor_views import Noted, no_values, tensor_over
 from .uninterrupted import completed, uninterrupted
 
 if TYPE_CHECKING:
@@ -46,8 +46,9 @@ class StoredParameter:
     """One parameter in tierd. Its elements lie there in the order that they had in memory."""
 
     __slots__ = (
-        "__weakref__", "_changes", "_entered", "_entered_version", "_identity", "_leased", "_unswapped", "applied",
-        "cast", "deferred", "dtype", "gradient", "key", "name", "numel", "parameter", "shape", "shared", "store",
+        "__weakref__", "_changes", "_entered", "_entered_version", "_identity", "_leased", "_saved", "_unswapped",
+        "applied", "cast", "deferred", "dtype", "given", "gradient", "key", "name", "numel", "parameter", "shape",
+        "shared", "store",
         "strides", "uses", "version",
     )  # fmt: skip
 
@@ -64,6 +65,7 @@ class StoredParameter:
         self.version = 0
         self.uses = 0
         self.gradient: StoredGradient | None = None
+        self.given = False  # Its ``grad`` is a tensor of the caller's, to which backward adds in place.
         self.applied: AppliedGradient | None = None  # By which backward has updated it.
         self.deferred: PendingUpdate | None = None  # To be carried out before the values are read.
         self.cast: CachedCast | None = None  # That autocast has of it.
@@ -71,6 +73,7 @@ class StoredParameter:
         self._entered_version = 0  # The parameter's, when it got its values, …
         self._entered: StorageIdentity | None = None  # … and the storage where these are, …
         self._leased = False  # … under a lease.
+        self._saved: tuple[torch.Tensor, int] | None = None  # Counts the changes of the last copy for state_dict().
         self._changes = 0  # The parameter's versions that the last change by a forward has made of one.
 
     def describe(self, parameter: torch.Tensor) -> None:
@@ -132,6 +135,26 @@ class StoredParameter:
             self.store.client.get_into(self.key, parameter_state.flat(values), shared=self.shared)
             return values
 
+    def copy_to_save(self) -> torch.Tensor:
+        """The same for ``Module.state_dict``. In plain torch that has the parameters' own bytes: a change of the copy
+        in place is noticed when the parameter is used next."""
+        self._require_saved_unchanged()
+        values = self.copy()
+        if not values.is_inference():
+            with autograd_guard():
+                counting = values.detach()
+                counting.data = no_values(self.shape, self.dtype)
+            self._saved = counting, counting._version
+        return values
+
+    def _require_saved_unchanged(self) -> None:
+        if self._saved is not None and self._saved[0]._version != self._saved[1]:
+            self._saved = None  # It is said once.
+            raise Invalid(
+                f"state_dict() of a model in tierd has copies, and that of {self.name!r} was changed in place: that "
+                "changes no parameter. Use load_state_dict(), or copy_() of the parameter; or clone what you change"
+            )
+
     # ---- Presence ----
 
     def enter(self, scope: list[StoredParameter], values: torch.Tensor | None = None) -> None:
@@ -142,6 +165,7 @@ class StoredParameter:
                 raise Invalid(f"parameter {self.name!r} is in use: gather it outside of forward, and once")
             try:
                 if self.uses == 0:
+                    self._require_saved_unchanged()
                     found = self.view() if values is None else values
                     Placeholder.fill(self.parameter, found, gathered=values is not None)
                     self.fill_cast(found)
@@ -222,6 +246,7 @@ class StoredParameter:
         """The bytes are about to change. ``Invalid`` where :meth:`require_changeable` raises it."""
         self.require_changeable()
         self.version += 1
+        self._saved = None
 
     def require_changeable(self) -> None:
         """``Invalid`` while a view of the bytes is alive, for which a write would wait, and where ranks share them."""

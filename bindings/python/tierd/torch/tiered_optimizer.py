@@ -37,7 +37,7 @@ from .look_ahead import LookAhead
 from .offloaded_optimizer import NotTrained, OffloadableOptimizer
 from .parameter_state import MASTER, Elements, ParameterState, Slice, Stored
 from .pending_update import PendingUpdate, copied, is_pending, options_of
-from .placeholder import raw_gradient
+from .placeholder import detach_raw_gradient, raw_gradient
 from .slice_update import Operands, SliceUpdate, drop_unfinished, free_state, require_updatable
 from .state_name import hold_name
 from .parameter_store import free_all
@@ -127,6 +127,8 @@ class TieredOptimizer(OffloadableOptimizer):
         gone = {stored.parameter for stored in stored_in(self._parameters()) if stored.applied is not None}
         stepped = [each for each in self._parameters() if each.grad is not None and each not in gone]
         self.agreement.before_step(stepped, self)
+        for each in stepped:
+            detach_raw_gradient(each)
         for stored in stored_in(stepped):
             stored.require_changeable()  # All, before the first has another version.
         later: list[DeferredUpdate] = []

@@ -1,0 +1,157 @@
+"""Gradients and states that a training loop keeps or changes itself: as in plain torch, or a sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from test_offload import assert_same, new_client, offloaded
+from test_offload_oddities import Small, both, rows
+from torch import nn
+
+import tierd
+import tierd.torch
+
+STORED = ["step", "deferred"]
+
+
+@pytest.mark.parametrize("update", STORED)
+def test_a_gradient_that_the_caller_has_given_stays_the_callers(update: str) -> None:
+    arms = both(Small, update=update)
+    for model, optimizer in arms:
+        given = torch.zeros(8, 8)
+        for step in range(3):
+            model.linear.weight.grad = given
+            model(rows(step)).pow(2).sum().backward()
+            assert model.linear.weight.grad is given
+            given.mul_(0.5)
+            optimizer.step()
+            optimizer.zero_grad()
+            given.zero_()
+    assert_same(arms[0][0], arms[1][0])
+
+
+def test_a_given_gradient_is_refused_where_backward_updates() -> None:
+    (model, optimizer), _ = both(Small, update="backward")
+    model.linear.weight.grad = torch.zeros(8, 8)
+    with pytest.raises(tierd.Invalid, match="was given a gradient"):
+        model(rows(0)).sum().backward()
+    optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("penalty", [False, True])
+@pytest.mark.parametrize("update", STORED)
+def test_gradients_that_have_a_graph(update: str, penalty: bool) -> None:
+    arms = both(Small, update=update)
+    losses = []
+    for model, optimizer in arms:
+        for step in range(3):
+            loss = model(rows(step)).pow(2).sum()
+            loss.backward(create_graph=True)
+            if penalty:
+                found = sum(parameter.grad.pow(2).sum() for parameter in model.parameters())
+                for parameter in model.parameters():
+                    parameter.grad = None
+                (loss + found).backward()
+            losses.append(loss.item())
+            del loss
+            found = None
+            optimizer.step()
+            optimizer.zero_grad()
+    assert losses[:3] == losses[3:]
+    assert_same(arms[0][0], arms[1][0])
+
+
+def test_a_graph_of_gradients_is_refused_where_it_would_be_lost() -> None:
+    (model, _), _ = both(Small, update="backward")
+    with pytest.raises(tierd.Invalid, match="create_graph"):
+        model(rows(0)).pow(2).sum().backward(create_graph=True)
+    (model, _), _ = both(Small, update="step")
+    model(rows(0)).pow(2).sum().backward()
+    with pytest.raises(tierd.Invalid, match="create_graph"):
+        model(rows(0)).pow(2).sum().backward(create_graph=True)
+
+
+def test_a_gradient_that_was_dropped_is_not_the_next_one() -> None:
+    (model, optimizer), (theirs, plain) = both(Small, update="step")
+    model(rows(0)).pow(2).sum().backward()
+    old = model.linear.weight.grad
+    optimizer.zero_grad()
+    for each in (model, theirs):
+        each(rows(1)).pow(2).sum().backward()
+    for call in (lambda: old.zero_(), lambda: old.norm(), lambda: old.mul_(0.0)):
+        with pytest.raises(tierd.Invalid, match="is gone"):
+            call()
+    optimizer.step()
+    plain.step()
+    assert_same(model, theirs)
+
+
+def test_a_norm_in_another_dtype_is_taken_of_the_converted_elements() -> None:
+    class Half(Small):
+        def __init__(self) -> None:
+            super().__init__()
+            self.to(torch.bfloat16)
+
+    (model, _), (theirs, _) = both(Half, update="step", exact_norm=True)
+    for each in (model, theirs):
+        each(rows(0).bfloat16()).float().pow(2).sum().backward()
+    for order in (1.0, 2.0):
+        ours, plain = (
+            torch.linalg.vector_norm(each.linear.weight.grad, order, dtype=torch.float32) for each in (model, theirs)
+        )
+        assert torch.equal(ours, plain)
+
+
+class Silent(torch.autograd.Function):
+    """Has no gradient for its weight."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return x + weight.sum()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return gradient, None
+
+
+@pytest.mark.parametrize("update", [*STORED, "backward"])
+def test_a_function_without_a_gradient_for_a_parameter(update: str) -> None:
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.weight = nn.Linear(8, 8), nn.Parameter(torch.ones(8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = Silent.apply(self.linear(x), self.weight)
+            return result
+
+    arms = both(Odd, update=update)
+    for model, optimizer in arms:
+        model(rows(0)).pow(2).sum().backward()
+        assert model.weight.grad is None
+        optimizer.step()
+    assert_same(arms[0][0], arms[1][0])
+
+
+def test_a_state_that_is_changed_in_place_changes_no_parameter_and_says_so() -> None:
+    model, _ = offloaded(Small(), new_client()[0])
+    for use in (lambda: model(rows(0)), model.state_dict):
+        model.state_dict()["linear.weight"].copy_(torch.ones(8, 8))
+        with pytest.raises(tierd.Invalid, match="'linear.weight' was changed in place"):
+            use()
+    model(rows(0))
+
+
+def test_a_state_that_was_changed_and_is_loaded_counts() -> None:
+    model, _ = offloaded(Small(), new_client()[0])
+    state = model.state_dict()
+    for value in state.values():
+        value.fill_(2.0)
+    model.load_state_dict(state)
+    assert all(torch.equal(value, torch.full_like(value, 2.0)) for value in model.state_dict().values())
+    clones = {name: value.clone() for name, value in model.state_dict().items()}
+    for value in clones.values():
+        value.zero_()
+    model(rows(0))
