@@ -67,7 +67,9 @@ def offload(
     with its bits. An error of an update, such as ``NoSpace``, is then one of that forward; run it again to go on.
     ``"step"``: the same, but ``step()`` updates. ``"backward"``: each parameter is updated as soon as its gradient is
     there, by another thread while backward goes on, which moves fewer bytes; for loops with one backward to each step,
-    then ``step()`` and ``zero_grad()``. A use of a gradient in between, as by clipping, raises ``Invalid``.
+    then ``step()`` and ``zero_grad()``. A use of a gradient in between, as by clipping, raises ``Invalid``; what reads
+    or sets a parameter in between finds the updated one. With the other two a gradient that the loop gives a parameter,
+    or that has a graph (``create_graph=True``), stays in the process.
 
     ``parameters``, ``gradients``, ``optimizer_state`` and ``activations`` are each in tierd (``"auto"``, ``"ssd"``, or
     ``"ram"``, see below) or stay in the process (``"device"``; not the state). Parameters below ``min_bytes`` stay too.
@@ -105,8 +107,9 @@ def offload(
     where another has ended. Each such parameter is replaced by another object. Without a ``process_group`` too, ranks
     that give the same ``name`` then share what they load; weights that the job has under it are used as they are.
 
-    Outside of forward and backward a parameter has no values: see :func:`gathered`. One thread at a time runs the
-    model. ``Invalid``: a parameter that cannot be stored, or an option that does not fit.
+    Outside of forward and backward a parameter has no values: see :func:`gathered`. ``state_dict()`` has copies: one
+    that is changed in place makes the next forward ``Invalid``. One thread at a time runs the model. ``Invalid``: a
+    parameter that cannot be stored, or an option that does not fit.
     """
     placement = Placement(parameters, gradients, optimizer_state, activations)
     if update not in UPDATES:
