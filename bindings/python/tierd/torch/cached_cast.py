@@ -27,7 +27,7 @@ from ..errors import Invalid
 from . import parameter_state
 from .arithmetic import HALVES
 from .autograd_guard import autograd_guard, stop_recording
-from .tensor_views import Noted, no_values, tensor_over
+from .tensor_views import View, no_values, tensor_over
 from .uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
@@ -101,18 +101,13 @@ class PackedCast(NamedTuple):
 
     stored: StoredParameter
     version: tuple[int, int]
-    dtype: torch.dtype
-    offset: int
-    shape: torch.Size
-    strides: tuple[int, ...]
-    noted: Noted
+    view: View
 
     def unpack(self) -> torch.Tensor:
         self.stored.require_version(self.version)
         with autograd_guard():
             values = tensor_over(self.stored.storage(), self.stored.dtype, 0, (self.stored.numel,), (1,))
-            storage = values.to(self.dtype).untyped_storage()
-            return self.noted.over(tensor_over(storage, self.dtype, self.offset, self.shape, self.strides))
+            return self.view.over(values.to(self.view.dtype).untyped_storage())
 
 
 def watch(store: ParameterStore, module: torch.nn.Module, own: list[StoredParameter]) -> None:
@@ -140,9 +135,7 @@ def pack(in_use: Iterable[list[StoredParameter]], value: torch.Tensor) -> Packed
             if stored.dtype == torch.float32 and stored.numel * value.element_size() == storage.nbytes():
                 known = stored.cast is not None and stored.cast.lies_in(storage)
                 if known or _is_cast(stored, storage, value.dtype):
-                    version, offset = stored.present_version(), int(value.storage_offset())
-                    noted = Noted.of(value)
-                    return PackedCast(stored, version, value.dtype, offset, value.shape, value.stride(), noted)
+                    return PackedCast(stored, stored.present_version(), View.of(value))
     return None
 
 

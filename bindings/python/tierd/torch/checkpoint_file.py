@@ -25,6 +25,7 @@ from .parameter_state import Stored
 from .ranges_in_tierd import source_of, write_ranges
 from .safetensors_file import bytes_of, partial_file, rename, write_file
 from .stored_parameter import model_of
+from .tensor_views import resolved
 
 _Path = str | os.PathLike[str]
 
@@ -103,7 +104,7 @@ def _tensors(state: Any, outlined: Any) -> Iterator[tuple[torch.Tensor, torch.Te
 def _with_own_bytes(state: Any) -> Any:
     """The same, of tensors that fill a storage of their own."""
     if isinstance(state, torch.Tensor):
-        value = state.detach().resolve_conj().resolve_neg()
+        value = resolved(state)
         fills = value.is_contiguous() and value.untyped_storage().nbytes() == value.nbytes
         return value if fills else value.clone()  # In the order that the elements have in memory, without its gaps.
     if isinstance(state, dict):

@@ -247,13 +247,18 @@ class Offloading:
         """``Invalid`` or ``NotFound`` unless the run that is resumed fits the model and the optimizer."""
         if self._record is None:
             return
-        forms, keys = self._record["extra"].get("forms", {}), self._keys()
+        forms, keys = self._forms(), self._keys()
         for path, parameter in self._in_tierd():
             _require_form(path, parameter, forms.get(path), ordered=parameter not in self._weights)
         for path, parameter in self._weights.not_shared_of(self._in_tierd()):
             store.require_size(store.key_of(path, keys.get(path)), parameter.nbytes)
         self._weights.require_sizes(self._weights.shared_of(self._in_tierd()), store.client, self._prefix)
         made.require_adoptable(self._record["state"])
+
+    def _forms(self) -> dict[str, list[Any]]:
+        """What the bytes of its parameters mean, by their paths."""
+        forms: dict[str, list[Any]] = {} if self._record is None else self._record["extra"].get("forms", {})
+        return forms
 
     def _keys(self) -> dict[str, str]:
         """Of the parameters of the run that is resumed, by their paths."""
@@ -264,8 +269,7 @@ class Offloading:
         """The parameters' bytes, from the process, from an earlier run, or as ``creating`` has put them."""
         weights, keys = self._weights, self._keys()
         if self._record is not None:
-            forms = self._record["extra"].get("forms", {})
-            weights.persisted_strides = {path: tuple(form[2]) for path, form in forms.items()}
+            weights.persisted_strides = {path: tuple(form[2]) for path, form in self._forms().items()}
             self._undo_resident = resident_state.load(self._model, self._record, set(_ids(self._in_tierd())))
         with shown("moving the model", self._moving_bytes(), self._progress) as advance:
             for path, parameter in weights.not_shared_of(self._chosen):

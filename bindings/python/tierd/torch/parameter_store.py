@@ -26,7 +26,7 @@ from .placeholder import NO_COPY, Placeholder
 from .scopes import Hooks, Scopes
 from .storage_identity import StorageIdentity
 from .stored_parameter import GRADIENT, Packed, StoredParameter
-from .tensor_views import Noted
+from .tensor_views import View
 
 
 class ParameterStore:
@@ -140,9 +140,7 @@ class ParameterStore:
         stored = self.by_storage.get(storage._cdata)
         if stored is None or not stored.lies_in(storage):
             return None
-        offset = int(value.storage_offset())
-        version, strides = stored.present_version(), value.stride()
-        return Packed(stored, version, value.dtype, offset, value.shape, strides, Noted.of(value))
+        return Packed(stored, stored.present_version(), View.of(value))
 
     def drop_storage(self, identity: StorageIdentity | None) -> None:
         if identity is not None:

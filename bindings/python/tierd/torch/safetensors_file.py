@@ -25,6 +25,7 @@ import torch
 from ..errors import Invalid, IoError, NoSpace, NotFound
 from ..quantity import format_bytes
 from .parameter_state import flat
+from .tensor_views import resolved
 
 HEADER_BYTES_MAX = 100_000_000  # The format's own limit.
 DTYPES = {
@@ -194,7 +195,7 @@ def bytes_of(values: torch.Tensor) -> memoryview:
 def in_index_order(values: torch.Tensor) -> torch.Tensor:
     """``values``, or a copy, as they are to be read: in the order of their indices, conjugated and negated where torch
     has only noted that they are."""
-    return values.detach().resolve_conj().resolve_neg().contiguous()
+    return resolved(values).contiguous()
 
 
 class Source(NamedTuple):

@@ -21,7 +21,7 @@ from ..states import Part
 from . import parameter_state
 from .parameter_state import BLOCK
 from .creation_store import share
-from .tensor_views import no_values
+from .tensor_views import no_values, resolved
 from .parameter_store import ParameterStore
 from .stored_parameter import stored_of
 
@@ -277,4 +277,4 @@ def exists(client: Client, key: str, *, shared: bool) -> bool:
 
 
 def _bytes_of(values: torch.Tensor) -> torch.Tensor:
-    return parameter_state.flat(values.detach().resolve_conj().resolve_neg()).view(torch.uint8)
+    return parameter_state.flat(resolved(values)).view(torch.uint8)

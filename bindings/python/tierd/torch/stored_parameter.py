@@ -29,7 +29,7 @@ from .autograd_guard import autograd_guard, stop_recording
 from .placeholder import Placeholder
 from .stored_gradient import StoredGradient
 from .storage_identity import StorageIdentity
-from .tensor_views import Noted, no_values, tensor_over
+from .tensor_views import View, no_values, tensor_over
 from .uninterrupted import completed, uninterrupted
 
 if TYPE_CHECKING:
@@ -48,8 +48,7 @@ class StoredParameter:
     __slots__ = (
         "__weakref__", "_changes", "_entered", "_entered_version", "_identity", "_leased", "_saved", "_unswapped",
         "applied", "cast", "deferred", "dtype", "given", "gradient", "key", "name", "numel", "parameter", "shape",
-        "shared", "store",
-        "strides", "uses", "version",
+        "shared", "store", "strides", "uses", "version",
     )  # fmt: skip
 
     def __init__(
@@ -332,18 +331,12 @@ class Packed(NamedTuple):
 
     stored: StoredParameter
     version: tuple[int, int]
-    dtype: torch.dtype
-    offset: int
-    shape: torch.Size
-    strides: tuple[int, ...]
-    noted: Noted
+    view: View
 
     def unpack(self) -> torch.Tensor:
         self.stored.require_version(self.version)
         with autograd_guard():
-            return self.noted.over(
-                tensor_over(self.stored.storage(), self.dtype, self.offset, self.shape, self.strides)
-            )
+            return self.view.over(self.stored.storage())
 
 
 def stored_of(parameter: torch.Tensor) -> StoredParameter | None:

@@ -22,20 +22,31 @@ def tensor_over(
     return torch.empty(0, dtype=dtype, device="cpu").set_(storage, offset, shape, strides)
 
 
-class Noted(NamedTuple):
-    """What torch has only noted of a tensor, and carries out when its elements are read."""
+class View(NamedTuple):
+    """How a tensor lies in its storage, and what torch has only noted of it, and carries out when it is read."""
 
+    dtype: torch.dtype
+    offset: int
+    shape: torch.Size
+    strides: tuple[int, ...]
     conjugated: bool
     negated: bool
 
     @staticmethod
-    def of(value: torch.Tensor) -> Noted:
-        return Noted(value.is_conj(), value.is_neg())
+    def of(value: torch.Tensor) -> View:
+        offset = int(value.storage_offset())
+        return View(value.dtype, offset, value.shape, value.stride(), value.is_conj(), value.is_neg())
 
-    def over(self, value: torch.Tensor) -> torch.Tensor:
-        """A view of ``value``, of which nothing is noted, with these."""
+    def over(self, storage: torch.UntypedStorage) -> torch.Tensor:
+        """The same part of another storage."""
+        value = tensor_over(storage, self.dtype, self.offset, self.shape, self.strides)
         value = torch._conj(value) if self.conjugated else value
         return torch._neg_view(value) if self.negated else value
+
+
+def resolved(value: torch.Tensor) -> torch.Tensor:
+    """``value``, or a copy, of which nothing is only noted: its bytes are its values."""
+    return value.detach().resolve_conj().resolve_neg()
 
 
 def no_values(shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
