@@ -33,11 +33,19 @@ def test_a_gradient_that_the_caller_has_given_stays_the_callers(update: str) -> 
 
 
 def test_a_given_gradient_is_refused_where_backward_updates() -> None:
-    (model, optimizer), _ = both(Small, update="backward")
-    model.linear.weight.grad = torch.zeros(8, 8)
-    with pytest.raises(tierd.Invalid, match="was given a gradient"):
+    """Before any parameter is updated, whichever has its gradient first."""
+    arms = both(Small, update="backward")
+    (model, optimizer), _ = arms
+    for name, parameter in model.named_parameters():
+        parameter.grad = torch.zeros_like(parameter)
+        with pytest.raises(tierd.Invalid, match=f"'{name}' was given a gradient"):
+            model(rows(0)).sum().backward()
+        optimizer.zero_grad()
+    assert_same(arms[0][0], arms[1][0])
+    for model, optimizer in arms:
         model(rows(0)).sum().backward()
-    optimizer.zero_grad()
+        optimizer.step()
+    assert_same(arms[0][0], arms[1][0])
 
 
 @pytest.mark.parametrize("penalty", [False, True])

@@ -348,3 +348,40 @@ def test_a_parameter_that_is_frozen_between_forward_and_backward_gets_no_gradien
         optimizer.step()
         optimizer.zero_grad()
     assert_same(arms[0][0], arms[1][0])
+
+
+class Transposed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(6, 4, dtype=torch.bfloat16).t())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.made = shaped(self.weight)
+        return x.bfloat16() @ self.weight
+
+
+def shaped(weight: torch.Tensor) -> list[torch.Tensor]:
+    torch.manual_seed(1)
+    return [
+        torch.zeros_like(weight),
+        torch.ones_like(weight, dtype=torch.float32),
+        torch.full_like(weight, fill_value=3),
+        torch.rand_like(weight),
+        torch.randn_like(weight, requires_grad=True),
+        torch.zeros_like(torch.empty_like(weight, memory_format=torch.contiguous_format)),
+        weight.new_zeros(2, 3),
+        weight.new_full((2,), 5.0),
+    ]
+
+
+def test_tensors_of_a_parameters_shape_and_type_need_no_values() -> None:
+    """A buffer for an average of the weights, say: the same bits, strides and type in forward and outside of it."""
+    (ours, _), (theirs, _) = both(Transposed)
+    for model in (ours, theirs):
+        model(rows(0)[:, :4])
+    expected = shaped(theirs.weight)
+    for found in (shaped(ours.weight), ours.made, theirs.made):
+        for one, other in zip(found, expected, strict=True):
+            assert torch.equal(one, other)
+            assert (one.stride(), one.dtype, one.requires_grad) == (other.stride(), other.dtype, other.requires_grad)
+            assert not isinstance(one, nn.Parameter)

@@ -301,7 +301,10 @@ def _set_gradient(func: Any, placeholder: Placeholder | Gathered, gradient: torc
         stored.gradient.drop()
     with _no_dispatch():
         func(placeholder, gradient)
-    stored.given = gradient is not None
+    if gradient is None:
+        stored.store.given.discard(stored)
+    else:
+        stored.store.given.add(stored)
 
 
 def _set_data(func: Any, placeholder: Placeholder, values: torch.Tensor) -> None:
@@ -346,6 +349,11 @@ def _detach(func: Any, placeholder: Placeholder) -> torch.Tensor:
     bring(placeholder, func)
     detached: torch.Tensor = func(placeholder)
     return detached
+
+
+def _of_shape(func: Any, placeholder: Placeholder, *args: Any, **kwargs: Any) -> Any:
+    """``zeros_like`` and its kin: of the shape, strides and type alone."""
+    return func(placeholder._tierd_stored.empty_like(), *args, **kwargs)
 
 
 def _copy(func: Any, target: Any, source: Any, non_blocking: bool = False) -> Any:
@@ -431,6 +439,13 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
     _Tensor.requires_grad_: _require_grad,
     torch.autograd.grad: _gradients,
     torch.autograd.backward: _backward,
+    **dict.fromkeys(
+        [
+            *(torch.empty_like, torch.zeros_like, torch.ones_like, torch.full_like, torch.rand_like, torch.randn_like),
+            *(_Tensor.new_empty, _Tensor.new_zeros, _Tensor.new_ones, _Tensor.new_full),
+        ],
+        _of_shape,
+    ),
     **dict.fromkeys(
         [_Tensor.to, _Tensor.float, _Tensor.half, _Tensor.bfloat16, _Tensor.double, _Tensor.cpu, _Tensor.cuda], _convert
     ),

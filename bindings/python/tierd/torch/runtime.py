@@ -363,10 +363,10 @@ class Runtime:
                 f"the gradient of {stored.name!r} has a graph of its own (create_graph=True), which it would lose in "
                 "tierd: use torch.autograd.grad(), or update='step' and no gradient before it"
             )
-        if stored.given and self._in_backward:
+        if self._in_backward and self.store.given:  # Refused by the first gradient, before anything is updated.
             raise Invalid(
-                f"{stored.name!r} was given a gradient, and backward updates the parameter at once: offload with "
-                "update='deferred', which leaves such a gradient in the process"
+                f"{next(iter(self.store.given)).name!r} was given a gradient, and backward updates parameters at once: "
+                "offload with update='deferred', which leaves such a gradient in the process"
             )
         return gradient.requires_grad or (stored.given and self.reduction is None)
 
