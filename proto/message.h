@@ -58,7 +58,8 @@ inline constexpr uint32_t kFlagUntouched = 1u << 8;  // Release: nothing was wri
 inline constexpr uint32_t kFlagMore = 1u << 9;      // Release: what it seals is part of a rewrite, and more is to come.
 inline constexpr uint32_t kFlagSharded = 1u << 10;  // Create, with kFlagShared: ranks divide it, each by its steps.
 inline constexpr uint32_t kFlagContiguous = 1u << 11;  // Acquire: blocks move side by side first, where they can.
-inline constexpr uint32_t kFlagsKnown = (1u << 12) - 1;
+inline constexpr uint32_t kFlagEvictFirst = 1u << 12;  // Release: not used soon: it leaves RAM before the rest.
+inline constexpr uint32_t kFlagsKnown = (1u << 13) - 1;
 
 struct RequestItem {
   uint64_t tensor;

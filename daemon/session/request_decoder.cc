@@ -39,7 +39,7 @@ constexpr std::array<OpShape, proto::kOpCount> kShapes = [] {
                   .range = true,
                   .value = true};
   at(kRelease) = {.name = "release",
-                  .flags = kFlagAbandon | kFlagUntouched | kFlagMore | kFlagFreeAfter | kFlagShared,
+                  .flags = kFlagAbandon | kFlagUntouched | kFlagMore | kFlagFreeAfter | kFlagEvictFirst | kFlagShared,
                   .items_min = 1,
                   .items_max = kMany,
                   .range = true,

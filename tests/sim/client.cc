@@ -289,6 +289,7 @@ void SimClient::Release(size_t index, uint32_t flags) {
     if (in_swap) OnRewritten(lease, flags);
     if (in_place && !in_swap) Change(lease);
   };
+  if (world_.chance.OneIn(4)) request.flags |= proto::kFlagEvictFirst;  // A hint: nothing else changes.
   request.released = lease;
   Send(std::move(request));
 }

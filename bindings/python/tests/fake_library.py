@@ -66,6 +66,7 @@ class FakeLibrary:
         self.capacity = 1 << 40  # Bytes of all tensors: a new one beyond them is NO_SPACE.
         self.ram_bytes: dict[int, int] = {}  # Of tensors that do not lie in RAM as a whole.
         self.abandoned = 0  # Write leases given up …
+        self.evicted_first: list[tuple[int, int]] = []  # Ranges that were released so: tensor and begin.
         self.untouched = 0  # … under these of which nothing was written.
         self.lost = False  # The daemon died: releases say so.
         self.put_refusal: Refusal | None = None  # What each swap_out is refused with.
@@ -193,6 +194,8 @@ class FakeLibrary:
 
     def tier_release(self, lease: Any, flags: int) -> int:
         record = self.leases.pop(lease.value)
+        if flags & library.EVICT_FIRST:
+            self.evicted_first.append((record.key[0], record.begin))
         if flags & (library.ABANDON | library.UNTOUCHED):
             self.abandoned += 1
             self.untouched += bool(flags & library.UNTOUCHED)

@@ -137,6 +137,26 @@ def test_release_may_be_repeated(stored: tierd.Client) -> None:
     assert "ended" in repr(lease)
 
 
+@pytest.mark.parametrize("write", [False, True])
+def test_a_lease_may_say_that_its_bytes_are_not_used_soon(stored: tierd.Client, fake: FakeLibrary, write: bool) -> None:
+    with stored.lease("a", write=write) as lease:
+        lease.numpy()
+        lease.evict_first()
+    assert fake.evicted_first == [(stored.tensor_id("a"), 0)] and fake.abandoned == 0
+    stored.lease("a").release()
+    assert len(fake.evicted_first) == 1
+
+
+def test_what_was_written_and_is_not_used_soon_is_reported_where_it_is_lost(
+    stored: tierd.Client, fake: FakeLibrary
+) -> None:
+    with pytest.raises(tierd.Disconnected, match="gone"):
+        with stored.lease("a", write=True) as lease:
+            lease.numpy()[:50] = 0
+            lease.evict_first()
+            fake.lost = True
+
+
 def test_an_exception_abandons_what_was_half_written(stored: tierd.Client, fake: FakeLibrary) -> None:
     with pytest.raises(RuntimeError):
         with stored.lease("a", write=True) as lease:

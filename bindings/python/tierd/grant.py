@@ -25,7 +25,7 @@ _SEGMENTS = 16  # Of one lease, mostly.
 class Ending:
     """What is left to do with a lease. ``handle`` is a part of the array that libtier fills in."""
 
-    __slots__ = ("_failure", "_handle", "_session", "_token", "_write", "abandoned", "touched")
+    __slots__ = ("_failure", "_handle", "_session", "_token", "_write", "abandoned", "evict_first", "touched")
 
     def __init__(self, session: Session, handle: ctypes.c_void_p, write: bool) -> None:
         self._session = session
@@ -35,6 +35,7 @@ class Ending:
         self._failure: Error | None = None  # Why what was written could not be sealed.
         self.touched = False  # The bytes may have been written.
         self.abandoned = False  # What was written is not final: revert it instead of sealing it.
+        self.evict_first = False  # It will not be used soon.
 
     @property
     def granted(self) -> bool:
@@ -69,11 +70,13 @@ class Ending:
             flags = library.UNTOUCHED
         elif self._write and self.abandoned:
             flags = library.ABANDON
+        if self.evict_first:
+            flags |= library.EVICT_FIRST
         no_longer_open = functools.partial(session.grants.pop, self, None)
         if self._handle.value:
             release = functools.partial(session.library.tier_release, self._handle, flags)
             code, *_ = end_once(self._token, release, no_longer_open) or [0]
-            if code and self._write and not flags:
+            if code and self._write and self.sealed:
                 self._failure = library.failure(session.library, code, session.keys)
         else:  # Nothing was granted yet; an acquire that goes on keeps the grant.
             no_longer_open()

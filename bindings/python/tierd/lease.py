@@ -87,6 +87,10 @@ class Lease:
         tensor is :class:`tierd.Torn` where its older content is nowhere else, as on SSD."""
         self._ending.abandoned = True
 
+    def evict_first(self) -> None:
+        """Marks the bytes as not used soon: when the lease ends, they are the first of the job's to leave RAM."""
+        self._ending.evict_first = True
+
     def __enter__(self) -> Lease:
         self._open()
         return self

@@ -314,6 +314,15 @@ void RemoveReader(Tables& tables, PieceId id) {
 
 void Touch(Tables& tables, PieceId id) { Touch(tables, *tables.JobOf(tables.pieces[id]).policy, id); }
 
+void Retire(Tables& tables, PieceId id) {
+  const Piece& piece = tables.pieces[id];
+  EvictionPolicy& policy = *tables.JobOf(piece).policy;
+  const bool listed = piece.has(kListed);
+  if (listed) policy.Remove(id, OrderOf(piece));
+  policy.Retire(id);
+  if (listed) policy.Add(id, OrderOf(piece));
+}
+
 void Delist(Tables& tables, PieceId id) {
   Piece& piece = tables.pieces.Edit(id);
   if (piece.has(kListed)) tables.JobOf(piece).policy->Remove(id, OrderOf(piece));

@@ -71,6 +71,8 @@ void RemoveReader(Tables& tables, PieceId id);
 // A lease or a pin on the piece ended, or it was read: it enters the eviction order at the hot end if it may be
 // evicted.
 void Touch(Tables& tables, PieceId id);
+// It will not be used soon: it is evicted, or written ahead of need, before those that were used.
+void Retire(Tables& tables, PieceId id);
 // Takes the piece out of the eviction order, until the next Touch or change of state.
 void Delist(Tables& tables, PieceId id);
 // It was used, or its time is over: if it was prefetched, it is a clean piece like any other from now on.

@@ -9,16 +9,27 @@
 #include "daemon/tiering/leases/grants.h"
 #include "daemon/tiering/leases/updates.h"
 #include "daemon/tiering/pieces/catalog.h"
+#include "daemon/tiering/pieces/residency.h"
 
 namespace tier::tiering {
 namespace {
 
 using proto::RequestItem;
 
+// A piece that another lease is on is used once more, when that ends.
+void RetirePieces(Tables& tables, const Lease& lease) {
+  const Tensor& tensor = tables.tensors[lease.tensor];
+  for (uint32_t k = lease.first_piece; k < lease.first_piece + lease.piece_count; ++k) {
+    const PieceId id = tables.tensors.PieceOf(tensor, k);
+    if (id != kNoPiece) Retire(tables, id);
+  }
+}
+
 // False: it sealed a tensor that another request had freed or replaced meanwhile, and its bytes are gone. (Not so for a
 // creation: only its own session can have given it up.)
 bool ReleaseOne(Tables& tables, LeaseIndex index, uint32_t flags, const SwapPart& part) {
-  const TensorRef tensor = tables.RefOf(tables.leases[index].tensor);
+  const Lease lease = tables.leases[index];
+  const TensorRef tensor = tables.RefOf(lease.tensor);
   const bool attached = !tables.tensors[tensor.index].has(kDetached);
   const bool exclusive = tables.leases[index].exclusive();
   const bool rewrites = exclusive && tables.tensors[tensor.index].has(kVisible);
@@ -29,6 +40,7 @@ bool ReleaseOne(Tables& tables, LeaseIndex index, uint32_t flags, const SwapPart
   } else {
     Release(tables, index, part);
   }
+  if ((flags & proto::kFlagEvictFirst) != 0 && tables.Alive(tensor)) RetirePieces(tables, lease);
   if ((flags & proto::kFlagFreeAfter) != 0 && attached && tables.Alive(tensor)) Detach(tables, tensor.index);
   return attached || !rewrites || (flags & (proto::kFlagAbandon | proto::kFlagUntouched | proto::kFlagFreeAfter)) != 0;
 }

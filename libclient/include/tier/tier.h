@@ -143,6 +143,7 @@ enum {
   TIER_FREE_AFTER = 1u << 6,   /* release, swap_in: free the tensor afterwards */
   TIER_UNTOUCHED = 1u << 8,    /* release: nothing was written; the lease ends as if it had never been granted */
   TIER_SHARDED = 1u << 10,     /* create, with TIER_SHARED: ranks divide the tensor, each writes its own part of it */
+  TIER_EVICT_FIRST = 1u << 12, /* release: it will not be used soon: it leaves RAM before the rest of the job */
   TIER_SCATTERED_OK = 1u << 16 /* acquire, create: memory need not be contiguous; read it by tier_lease_segments */
 };
 
@@ -189,11 +190,13 @@ TIER_API int tier_lease_data(tier_lease* lease, void** address, uint64_t* length
 TIER_API int tier_lease_segments(tier_lease* lease, tier_segment* segments, size_t max, size_t* count);
 /* Ends a write lease: the content of the range is final. The handle is freed. */
 TIER_API int tier_seal(tier_lease* lease);
-/* Ends a lease; a write lease is sealed unless TIER_ABANDON or TIER_UNTOUCHED. The handle is freed even on failure. The
- * call does not wait for the daemon, which may refuse (STALE: the tensor was freed or replaced meanwhile, and the bytes
- * written are lost). The next call of any thread that creates, acquires, swaps, flushes, persists, accepts, interns or
- * calls tier_tensor then returns that refusal, once, instead of doing its work: the first refusal, with the number of
- * those that followed. Frees and hints (prefetch, drop, step) do their work and do not return it. */
+/* Ends a lease; a write lease is sealed unless TIER_ABANDON or TIER_UNTOUCHED. TIER_EVICT_FIRST is a hint: the blocks
+ * of the range leave RAM before what the job used otherwise, such as an optimizer's state, which the next step needs
+ * last. The handle is freed even on failure. The call does not wait for the daemon, which may refuse (STALE: the tensor
+ * was freed or replaced meanwhile, and the bytes written are lost). The next call of any thread that creates, acquires,
+ * swaps, flushes, persists, accepts, interns or calls tier_tensor then returns that refusal, once, instead of doing its
+ * work: the first refusal, with the number of those that followed. Frees and hints (prefetch, drop, step) do their work
+ * and do not return it. */
 TIER_API int tier_release(tier_lease* lease, uint32_t flags);
 TIER_API int tier_release_batch(tier_lease* const* leases, size_t count, uint32_t flags);
 /* Frees the tensor and all copies of it, once all leases on it have ended (engine.deadline). Where leases are open, it

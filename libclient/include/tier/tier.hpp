@@ -84,7 +84,7 @@ class Lease {
   }
   // Ends a write lease: the content is final.
   void Seal() { Check(tier_seal(std::exchange(handle_, nullptr))); }
-  // Ends a lease; a write lease is sealed. TIER_FREE_AFTER frees the tensor afterwards.
+  // Ends a lease; a write lease is sealed. TIER_FREE_AFTER frees the tensor, TIER_EVICT_FIRST is a hint (tier.h).
   void Release(uint32_t flags = 0) { Check(tier_release(std::exchange(handle_, nullptr), flags)); }
   // Ends a write lease whose content is not final: the daemon reverts the range, or declares the tensor TORN.
   void Abandon() { Release(TIER_ABANDON); }

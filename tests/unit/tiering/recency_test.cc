@@ -46,6 +46,22 @@ TEST_F(RecencyTest, UseMakesAPieceTheHottest) {
   EXPECT_EQ(ColdestFirst(EvictionOrder::kClean), (std::vector{b, a}));
 }
 
+TEST_F(RecencyTest, WhatIsRetiredIsColderThanAllInTheOrderOfThat) {
+  const PieceId a = Used(EvictionOrder::kClean);
+  const PieceId b = Used(EvictionOrder::kClean);
+  std::vector<PieceId> retired;
+  for (int i = 0; i < 3; ++i) {
+    retired.push_back(NewPiece());
+    policy.Use(retired.back());
+    policy.Retire(retired.back());
+  }
+  for (const PieceId id : {retired[1], retired[2], retired[0]}) policy.Add(id, EvictionOrder::kClean);
+  EXPECT_EQ(ColdestFirst(EvictionOrder::kClean), (std::vector{retired[0], retired[1], retired[2], a, b}));
+  policy.Use(retired[0]);
+  policy.MoveToHot(retired[0], EvictionOrder::kClean);
+  EXPECT_EQ(ColdestFirst(EvictionOrder::kClean), (std::vector{retired[1], retired[2], a, b, retired[0]}));
+}
+
 TEST_F(RecencyTest, TheTwoOrdersAreApart) {
   const PieceId clean = Used(EvictionOrder::kClean);
   const PieceId dirty = Used(EvictionOrder::kDirty);

@@ -1,4 +1,4 @@
-// Who takes room first: requests of one job that are short of memory.
+// Who takes room first: requests of one job that are short of memory. And what leaves it first.
 #include <gtest/gtest.h>
 
 #include "tests/support/tiering/world.h"
@@ -113,6 +113,58 @@ TEST(RoomOrder, WhatAnotherWasGivenRoomForIsNotWaitedForBehindTheQueue) {
   EXPECT_FALSE(world.Answered(holder, both).has_value()) << "the read is under way";
   ASSERT_TRUE(world.Answered(waiting, asked).has_value());
   EXPECT_EQ(world.Answered(waiting, asked)->code, Code::kOk);
+}
+
+// Four blocks of an arena that holds four, all on SSD too, used in the order of their ids.
+class FourClean : public ::testing::Test {
+ protected:
+  FourClean()
+      : world({.windows = {.window_size = 4 * kPiece, .arena_max_bytes = 4 * kPiece}, .engine = {.evict_start = 1.0}}) {
+    world.PutEach(session, 1, 4, kPiece);
+    for (uint64_t id = 1; id <= 4; ++id) EXPECT_EQ(world.Flush(session, id).code, Code::kOk);
+    for (uint64_t id = 1; id <= 4; ++id) EXPECT_EQ(world.Check(session, id, id), Code::kOk);
+  }
+  uint64_t Read(uint64_t id) { return World::LeaseOf(world.Ask(session, Op::kAcquire, {{id, 0, 0, 0}})); }
+  bool InRam(uint64_t id) { return world.Ask(session, Op::kStat, {{id, 0, 0, 0}}).tensor.ram_bytes != 0; }
+
+  World world;
+  SessionId session = world.Open();
+};
+
+TEST_F(FourClean, WhatIsReleasedToBeEvictedFirstMakesRoomBeforeWhatWasUsedEarlier) {
+  for (const uint64_t id : {4u, 3u}) {
+    EXPECT_EQ(world.Release(session, Read(id), proto::kFlagEvictFirst).code, Code::kOk);
+  }
+  world.Put(session, 5, kPiece, 5);
+  EXPECT_FALSE(InRam(4)) << "its lease ended first";
+  EXPECT_TRUE(InRam(1) && InRam(2) && InRam(3));
+  world.Put(session, 6, kPiece, 6);
+  EXPECT_FALSE(InRam(3));
+  EXPECT_TRUE(InRam(1) && InRam(2));
+  EXPECT_EQ(world.CheckEach(session, 3, 4), Code::kOk) << "nothing is lost by it";
+}
+
+TEST_F(FourClean, AnotherLeaseKeepsItInUse) {
+  const uint64_t first = Read(4);
+  const uint64_t second = Read(4);
+  EXPECT_EQ(world.Release(session, first, proto::kFlagEvictFirst).code, Code::kOk);
+  EXPECT_EQ(world.Release(session, second).code, Code::kOk);
+  world.Put(session, 5, kPiece, 5);
+  EXPECT_TRUE(InRam(4));
+  EXPECT_FALSE(InRam(1));
+}
+
+TEST(WriteOrder, WhatIsReleasedToBeEvictedFirstIsWrittenBehindFirst) {
+  World world(
+      {.windows = {.window_size = 8 * kMiB, .arena_max_bytes = 16 * kMiB}, .engine = {.write_behind_start = 0.5}});
+  const SessionId session = world.Open();
+  world.PutEach(session, 1, 3, kPiece);
+  const Answer created = world.Create(session, 4, kPiece);
+  EXPECT_EQ(world.Release(session, World::LeaseOf(created), proto::kFlagEvictFirst).code, Code::kOk);
+  world.Put(session, 5, kPiece, 5);
+  world.Turns(5);
+  EXPECT_EQ(world.transfers.traffic(0).written_bytes, kPiece);
+  EXPECT_EQ(world.Ask(session, Op::kStat, {{4, 0, 0, 0}}).tensor.ssd_bytes, kPiece);
 }
 
 }  // namespace
