@@ -389,6 +389,16 @@ def test_what_the_update_needs_next_is_asked_for_ahead(client: tierd.Client, fak
     assert len(fake.prefetched) == 10  # All but the first, which is taken at once.
 
 
+def test_the_state_leaves_ram_before_what_is_used_sooner(client: tierd.Client, fake: FakeLibrary) -> None:
+    parameters = parameters_of([(300, 300), (20,)])
+    optimizer = tierd.torch.AdamW(parameters, client=client)
+    for step in range(2):
+        fake.evicted_first.clear()
+        give_gradients(parameters, step)
+        optimizer.step()
+        assert sorted(tensor for tensor, _ in fake.evicted_first) == sorted(tensor for tensor, _ in fake.tensors)
+
+
 def test_what_cannot_be_updated_is_refused_before_anything_changed(client: tierd.Client) -> None:
     good, bad = parameters_of([(5,), (5, 5)])
     before = good.detach().clone()

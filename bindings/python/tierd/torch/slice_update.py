@@ -131,6 +131,8 @@ class SliceUpdate:
             # The leases end with their views, which this exception's frames still hold.
             _give_up_unfilled(unit, leases)
             raise
+        for lease in leases[: sum(len(each.state.keys) for each in unit)]:
+            lease.evict_first()  # Nothing needs the state before the next step's update.
         with contextlib.ExitStack() as all_of_them:  # Also after one that fails.
             for lease in leases:
                 all_of_them.callback(lease.release)
