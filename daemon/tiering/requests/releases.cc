@@ -16,6 +16,8 @@ namespace {
 
 using proto::RequestItem;
 
+constexpr uint32_t kRetireCost = 4;  // Its place among the retired is sought.
+
 // A piece that another lease is on is used once more, when that ends.
 void RetirePieces(Tables& tables, const Lease& lease) {
   const Tensor& tensor = tables.tensors[lease.tensor];
@@ -40,7 +42,7 @@ bool ReleaseOne(Tables& tables, LeaseIndex index, uint32_t flags, const SwapPart
   } else {
     Release(tables, index, part);
   }
-  if ((flags & proto::kFlagEvictFirst) != 0 && tables.Alive(tensor)) RetirePieces(tables, lease);
+  if ((flags & proto::kFlagEvictFirst) != 0 && attached && tables.Alive(tensor)) RetirePieces(tables, lease);
   if ((flags & proto::kFlagFreeAfter) != 0 && attached && tables.Alive(tensor)) Detach(tables, tensor.index);
   return attached || !rewrites || (flags & (proto::kFlagAbandon | proto::kFlagUntouched | proto::kFlagFreeAfter)) != 0;
 }
@@ -84,7 +86,8 @@ Released ReleaseItems(Tables& tables, SessionState& session, const Releasing& re
     if (!releasing.all && !session.ending() && done++ == kItemsPerTurnMax) return Released::kPart;
     const RequestItem& item = releasing.items[wait->next];
     const LeaseIndex index = tables.leases.Find(item.value, session.index);
-    const uint32_t cost = 1 + (index == kNoLease ? 0 : tables.leases[index].piece_count);
+    const uint32_t each = (releasing.flags & proto::kFlagEvictFirst) != 0 ? 1 + kRetireCost : 1;
+    const uint32_t cost = 1 + (index == kNoLease ? 0 : tables.leases[index].piece_count * each);
     if (releasing.all) {
       tables.work.Charge(cost);
     } else if (!tables.work.TrySpend(cost)) {

@@ -75,6 +75,7 @@ struct alignas(64) Piece {
   uint32_t used_at = 0;        // Stamp of the last use, by the policy's own clock.
   uint16_t pins = 0;           // Waiters for which this piece must stay where it is.
   bool ram_scattered = false;  // It lies in several runs: `ram` names it (scattered_ram.h).
+  bool retired = false;        // It goes before all that were used: of the eviction policy.
   uint32_t read_leases = 0;
   uint32_t prefetched_at = 0;  // While kPrefetched: the epoch of PrefetchAge.
 

@@ -29,7 +29,7 @@ class EvictionPolicy {
   virtual void Remove(PieceId piece, EvictionOrder order) = 0;     // REQUIRES: in that order.
   virtual void Use(PieceId piece) = 0;                             // It was used just now. Also for pieces in no order.
   virtual void MoveToHot(PieceId piece, EvictionOrder order) = 0;  // After Use, when it is in an order.
-  // It will not be used soon: it is colder now than all that were used. Also for pieces in no order.
+  // It will not be used soon: from now on, until Use, it is colder than all that were used. REQUIRES: in no order.
   virtual void Retire(PieceId piece) = 0;
   virtual PieceId Coldest(EvictionOrder order) const = 0;          // kNoPiece: none.
   virtual PieceId Warmer(PieceId piece) const = 0;                 // The next after it in its order.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace tier::tiering {
@@ -60,6 +61,57 @@ TEST_F(RecencyTest, WhatIsRetiredIsColderThanAllInTheOrderOfThat) {
   policy.Use(retired[0]);
   policy.MoveToHot(retired[0], EvictionOrder::kClean);
   EXPECT_EQ(ColdestFirst(EvictionOrder::kClean), (std::vector{retired[1], retired[2], a, b, retired[0]}));
+}
+
+TEST_F(RecencyTest, OneThatIsUsedAgainIsRetiredNoLonger) {
+  const PieceId again = NewPiece();
+  policy.Retire(again);
+  policy.Add(again, EvictionOrder::kClean);
+  policy.Use(again);
+  policy.MoveToHot(again, EvictionOrder::kClean);
+  const PieceId retired = NewPiece();
+  policy.Retire(retired);
+  policy.Add(retired, EvictionOrder::kClean);
+  EXPECT_EQ(ColdestFirst(EvictionOrder::kClean), (std::vector{retired, again}));
+}
+
+// More than a search from either end passes.
+TEST_F(RecencyTest, HoweverManyAreRetiredAllOfThemAreColderThanWhatWasUsed) {
+  constexpr size_t kMany = 4 * RecencyPolicy::kSearchStepsMax;
+  std::vector<PieceId> expected;
+  std::vector<PieceId> used;
+  for (size_t i = 0; i < kMany; ++i) {
+    used.push_back(Used(EvictionOrder::kClean));
+    expected.push_back(NewPiece());
+    policy.Retire(expected.back());
+    policy.Add(expected.back(), EvictionOrder::kClean);
+  }
+  const std::vector<PieceId> retired = expected;
+  expected.insert(expected.end(), used.begin(), used.end());
+  EXPECT_EQ(ColdestFirst(EvictionOrder::kClean), expected);
+  for (const PieceId id : {retired.back(), retired[kMany / 2], retired.front()}) {
+    policy.Use(id);
+    policy.MoveToHot(id, EvictionOrder::kClean);
+    expected.erase(std::find(expected.begin(), expected.end(), id));
+    expected.push_back(id);
+  }
+  EXPECT_EQ(ColdestFirst(EvictionOrder::kClean), expected);
+  const PieceId written = NewPiece();  // Used first, and clean last.
+  pieces.Edit(written).used_at = pieces[used.front()].used_at - 1;
+  policy.Add(written, EvictionOrder::kClean);
+  const auto coldest_used = std::find(expected.begin(), expected.end(), used.front());
+  expected.insert(coldest_used, written);
+  EXPECT_EQ(ColdestFirst(EvictionOrder::kClean), expected);
+  for (const PieceId id : retired) {
+    if (!pieces[id].retired) continue;
+    policy.Remove(id, EvictionOrder::kClean);
+    expected.erase(expected.begin());
+  }
+  const PieceId last = NewPiece();
+  policy.Retire(last);
+  policy.Add(last, EvictionOrder::kClean);
+  expected.insert(expected.begin(), last);
+  EXPECT_EQ(ColdestFirst(EvictionOrder::kClean), expected);
 }
 
 TEST_F(RecencyTest, TheTwoOrdersAreApart) {
