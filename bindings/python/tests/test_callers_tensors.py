@@ -48,6 +48,18 @@ def test_a_given_gradient_is_refused_where_backward_updates() -> None:
     assert_same(arms[0][0], arms[1][0])
 
 
+def test_a_gradient_given_to_a_frozen_parameter_refuses_nothing() -> None:
+    arms = both(Small, update="backward")
+    for model, optimizer in arms:
+        model.norm.weight.grad = torch.ones(8)
+        model.norm.weight.requires_grad_(False)
+        model(rows(0)).pow(2).sum().backward()
+        assert torch.equal(model.norm.weight.grad, torch.ones(8))
+        model.norm.weight.grad = None
+        optimizer.step()
+    assert_same(arms[0][0], arms[1][0])
+
+
 @pytest.mark.parametrize("penalty", [False, True])
 @pytest.mark.parametrize("update", STORED)
 def test_gradients_that_have_a_graph(update: str, penalty: bool) -> None:

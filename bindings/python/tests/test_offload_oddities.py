@@ -363,7 +363,7 @@ class Transposed(nn.Module):
 def shaped(weight: torch.Tensor) -> list[torch.Tensor]:
     torch.manual_seed(1)
     return [
-        torch.zeros_like(weight),
+        torch.zeros_like(input=weight),
         torch.ones_like(weight, dtype=torch.float32),
         torch.full_like(weight, fill_value=3),
         torch.rand_like(weight),
@@ -371,6 +371,7 @@ def shaped(weight: torch.Tensor) -> list[torch.Tensor]:
         torch.zeros_like(torch.empty_like(weight, memory_format=torch.contiguous_format)),
         weight.new_zeros(2, 3),
         weight.new_full((2,), 5.0),
+        torch.ones_like(weight, device="cpu", requires_grad=True),
     ]
 
 

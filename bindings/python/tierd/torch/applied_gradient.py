@@ -76,6 +76,16 @@ def require_stepped(parameters: Iterable[StoredParameter], what: str) -> None:
             stored.applied.require_stepped(what)
 
 
+def require_none_given(parameters: Iterable[StoredParameter]) -> None:
+    """``Invalid`` where one that is trained has a gradient of the caller's."""
+    for stored in parameters:
+        if stored.given and stored.parameter.requires_grad:
+            raise Invalid(
+                f"{stored.name!r} was given a gradient, and backward updates parameters at once: offload with "
+                "update='deferred', which leaves such a gradient in the process"
+            )
+
+
 class _Handle(torch.Tensor):
     _tierd_name: str
 

@@ -46,7 +46,6 @@ class ParameterStore:
         self.by_storage: dict[int, StoredParameter] = {}
         self.parameters: list[StoredParameter] = []
         self.give_back: dict[StoredParameter, Callable[[], None]] = {}  # To the store that has created them.
-        self.given: set[StoredParameter] = set()  # Those whose ``grad`` is a tensor of the caller's.
         self.saving = 0  # Calls of state_dict() under way.
         keys: dict[str, int] = {}
         self._keys = keys

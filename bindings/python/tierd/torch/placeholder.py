@@ -301,10 +301,7 @@ def _set_gradient(func: Any, placeholder: Placeholder | Gathered, gradient: torc
         stored.gradient.drop()
     with _no_dispatch():
         func(placeholder, gradient)
-    if gradient is None:
-        stored.store.given.discard(stored)
-    else:
-        stored.store.given.add(stored)
+    stored.given = gradient is not None
 
 
 def _set_data(func: Any, placeholder: Placeholder, values: torch.Tensor) -> None:
@@ -351,9 +348,16 @@ def _detach(func: Any, placeholder: Placeholder) -> torch.Tensor:
     return detached
 
 
-def _of_shape(func: Any, placeholder: Placeholder, *args: Any, **kwargs: Any) -> Any:
+def _of_shape(func: Any, input: Placeholder, *args: Any, **kwargs: Any) -> Any:
     """``zeros_like`` and its kin: of the shape, strides and type alone."""
-    return func(placeholder._tierd_stored.empty_like(), *args, **kwargs)
+    stored = input._tierd_stored
+    like = torch.empty_strided(stored.shape, stored.strides, dtype=stored.dtype, device="meta")
+    return func(like, *args, **{"device": "cpu", **kwargs})
+
+
+def _of_type(func: Any, placeholder: Placeholder, *args: Any, **kwargs: Any) -> Any:
+    """``new_zeros`` and its kin."""
+    return func(torch.empty(0, dtype=placeholder.dtype, device=placeholder.device), *args, **kwargs)
 
 
 def _copy(func: Any, target: Any, source: Any, non_blocking: bool = False) -> Any:
@@ -440,12 +444,10 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
     torch.autograd.grad: _gradients,
     torch.autograd.backward: _backward,
     **dict.fromkeys(
-        [
-            *(torch.empty_like, torch.zeros_like, torch.ones_like, torch.full_like, torch.rand_like, torch.randn_like),
-            *(_Tensor.new_empty, _Tensor.new_zeros, _Tensor.new_ones, _Tensor.new_full),
-        ],
+        [torch.empty_like, torch.zeros_like, torch.ones_like, torch.full_like, torch.rand_like, torch.randn_like],
         _of_shape,
     ),
+    **dict.fromkeys([_Tensor.new_empty, _Tensor.new_zeros, _Tensor.new_ones, _Tensor.new_full], _of_type),
     **dict.fromkeys(
         [_Tensor.to, _Tensor.float, _Tensor.half, _Tensor.bfloat16, _Tensor.double, _Tensor.cpu, _Tensor.cuda], _convert
     ),

@@ -13,6 +13,7 @@ import torch
 from ..errors import Error, Invalid
 from . import cached_cast, malloc
 from .activations import Kept, offload_activations
+from .applied_gradient import require_none_given
 from .autograd_guard import autograd_guard, stop_recording
 from .backward_update import BackwardUpdates
 from .cached_cast import PackedCast
@@ -72,6 +73,7 @@ class Runtime:
         self.unloaded: set[int] = set()  # Ids of parameters that had no values before, and get none by detach().
         self._model = weakref.ref(model)
         self._in_backward = update == "backward"
+        self._checked_backward = -1  # That has found no given gradient.
         self._deferred = update == "deferred"
         self._window = GradientWindow(store.client, GRADIENT_WINDOW_BYTES, exact_norm)
         self._updates = BackwardUpdates(GRADIENT_WINDOW_BYTES)
@@ -363,11 +365,9 @@ class Runtime:
                 f"the gradient of {stored.name!r} has a graph of its own (create_graph=True), which it would lose in "
                 "tierd: use torch.autograd.grad(), or update='step' and no gradient before it"
             )
-        if self._in_backward and self.store.given:  # Refused by the first gradient, before anything is updated.
-            raise Invalid(
-                f"{next(iter(self.store.given)).name!r} was given a gradient, and backward updates parameters at once: "
-                "offload with update='deferred', which leaves such a gradient in the process"
-            )
+        if self._in_backward and self._checked_backward != (backward := torch._C._current_graph_task_id()):
+            require_none_given(self.store.parameters)  # By the first gradient, before anything is updated.
+            self._checked_backward = backward
         return gradient.requires_grad or (stored.given and self.reduction is None)
 
     def _after_step(self, optimizer: Any, *_: object) -> None:

@@ -47,7 +47,7 @@ class StoredParameter:
 
     __slots__ = (
         "__weakref__", "_changes", "_entered", "_entered_version", "_identity", "_leased", "_saved", "_unswapped",
-        "applied", "cast", "deferred", "dtype", "gradient", "key", "name", "numel", "parameter", "shape",
+        "applied", "cast", "deferred", "dtype", "given", "gradient", "key", "name", "numel", "parameter", "shape",
         "shared", "store", "strides", "uses", "version",
     )  # fmt: skip
 
@@ -64,6 +64,7 @@ class StoredParameter:
         self.version = 0
         self.uses = 0
         self.gradient: StoredGradient | None = None
+        self.given = False  # Its ``grad`` is a tensor of the caller's, to which backward adds in place.
         self.applied: AppliedGradient | None = None  # By which backward has updated it.
         self.deferred: PendingUpdate | None = None  # To be carried out before the values are read.
         self.cast: CachedCast | None = None  # That autocast has of it.
@@ -84,11 +85,6 @@ class StoredParameter:
     @property
     def nbytes(self) -> int:
         return self.numel * self.dtype.itemsize
-
-    @property
-    def given(self) -> bool:
-        """Whether its ``grad`` is a tensor of the caller's, to which backward adds in place."""
-        return self in self.store.given
 
     def gradient_key(self) -> Key:
         """Of a gradient that is about to be stored, and freed with the model unless it is before."""
