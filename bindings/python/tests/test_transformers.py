@@ -82,7 +82,7 @@ def assert_same(ours: Any, theirs: Any) -> None:
 
 
 def files_of(folder: pathlib.Path, ending: str) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob(f"*{ending}")}
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob(f"*{ending}") if path.is_file()}
 
 
 def assert_equal_states(one: Any, other: Any) -> None:
@@ -199,6 +199,60 @@ def test_no_whole_model_or_state_is_read_to_save_or_load(tmp_path: pathlib.Path,
     monkeypatch.setattr("safetensors.torch.load_file", refuse)
     ours.train()
     ours.train(resume_from_checkpoint=str(tmp_path / "checkpoint-6"))
+
+
+@pytest.mark.parametrize("best", [False, True])
+def test_a_checkpoint_in_shards_is_resumed_tensor_by_tensor(
+    best: bool, tmp_path: pathlib.Path, monkeypatch: Any
+) -> None:
+    """As the plain Trainer writes one of a model above 50 GB."""
+    plain = trainer_of(llama(), tmp_path / "plain", load_best_model_at_end=best, save_steps=4)
+    monkeypatch.setattr(type(plain), "_save", _save_in_shards)
+    plain.train()
+    monkeypatch.undo()
+    folder = str(tmp_path / "plain" / "checkpoint-8")
+    assert len(list(pathlib.Path(folder).glob("model-*.safetensors"))) > 2
+    ours = trainer_of(llama(), tmp_path / "plain", load_best_model_at_end=best, save_steps=4)
+    tierd.transformers.offload(ours, client=new_client()[0], min_bytes=1)
+    monkeypatch.setattr("safetensors.torch.load_file", _refuse)
+    monkeypatch.setattr(transformers.trainer, "load_sharded_checkpoint", _refuse)
+    ours.train(resume_from_checkpoint=folder)
+    assert_same(ours, plain)
+
+
+def _save_in_shards(self: Any, output_dir: str | None = None, state_dict: Any = None) -> None:
+    self.model.save_pretrained(output_dir, max_shard_size="8KB")
+    torch.save(self.args, os.path.join(str(output_dir), "training_args.bin"))
+
+
+def _refuse(*_: object, **__: object) -> Any:
+    raise AssertionError("all of it is read at once")
+
+
+@pytest.mark.parametrize("make", [llama, t5, lora], ids=["llama", "t5", "lora"])
+def test_a_folder_for_from_pretrained_holds_no_model(make: Any, tmp_path: pathlib.Path, monkeypatch: Any) -> None:
+    model = make()
+    model.save_pretrained(tmp_path / "plain")
+    tierd.torch.offload(model, tierd.torch.AdamW, client=new_client()[0], min_bytes=1)
+    monkeypatch.setattr(type(model), "state_dict", _only_names(type(model).state_dict))
+    tierd.transformers.save_pretrained(model, tmp_path / "ours")
+    monkeypatch.undo()
+    assert files_of(tmp_path / "ours", "") == files_of(tmp_path / "plain", "")
+    if make is llama:
+        again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "ours")
+        assert torch.equal(again(torch.arange(1, 9)[None]).logits, llama()(torch.arange(1, 9)[None]).logits)
+    with pytest.raises(tierd.Invalid, match="leave out max_shard_size"):
+        tierd.transformers.save_pretrained(model, tmp_path / "ours", max_shard_size="1GB")
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_generation_is_plain_torchs(beams: int) -> None:
+    ours, theirs, asked = llama().eval(), llama().eval(), torch.arange(1, 9)[None]
+    client, fake = new_client()
+    tierd.torch.offload(ours, tierd.torch.AdamW, client=client, min_bytes=1)
+    settings = {"max_new_tokens": 8, "do_sample": False, "num_beams": beams, "pad_token_id": 0}
+    assert torch.equal(ours.generate(asked, **settings), theirs.generate(asked, **settings))
+    assert not fake.leases
 
 
 def _only_names(state_dict: Any) -> Any:

@@ -42,10 +42,11 @@ from .torch.persisted_run import PersistedRun
 from .torch.plain_optimizer import follow, offload_as
 from .torch.runtime import runtime_of
 from .torch.stand_ins import StandIns
+from .torch.weights import INDEX, SINGLE
 
-__all__ = ["offload"]
+__all__ = ["offload", "save_pretrained"]
 
-_WEIGHTS, _OPTIMIZER, _SCHEDULER = "model.safetensors", "optimizer.pt", "scheduler.pt"
+_OPTIMIZER, _SCHEDULER = "optimizer.pt", "scheduler.pt"
 _STATE = "trainer_state.json"
 
 
@@ -102,6 +103,27 @@ def offload(trainer: Any, *, persist_steps: int = 0, resume: bool = False, **opt
                 runtime.detach(resumed=resume)
             raise
     return trainer
+
+
+def save_pretrained(model: Any, folder: str | os.PathLike[str], **options: Any) -> None:
+    """``model.save_pretrained(folder)`` of a model in tierd, or an adapter (PEFT), that does not hold the model: the
+    same files, with the configuration, for ``from_pretrained``, written tensor by tensor. The weights are one file,
+    whatever their size. ``options`` are those of the model's method, except those that say how weights are written.
+
+    Call it between steps, from the thread that trains. ``Invalid``: such an option, or a model whose checkpoints have
+    other tensors than itself (mixtures of experts), which its own method saves.
+    """
+    for name in ("state_dict", "max_shard_size", "safe_serialization", "save_function", "push_to_hub"):
+        if name in options:
+            raise Invalid(f"leave out {name}, or use model.save_pretrained(), which holds the model")
+    if _is_converted(model):
+        raise Invalid(
+            f"checkpoints of a {type(model).__name__} have tensors that are computed from several of its own: use "
+            "model.save_pretrained(), which holds the model"
+        )
+    stand_ins = StandIns(model)
+    model.save_pretrained(folder, state_dict=stand_ins.state_dict.copy(), **options)
+    stand_ins.fill(folder)
 
 
 def _check(trainer: Any, options: dict[str, Any]) -> None:
@@ -261,10 +283,10 @@ class _Offloaded:
         has brought it back."""
         if self._tierd_run.is_loaded(folder):
             return True
-        path = os.path.join(folder, _WEIGHTS)
-        if runtime_of(self.model) is None or not os.path.isfile(path):
+        found = any(os.path.isfile(os.path.join(folder, name)) for name in (SINGLE, INDEX))
+        if runtime_of(self.model) is None or not found:
             return False
-        self._issue_warnings_after_load(load_weights(self.model, path))
+        self._issue_warnings_after_load(load_weights(self.model, folder))
         return True
 
 

@@ -19,13 +19,14 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ..client import Client
-from .file_tensor import outline, place_of, read_safetensors, read_saved
+from .file_tensor import outline, place_of, read_saved
 from .offloaded_optimizer import OffloadableOptimizer
 from .parameter_state import Stored
 from .ranges_in_tierd import source_of, write_ranges
 from .safetensors_file import bytes_of, partial_file, rename, write_file
 from .stored_parameter import model_of
 from .tensor_views import resolved
+from .weights import read_weights
 
 _Path = str | os.PathLike[str]
 
@@ -41,9 +42,9 @@ def save_weights(tensors: Mapping[str, torch.Tensor], path: _Path, metadata: Map
 
 
 def load_weights(model: torch.nn.Module, path: _Path) -> Any:
-    """``model.load_state_dict(…, strict=False)`` of a safetensors file, and returns what it returns. The file's tensors
-    are in memory one at a time."""
-    return model.load_state_dict(read_safetensors(path), strict=False)
+    """``model.load_state_dict(…, strict=False)`` of a safetensors file, or of a folder with one or with shards, and
+    returns what it returns. The tensors are in memory one at a time."""
+    return model.load_state_dict(read_weights(path), strict=False)
 
 
 # ---- Optimizers ----

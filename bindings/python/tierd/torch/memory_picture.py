@@ -87,10 +87,19 @@ def html(report: MemoryReport) -> str:
 
     table = row(_HEAD, "th") + "".join(row(cells, "td") for cells in rows_of(report))
     lines = "".join(row(cells, "td") for cells in lines_of(report))
-    return f"<table>{table}</table><table>{lines}</table>"
+    return f"<table>{table}</table><table>{lines}</table>{svg(report)}"
 
 
-def svg(report: MemoryReport) -> str:
+class Picture(str):
+    """The text of a picture in SVG, which a notebook draws."""
+
+    __slots__ = ()
+
+    def _repr_svg_(self) -> str:
+        return str(self)
+
+
+def svg(report: MemoryReport) -> Picture:
     """A bar for each kind of tensor, one scale for all, with a legend."""
     height, width = _TOP + _ROW * len(report.parts) + 12, _LABEL + _BAR + _RIGHT
     largest = max(place.total for place in report.parts.values()) or 1
@@ -107,7 +116,7 @@ def svg(report: MemoryReport) -> str:
                 shapes.append(_box(left, top, length, 24, colour, f"{name}, {where}: {format_bytes(size)}"))
             left += length
         shapes.append(_text(left + 6, top + 17, format_bytes(place.total)))
-    return (
+    return Picture(
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         f'font-family="sans-serif">\n<rect width="100%" height="100%" fill="white"/>\n'
         + "\n".join(shapes)

@@ -18,6 +18,7 @@ import torch
 
 from ..errors import Invalid, NotFound
 from ..quantity import byte_count
+from .file_tensor import read_safetensors
 from .ranges_in_tierd import load, require_own, require_values, source_of
 from .safetensors_file import (
     HEADER_BYTES_MAX,
@@ -123,6 +124,14 @@ def save_safetensors(
 
 
 # ---- Reading a folder ----
+
+
+def read_weights(path: Path) -> dict[str, torch.Tensor]:
+    """The tensors of a file or a folder, by name, with the larger ones still in their files. Errors as in
+    :func:`load_safetensors`."""
+    with _files(pathlib.Path(path)) as places:
+        files = {file.path: read_safetensors(file.path) for file in places.values()}
+        return {name: files[file.path][name] for name, file in places.items()}
 
 
 @contextlib.contextmanager
