@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -386,3 +387,36 @@ def test_tensors_of_a_parameters_shape_and_type_need_no_values() -> None:
             assert torch.equal(one, other)
             assert (one.stride(), one.dtype, one.requires_grad) == (other.stride(), other.dtype, other.requires_grad)
             assert not isinstance(one, nn.Parameter)
+
+
+class Stack(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x).tanh()
+        return x
+
+
+@pytest.mark.parametrize("update", ["deferred", "step", "backward"])
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_layer_that_is_replaced_or_added_later_is_as_in_plain_torch(update: str, trained: bool) -> None:
+    """Its own parameters are no part of the optimizer, unless they are added to it."""
+    arms = both(Stack, update=update)
+    torch.manual_seed(4)
+    others = nn.Linear(8, 8), nn.Linear(8, 8)
+    for model, optimizer in arms:
+        for step in range(4):
+            if step == 2:
+                model.layers[0] = copy.deepcopy(others[0])
+                model.layers.append(copy.deepcopy(others[1]))
+                if trained:
+                    optimizer.add_param_group(
+                        {"params": [*model.layers[0].parameters(), *model.layers[2].parameters()]}
+                    )
+            model(rows(step)).pow(2).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert_same(arms[0][0], arms[1][0])
