@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import pty
 import subprocess
 import sys
 import types
+import warnings
 
 import pytest
+import torch
 
 import tierd
+import tierd.torch
 from tierd import progress
 from tierd.progress import shown, wanted
 
@@ -61,6 +65,19 @@ def test_a_notebook_is_known_by_its_shell(monkeypatch: pytest.MonkeyPatch) -> No
     assert wanted(None, LARGE) and not wanted(None, LARGE - 1) and not wanted(False, LARGE)
 
 
+def test_a_notebook_without_widgets_has_a_line_and_no_advice(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with shown("moving", LARGE, True) as advance:
+            advance(LARGE)
+    told = capfd.readouterr()
+    assert told.out == "" and "tierd: moving" in told.err and "ipywidgets" not in told.err
+
+
 def test_without_rich_there_is_none(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "rich.progress", None)
     with shown("moving", 10, True) as advance:
@@ -73,3 +90,14 @@ def test_an_error_passes_and_the_bar_ends(capfd: pytest.CaptureFixture[str]) -> 
         raise tierd.NoSpace("full")
     with pytest.raises(tierd.Invalid, match="progress is 'yes'"), shown("moving", 10, "yes"):  # type: ignore[arg-type]
         pass
+
+
+@pytest.mark.parametrize("shard", ["1GB", "100B"])
+def test_weights_that_are_read_and_written_are_shown(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], shard: str
+) -> None:
+    model = torch.nn.Linear(16, 16)  # 1,088 bytes.
+    tierd.torch.save_safetensors(model, tmp_path, max_shard_bytes=shard, progress=True)
+    tierd.torch.load_safetensors(model, tmp_path, progress=True)
+    told = capfd.readouterr().err
+    assert "writing weights" in told and "reading weights" in told and told.count("1.1/1.1 KiB") == 2

@@ -6,8 +6,10 @@ It is drawn by ``rich``; without that package there is none. Any thread may adva
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from .errors import Invalid
 
@@ -33,17 +35,26 @@ def shown(what: str, total: int, progress: bool | None) -> Iterator[Advance]:
         yield lambda moved: None
         return
     try:
-        from rich.console import Console
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
     except ImportError:
         yield lambda moved: None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
-    console = Console(stderr=True)
+    console = _console()
     drawn_again = console.is_terminal or console.is_jupyter  # Else it is written once, at the end.
     with Progress(*columns, console=console, transient=drawn_again) as bar:
         task = bar.add_task(f"tierd: {what}", total=total)
         yield lambda moved: bar.advance(task, moved)
+
+
+def _console() -> Any:
+    """Where it is drawn: in a notebook without ipywidgets, by which rich draws there, as on a terminal."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if console.is_jupyter and importlib.util.find_spec("ipywidgets") is None:
+        return Console(stderr=True, force_jupyter=False, force_terminal=True)
+    return console
 
 
 def _is_terminal() -> bool:

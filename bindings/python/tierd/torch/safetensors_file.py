@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, NamedTuple
 import torch
 
 from ..errors import Invalid, IoError, NoSpace, NotFound
+from ..progress import Advance
 from ..quantity import format_bytes
 from .parameter_state import flat
 from .tensor_views import resolved
@@ -238,8 +239,11 @@ def partial_file(path: pathlib.Path) -> Iterator[tuple[pathlib.Path, BinaryIO]]:
         raise
 
 
-def write_file(path: pathlib.Path, sources: Sequence[Source], metadata: Mapping[str, str]) -> pathlib.Path:
-    """Writes a safetensors file to a partial file beside ``path``, which is returned; the caller renames it."""
+def write_file(
+    path: pathlib.Path, sources: Sequence[Source], metadata: Mapping[str, str], advance: Advance | None = None
+) -> pathlib.Path:
+    """Writes a safetensors file to a partial file beside ``path``, which is returned; the caller renames it.
+    ``advance`` is told the bytes of each tensor that is written."""
     if not all(isinstance(each, str) for item in metadata.items() for each in item):
         raise Invalid(f"metadata {dict(metadata)!r}: a safetensors file takes strings only")
     ordered = sorted(sources, key=lambda source: -source.dtype.itemsize)  # So that each is aligned.
@@ -263,6 +267,8 @@ def write_file(path: pathlib.Path, sources: Sequence[Source], metadata: Mapping[
         file.write(len(text).to_bytes(8, "little") + text)
         for source in ordered:
             source.write(file)
+            if advance is not None:
+                advance(source.size)
     return made
 
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import torch
 
 from ..errors import Invalid, NotFound
+from ..progress import Advance, shown
 from ..quantity import byte_count
 from .file_tensor import read_safetensors
 from .ranges_in_tierd import load, require_own, require_values, source_of
@@ -46,7 +47,9 @@ class Unmatched(NamedTuple):
     unexpected_keys: list[str]
 
 
-def load_safetensors(model: torch.nn.Module, path: Path, *, strict: bool = True) -> Unmatched:
+def load_safetensors(
+    model: torch.nn.Module, path: Path, *, strict: bool = True, progress: bool | None = None
+) -> Unmatched:
     """Gives a model the weights of a safetensors file, or of a Hugging Face folder (``model.safetensors``, or shards
     and ``model.safetensors.index.json``), whether it was offloaded, created in tierd, or neither.
 
@@ -54,8 +57,8 @@ def load_safetensors(model: torch.nn.Module, path: Path, *, strict: bool = True)
     are converted to the model's dtypes as ``load_state_dict`` does. A tied weight may be there under one of its names.
     ``Invalid``, and nothing has changed: a damaged file, another shape, a frozen weight that ranks share, or, if
     ``strict``, names that the model or the files lack; without it they are returned. ``NotFound``: no such file. An
-    error after that (a disk that fails) leaves some tensors as they were. Call it between steps, from the thread that
-    trains.
+    error after that (a disk that fails) leaves some tensors as they were. ``progress`` as in :func:`offload`. Call it
+    between steps, from the thread that trains.
     """
     with _files(pathlib.Path(path)) as places:
         targets = _tensors(model)
@@ -80,9 +83,12 @@ def load_safetensors(model: torch.nn.Module, path: Path, *, strict: bool = True)
             stored = stored_of(tensor)
             if stored is not None and not stored.uses:
                 stored.require_changeable()
-        for name, tensor in found.items():
-            if tensor.numel():
-                load(tensor, places[name], places[name].entries[name])
+        entries = {name: places[name].entries[name] for name in found}
+        with shown("reading weights", sum(entry.size for entry in entries.values()), progress) as advance:
+            for name, entry in entries.items():
+                if found[name].numel():
+                    load(found[name], places[name], entry)
+                advance(entry.size)
     return Unmatched(missing, unexpected)
 
 
@@ -92,6 +98,7 @@ def save_safetensors(
     *,
     max_shard_bytes: int | str = "5GB",
     metadata: Mapping[str, str] | None = None,
+    progress: bool | None = None,
 ) -> None:
     """Writes a model's ``state_dict()``, in tierd or not, as Hugging Face does: ``model.safetensors``, or shards of at
     most ``max_shard_bytes`` (or one tensor) with an index. A tied weight is written under its first name. Other files
@@ -100,7 +107,8 @@ def save_safetensors(
     The save is complete and on the disk when the call returns. Until then, and whatever happens, the folder has the
     weights that it had: shards get names that are not in use, and older ones are removed at the end. ``NoSpace`` where
     the disk has no room for both; ``Invalid`` where something cannot be written, before a byte is. A process that is
-    killed may leave files that no index names. Call it between steps, from the thread that trains.
+    killed may leave files that no index names. ``progress`` as in :func:`offload`. Call it between steps, from the
+    thread that trains.
     """
     limit = byte_count(max_shard_bytes, "max_shard_bytes")
     target = pathlib.Path(folder)
@@ -109,15 +117,17 @@ def save_safetensors(
     tensors = _first_names(tensors)
     shards = _shards([source_of(name, tensor) for name, tensor in tensors.items()], limit)
     target.mkdir(parents=True, exist_ok=True)
-    require_room(target, sum(source.size for shard in shards for source in shard))
+    size = sum(source.size for shard in shards for source in shard)
+    require_room(target, size)
     older = _indexed_files(target)
     described = {"format": "pt", **(metadata or {})}
-    if len(shards) == 1:
-        rename(write_file(target / SINGLE, shards[0], described), target / SINGLE)
-        kept: set[str] = {SINGLE}
-        (target / INDEX).unlink(missing_ok=True)
-    else:
-        kept = _write_shards(target, shards, described)
+    with shown("writing weights", size, progress) as advance:
+        if len(shards) == 1:
+            rename(write_file(target / SINGLE, shards[0], described, advance), target / SINGLE)
+            kept: set[str] = {SINGLE}
+            (target / INDEX).unlink(missing_ok=True)
+        else:
+            kept = _write_shards(target, shards, described, advance)
     for name in older - kept:
         (target / name).unlink(missing_ok=True)
     sync_folder(target)
@@ -224,7 +234,9 @@ def _shards(sources: list[Source], limit: int) -> list[list[Source]]:
     return shards
 
 
-def _write_shards(folder: pathlib.Path, shards: list[list[Source]], metadata: dict[str, str]) -> set[str]:
+def _write_shards(
+    folder: pathlib.Path, shards: list[list[Source]], metadata: dict[str, str], advance: Advance
+) -> set[str]:
     """Their names, and the index's, once they are what the folder has."""
     names = _unused_names(folder, len(shards))
     placed = {source.name: name for name, shard in zip(names, shards, strict=True) for source in shard}
@@ -233,7 +245,7 @@ def _write_shards(folder: pathlib.Path, shards: list[list[Source]], metadata: di
     made: list[pathlib.Path] = []
     try:
         for name, shard in zip(names, shards, strict=True):
-            made.append(write_file(folder / name, shard, metadata))
+            made.append(write_file(folder / name, shard, metadata, advance))
         for position, name in enumerate(names):
             rename(made[position], folder / name)
             made[position] = folder / name
