@@ -190,7 +190,8 @@ def test_the_picture_has_a_bar_for_each_place_in_proportion(
     report: memory_report.MemoryReport, tmp_path: pathlib.Path
 ) -> None:
     picture = report.plot(tmp_path / "memory.svg")
-    assert picture._repr_svg_() == picture and type(picture._repr_svg_()) is str and picture in report._repr_html_()
+    drawn: str = picture._repr_svg_()  # type: ignore[attr-defined]
+    assert drawn == picture and type(drawn) is str and picture in report._repr_html_()
     assert (tmp_path / "memory.svg").read_text() == picture == report.plot()
     space = "{http://www.w3.org/2000/svg}"
     bars = {}

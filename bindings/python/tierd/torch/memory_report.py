@@ -96,7 +96,7 @@ class MemoryReport:
     def _repr_html_(self) -> str:
         return memory_picture.html(self)
 
-    def plot(self, path: str | os.PathLike[str] | None = None) -> memory_picture.Picture:
+    def plot(self, path: str | os.PathLike[str] | None = None) -> str:
         """Stacked bars as SVG, a bar for each kind of tensor. Returns the text, which a notebook draws, and writes it
         to ``path`` if one is given."""
         picture = memory_picture.svg(self)
