@@ -140,7 +140,7 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
     """The tensors of a file or a folder, by name, with the larger ones still in their files. Errors as in
     :func:`load_safetensors`."""
     with _files(pathlib.Path(path)) as places:
-        files = {file.path: read_safetensors(file.path) for file in places.values()}
+        files = {path: read_safetensors(path) for path in {file.path for file in places.values()}}
         return {name: files[file.path][name] for name, file in places.items()}
 
 
