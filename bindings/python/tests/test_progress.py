@@ -65,9 +65,11 @@ def test_a_notebook_is_known_by_its_shell(monkeypatch: pytest.MonkeyPatch) -> No
     assert wanted(None, LARGE) and not wanted(None, LARGE - 1) and not wanted(False, LARGE)
 
 
+@pytest.mark.parametrize("terminal", ["xterm", "dumb"])
 def test_a_notebook_without_widgets_has_a_line_and_no_advice(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    terminal: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setenv("TERM", terminal)
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: None)
     with warnings.catch_warnings():

@@ -41,7 +41,7 @@ def shown(what: str, total: int, progress: bool | None) -> Iterator[Advance]:
         return
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
     console = _console()
-    drawn_again = console.is_terminal or console.is_jupyter  # Else it is written once, at the end.
+    drawn_again = console.is_jupyter or (console.is_terminal and not console.is_dumb_terminal)  # Else once, at the end.
     with Progress(*columns, console=console, transient=drawn_again) as bar:
         task = bar.add_task(f"tierd: {what}", total=total)
         yield lambda moved: bar.advance(task, moved)
