@@ -290,12 +290,13 @@ void Arena::OnClosed(MadeWindow closed) {
     closed_bytes_ += entry.size;
   }
   given_back_bytes_ += entry.given_back;
+  ReturnNotes::Notes notes = return_notes_.Take(window);
   if (closed.retired) {
     retired_.Add({.window = {.owner = entry.owner,
-                             .sessions = std::move(entry.unreturned),
-                             .asked = std::move(entry.asked),
-                             .number = entry.number,
-                             .owed = entry.owed,
+                             .sessions = std::move(notes.unreturned),
+                             .asked = std::move(notes.asked),
+                             .number = notes.number,
+                             .owed = notes.owed,
                              .since = clock_.Now(),
                              .bytes = entry.size},
                   .file = std::move(closed.retired)});
@@ -337,7 +338,7 @@ void Arena::OnFailed(MadeWindow made, std::vector<WindowEvent>* events) {
   const OwnerId owner = entry.owner;
   const WindowKind kind = entry.kind;
   const uint64_t size = entry.size;
-  places_.Free(entry.place);
+  places_.Free(entry.place, entry.size);
   --window_count_;
   entry = {};
   unused_.MarkFree(Value(made.index));
@@ -481,7 +482,7 @@ void Arena::StartClose(WindowIndex window) {
   Entry& entry = At(window);
   entry.state = State::kClosing;
   --window_count_;
-  places_.Free(entry.place);
+  places_.Free(entry.place, entry.size);
   closing_bytes_ += entry.size;
   entry.closing_huge = entry.window.page_size() != kPageSize;
   if (entry.closing_huge) huge_pages_.StartClosing(entry.size);

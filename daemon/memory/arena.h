@@ -39,6 +39,7 @@
 #include "daemon/memory/numa_nodes.h"
 #include "daemon/memory/place_allocator.h"
 #include "daemon/memory/retired_windows.h"
+#include "daemon/memory/return_notes.h"
 #include "daemon/memory/small_page_credit.h"
 #include "daemon/memory/window_maker.h"
 #include "daemon/memory/window_source.h"
@@ -108,19 +109,18 @@ class Arena final : public WindowSource {
     return HugePagesComeFor(WindowKind::kBlock, options_.sizes.window_size_min);
   }
   Result<StartedWindow> StartCreate(OwnerId owner, WindowKind kind, uint64_t size_bytes, int node) override;
-  void NoteUnreturned(WindowIndex window, uint64_t session) override { Ready(window).unreturned.push_back(session); }
-  void NoteAsked(WindowIndex window, uint64_t session) override { Ready(window).asked.push_back(session); }
-  void ClearUnreturned(WindowIndex window) override { Ready(window).unreturned.clear(); }
+  void NoteUnreturned(WindowIndex window, uint64_t session) override { NotesOf(window).unreturned.push_back(session); }
+  void NoteAsked(WindowIndex window, uint64_t session) override { NotesOf(window).asked.push_back(session); }
+  void ClearUnreturned(WindowIndex window) override { return_notes_.ClearUnreturned(window); }
   uint64_t NumberOf(WindowIndex window) override {
-    Entry& entry = Ready(window);
-    if (entry.number == 0) entry.number = ++last_number_;
-    return entry.number;
+    (void)Ready(window);
+    return return_notes_.NumberOf(window);
   }
   void StrikeUnreturned(WindowIndex window, uint64_t number, uint64_t session) override {
-    if (At(window).number == number) std::erase(At(window).unreturned, session);
+    return_notes_.Strike(window, number, session);
     retired_.Strike(number, session);
   }
-  void NoteOwed(WindowIndex window) override { Ready(window).owed = true; }
+  void NoteOwed(WindowIndex window) override { NotesOf(window).owed = true; }
   bool TakeKept(std::vector<KeptWindow>* kept) override { return retired_.Poll(kept); }
   void Retire(WindowIndex window) override;
   void Poll(std::vector<WindowEvent>* events) override;
@@ -167,22 +167,19 @@ class Arena final : public WindowSource {
     uint64_t size = 0;
     NodeChoice node;
   };
-  struct Entry {
+  struct Entry {  // There is one of each window index.
     State state = State::kUnused;
     WindowKind kind = WindowKind::kBlock;
+    bool making_small = false;  // Being made in small pages, and surely so.
+    bool closing_huge = false;  // Its huge pages are on their way back.
     OwnerId owner{};
     uint64_t size = 0;
-    uint64_t place = 0;                // Taken while the window is owned or stock.
-    int node = kAnyNode;               // Of its first page.
-    bool making_small = false;         // Being made in small pages, and surely so.
-    bool closing_huge = false;         // Its huge pages are on their way back.
-    uint64_t given_back = 0;           // Of it: for want of memory of the host.
-    std::vector<uint64_t> unreturned;  // Sessions: NoteUnreturned …
-    std::vector<uint64_t> asked;       // … and NoteAsked.
-    uint64_t number = 0;               // NumberOf. 0: that was not asked yet.
-    bool owed = false;                 // NoteOwed.
+    uint64_t place = 0;       // Taken while the window is owned or stock.
+    uint64_t given_back = 0;  // Of it: for want of memory of the host.
     Window window;
+    int node = kAnyNode;  // Of its first page.
   };
+  static_assert(sizeof(Entry) <= 104);
   enum class Growth : uint8_t { kSmall, kHuge, kHugeElseSmall };
 
   Entry& At(WindowIndex window) {
@@ -193,6 +190,10 @@ class Arena final : public WindowSource {
     Entry& entry = At(window);
     TIER_CHECK(entry.state == State::kReady, "window {} state {}", Value(window), static_cast<int>(entry.state));
     return entry;
+  }
+  ReturnNotes::Notes& NotesOf(WindowIndex window) {
+    (void)Ready(window);
+    return return_notes_.Edit(window);
   }
   uint64_t stock_size() const { return options_.sizes.window_size_max; }  // Of one window.
   bool TakesHuge(WindowKind kind) const {
@@ -234,6 +235,7 @@ class Arena final : public WindowSource {
 
   ArenaOptions options_;
   std::vector<Entry> entries_;
+  ReturnNotes return_notes_;
   base::FreeBlockMap unused_;  // Of window indices; the lowest is taken first.
   PlaceAllocator places_;
   NumaNodes nodes_;
@@ -248,7 +250,6 @@ class Arena final : public WindowSource {
   uint64_t closing_bytes_ = 0;
   uint64_t max_now_bytes_ = 0;
   uint64_t metadata_bytes_ = 0;
-  uint64_t last_number_ = 0;  // Entry::number.
   HostReading host_;
   HostPressure pressure_;
   uint64_t closed_bytes_ = 0;  // Since start, in small pages.

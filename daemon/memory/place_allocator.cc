@@ -2,6 +2,7 @@
 #include "daemon/memory/place_allocator.h"
 
 #include <bit>
+#include <map>
 
 #include "daemon/base/check.h"
 
@@ -32,17 +33,15 @@ std::optional<uint64_t> PlaceAllocator::TryTake(uint64_t size_bytes) {
     --order;
     free_[order].insert(place + SizeOf(order));
   }
-  taken_.emplace(place, size_bytes);
   taken_bytes_ += size_bytes;
   return place;
 }
 
-void PlaceAllocator::Free(uint64_t place) {
-  const auto found = taken_.find(place);
-  TIER_CHECK(found != taken_.end(), "no window lies at {}", place);
-  size_t order = OrderOf(found->second);
-  taken_bytes_ -= found->second;
-  taken_.erase(found);
+void PlaceAllocator::Free(uint64_t place, uint64_t size_bytes) {
+  size_t order = OrderOf(size_bytes);
+  TIER_CHECK(place % size_bytes == 0 && place < space_bytes_ && size_bytes <= taken_bytes_ && !AnyFree(place, order),
+             "no window of {} bytes lies at {}", size_bytes, place);
+  taken_bytes_ -= size_bytes;
   while (order + 1 < free_.size()) {
     const auto buddy = free_[order].find(place ^ SizeOf(order));
     if (buddy == free_[order].end()) break;
@@ -53,25 +52,35 @@ void PlaceAllocator::Free(uint64_t place) {
   free_[order].insert(place);
 }
 
+// Whether some of this range is free.
+bool PlaceAllocator::AnyFree(uint64_t place, size_t order) const {
+  for (size_t other = 0; other < free_.size(); ++other) {
+    const auto at = free_[other].lower_bound(place & ~(SizeOf(other) - 1));
+    if (at != free_[other].end() && *at < place + SizeOf(order)) return true;
+  }
+  return false;
+}
+
 void PlaceAllocator::CheckInvariants() const {
-  std::map<uint64_t, uint64_t> ranges = taken_;
-  uint64_t taken = 0;
-  for (const auto& [place, size] : taken_) taken += size;
-  TIER_CHECK(taken == taken_bytes_, "{} bytes are taken of {}", taken, taken_bytes_);
+  std::map<uint64_t, uint64_t> ranges;
+  uint64_t free = 0;
   for (size_t order = 0; order < free_.size(); ++order) {
     for (const uint64_t place : free_[order]) {
-      TIER_CHECK(ranges.emplace(place, SizeOf(order)).second, "place {} is free and taken", place);
+      TIER_CHECK(place % SizeOf(order) == 0, "a range of {} bytes at {}", SizeOf(order), place);
+      TIER_CHECK(ranges.emplace(place, SizeOf(order)).second, "place {} is free twice", place);
       TIER_CHECK(order + 1 == free_.size() || !free_[order].contains(place ^ SizeOf(order)),
                  "place {} and its buddy of {} bytes are both free", place, SizeOf(order));
+      free += SizeOf(order);
     }
   }
+  TIER_CHECK(free + taken_bytes_ == space_bytes_, "{} bytes are free and {} taken, of {}", free, taken_bytes_,
+             space_bytes_);
   uint64_t end = 0;
   for (const auto& [place, size] : ranges) {
-    TIER_CHECK(place == end && place % size == 0, "a range of {} bytes at {}, behind one that ends at {}", size, place,
-               end);
+    TIER_CHECK(place >= end, "a free range of {} bytes at {}, before {} where another one ends", size, place, end);
     end = place + size;
   }
-  TIER_CHECK(end == space_bytes_, "ranges end at {} of {}", end, space_bytes_);
+  TIER_CHECK(end <= space_bytes_, "ranges end at {} of {}", end, space_bytes_);
 }
 
 }  // namespace tier::memory

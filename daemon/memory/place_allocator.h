@@ -15,12 +15,11 @@
 // log2(largest / smallest) / 2) times the arena (Robson 1971), and all tables that go by place as much larger; to fail
 // takes a sequence made for it, since small windows keep to groups that have some.
 //
-// Pure bookkeeping; not thread-safe. Invariant: taken and free ranges cover the space and do not overlap, and no two
-// free buddies stand apart.
+// Pure bookkeeping; not thread-safe. What is taken is what is not free: who took it knows its size. Invariant: free
+// ranges do not overlap, all else is taken, and no two free buddies stand apart.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <set>
 #include <vector>
@@ -37,7 +36,7 @@ class PlaceAllocator {
   // Byte offset of the place. Empty: there is none for this size. REQUIRES: a power of two within the sizes of windows,
   // at most the largest.
   [[nodiscard]] std::optional<uint64_t> TryTake(uint64_t size_bytes);
-  void Free(uint64_t place);  // REQUIRES: taken.
+  void Free(uint64_t place, uint64_t size_bytes);  // REQUIRES: taken, with this size.
 
   uint64_t space_bytes() const { return space_bytes_; }
   uint64_t taken_bytes() const { return taken_bytes_; }
@@ -45,11 +44,11 @@ class PlaceAllocator {
 
  private:
   static size_t OrderOf(uint64_t size_bytes);
+  bool AnyFree(uint64_t place, size_t order) const;
   static uint64_t SizeOf(size_t order) { return kWindowSizeMin << order; }
 
   uint64_t space_bytes_;
   std::vector<std::set<uint64_t>> free_;  // Places by order: ranges of kWindowSizeMin << order bytes.
-  std::map<uint64_t, uint64_t> taken_;    // Place to size.
   uint64_t taken_bytes_ = 0;
 };
 

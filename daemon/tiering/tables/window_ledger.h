@@ -139,7 +139,7 @@ class WindowLedger {
   uint64_t SizeOf(WindowIndex window) const { return entries_[tier::Value(window)].shape.size; }
   memory::WindowSizes sizes(WindowKind kind) const { return sizes_[static_cast<size_t>(kind)]; }
   uint64_t grain() const { return sizes(WindowKind::kSlot).least; }  // Bytes of the smallest window.
-  WindowIndex WindowOf(base::PageRun run) const { return by_place_[run.block >> grain_shift_]; }
+  WindowIndex WindowOf(base::PageRun run) const { return WindowIndex{by_place_[run.block >> grain_shift_]}; }
   uint32_t FirstBlock(WindowIndex window) const { return FirstBlock(entries_[tier::Value(window)]); }
   uint32_t BlockCount(WindowIndex window) const {
     return static_cast<uint32_t>(entries_[tier::Value(window)].shape.size / kBlockSize);
@@ -152,7 +152,8 @@ class WindowLedger {
   }
 
  private:
-  static constexpr WindowIndex kNoWindow{UINT32_MAX};
+  static constexpr uint16_t kNoWindow = UINT16_MAX;
+  static_assert(kWindowsMax <= kNoWindow);
 
   const WindowEntry& EntryOf(base::PageRun run) const { return entries_[tier::Value(WindowOf(run))]; }
   static uint32_t FirstBlock(const WindowEntry& entry) { return static_cast<uint32_t>(entry.shape.place / kBlockSize); }
@@ -170,7 +171,7 @@ class WindowLedger {
   std::deque<AskedBack> overdue_;
   std::vector<std::byte*> addresses_;  // Where each window is mapped.
   WindowOrder order_;
-  std::vector<WindowIndex> by_place_;  // By place, in units of the smallest window.
+  std::vector<uint16_t> by_place_;  // Indices by place, in units of the smallest window.
 };
 
 inline void WindowLedger::Put(const memory::WindowShape& shape, std::byte* address) {
@@ -182,10 +183,9 @@ inline void WindowLedger::Put(const memory::WindowShape& shape, std::byte* addre
   Edit(shape.index).shape = shape;
   addresses_[tier::Value(shape.index)] = address;
   for (uint64_t at = shape.place; at < shape.place + shape.size; at += unit) {
-    WindowIndex& there = by_place_[at / unit];
-    TIER_CHECK(there == kNoWindow, "windows {} and {} both lie at {}", tier::Value(there), tier::Value(shape.index),
-               at);
-    there = shape.index;
+    uint16_t& there = by_place_[at / unit];
+    TIER_CHECK(there == kNoWindow, "windows {} and {} both lie at {}", there, tier::Value(shape.index), at);
+    there = static_cast<uint16_t>(tier::Value(shape.index));
   }
 }
 
@@ -214,12 +214,12 @@ inline void WindowLedger::CheckInvariants() const {
     TIER_CHECK(rank == entries_[i].rank(), "window {} has rank {}, not {}", i, rank, entries_[i].rank());
   }
   for (uint32_t grain = 0; grain < by_place_.size(); ++grain) {
-    const WindowIndex window = by_place_[grain];
+    const uint16_t window = by_place_[grain];
     if (window == kNoWindow) continue;
-    const memory::WindowShape& shape = entries_[tier::Value(window)].shape;
+    const memory::WindowShape& shape = entries_[window].shape;
     const uint64_t at = (uint64_t{grain} << grain_shift_) * kBlockSize;
-    TIER_CHECK(shape.place <= at && at < shape.place + shape.size, "window {} at {} is found at {}",
-               tier::Value(window), shape.place, at);
+    TIER_CHECK(shape.place <= at && at < shape.place + shape.size, "window {} at {} is found at {}", window,
+               shape.place, at);
   }
 }
 

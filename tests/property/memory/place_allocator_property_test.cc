@@ -50,7 +50,7 @@ class Arena {
   void Free(uint32_t which) {
     if (windows_.empty()) return;
     const auto window = windows_.begin() + which % windows_.size();
-    places_.Free(window->place);
+    places_.Free(window->place, window->size);
     windows_.erase(window);
   }
   // Of each group of the large size one small window is left: what costs the most places.
@@ -60,7 +60,7 @@ class Arena {
       const uint64_t group = window.place / large_;
       const bool first = window.size == small_ && std::find(groups.begin(), groups.end(), group) == groups.end();
       if (first) groups.push_back(group);
-      if (!first) places_.Free(window.place);
+      if (!first) places_.Free(window.place, window.size);
       return !first;
     });
   }

@@ -108,7 +108,7 @@ uint64_t FakeWindowSource::CountOf(WindowKind kind) const {
 void FakeWindowSource::Retire(WindowIndex window) {
   const auto found = windows_.find(Value(window));
   TIER_CHECK(found != windows_.end() && found->second.ready, "window {} retired", Value(window));
-  places_.Free(found->second.shape.place);
+  places_.Free(found->second.shape.place, found->second.shape.size);
   if (!found->second.kept.sessions.empty()) retired_.push_back(found->second.kept);
   // Nothing may touch it any more: the memory goes back to the allocator, where sanitizers see it.
   windows_.erase(found);
@@ -165,7 +165,7 @@ void FakeWindowSource::Poll(std::vector<WindowEvent>* events) {
       event.code = Code::kNoMemory;
       event.message = "scripted: no memory for this window";
       events->push_back(event);
-      places_.Free(window.shape.place);
+      places_.Free(window.shape.place, window.shape.size);
       lowest_unused_ = std::min(lowest_unused_, index);
       at = windows_.erase(at);
       continue;

@@ -31,7 +31,7 @@ TEST(PlaceAllocator, APlaceThatIsFreeAgainIsJoinedWithItsNeighbours) {
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(places.TryTake(kSmall));
   EXPECT_EQ(places.TryTake(kLarge), std::nullopt);
   for (const uint64_t i : {2, 0, 3, 1}) {
-    places.Free(i * kSmall);
+    places.Free(i * kSmall, kSmall);
     places.CheckInvariants();
   }
   EXPECT_EQ(places.TryTake(kLarge), 0U);
@@ -43,7 +43,7 @@ TEST(PlaceAllocator, ScatteredSmallWindowsLeaveRoomForAllLargeOnesThatFitTheAren
   PlaceAllocator places(2 * kArena, kLarge);
   for (uint64_t at = 0; at < kArena; at += kSmall) ASSERT_EQ(places.TryTake(kSmall), at);
   for (uint64_t at = 0; at < kArena; at += kSmall) {
-    if (at % kLarge != 0) places.Free(at);
+    if (at % kLarge != 0) places.Free(at, kSmall);
   }
   for (uint64_t taken = 16 * kSmall; taken + kLarge <= kArena; taken += kLarge) ASSERT_TRUE(places.TryTake(kLarge));
   places.CheckInvariants();
@@ -54,9 +54,13 @@ TEST(PlaceAllocatorDeathTest, RefusesWhatOnlyABugCouldAsk) {
   ASSERT_EQ(places.TryTake(kLarge), 0U);
   EXPECT_DEATH((void)places.TryTake(2 * kLarge), "CHECK failed");
   EXPECT_DEATH((void)places.TryTake(3 * kMiB), "CHECK failed");
-  EXPECT_DEATH(places.Free(kSmall), "no window lies at");
-  places.Free(0);
-  EXPECT_DEATH(places.Free(0), "no window lies at");
+  EXPECT_DEATH(places.Free(kSmall, kLarge), "no window of 8388608 bytes lies at 2097152");
+  EXPECT_DEATH(places.Free(0, 3 * kMiB), "CHECK failed");
+  EXPECT_DEATH(places.Free(kLarge, kLarge), "no window of") << "nothing was taken there";
+  EXPECT_DEATH(places.Free(kLarge, kSmall), "no window of") << "nor of a part of it";
+  places.Free(0, kLarge);
+  EXPECT_DEATH(places.Free(0, kLarge), "no window of");
+  EXPECT_DEATH(places.Free(2 * kSmall, kSmall), "no window of");
   EXPECT_DEATH(PlaceAllocator(kLarge + kSmall, kLarge), "CHECK failed");
 }
 
