@@ -11,7 +11,6 @@
 
 #include <fmt/format.h>
 
-#include "daemon/tiering/memory/growth.h"
 #include "tests/perf/churn/marked_transfers.h"
 #include "tests/perf/held/node.h"
 
@@ -23,11 +22,6 @@ using Clock = std::chrono::steady_clock;
 constexpr base::Duration kEventTime = std::chrono::milliseconds(1);
 constexpr uint32_t kEventsForFigures = 50;
 constexpr uint64_t kEventsUntilGivenBack = 2 * (tiering::kAheadKept / kEventTime);
-// Windows that were made ahead of need stay with a job once a piece lies in each of them, up to kAheadBytesMax: of a
-// smaller job that is more than a hundredth. Jobs of 3.5 GiB held 1.078, and 1.011 where none were made ahead; with
-// sizes that fill no block 1.065 and 1.033, so that is not all of it (seed 3, 10^5 events, 2026-11-28).
-constexpr uint64_t kJobMin = 128 * tiering::kAheadBytesMax;
-
 class EngineRun {
  public:
   EngineRun(const TraceOptions& trace, const EngineRunOptions& options)

@@ -137,7 +137,9 @@ bool RunEngineArm(TraceOptions options, const EngineArm& arm) {
   // Held is whole windows, of each job at its own peak: it keeps what it needed once until others ask for it. All jobs
   // together have that peak at one time only where each has a fifth.
   const bool of_all = arm.arena > kArenaOfFifths || outcome.windows_at_peak <= kHeldMax;
-  const bool of_job = outcome.windows_of_job <= kHeldMax;
+  // Where jobs become so large, one must have been measured.
+  const bool any_large = options.peak_bytes / 100 * options.job_percent > kJobMin * 21 / 20;
+  const bool of_job = outcome.windows_of_job <= kHeldMax && (outcome.windows_of_job != 0 || !any_large);
   return outcome.refused == 0 && outcome.unreadable == 0 && outcome.used_at_peak <= kHeldMax && of_all && of_job;
 }
 

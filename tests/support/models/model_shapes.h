@@ -11,8 +11,9 @@ namespace tier::models {
 struct ModelShape {
   std::string_view name;
   uint64_t vocab, hidden, ffn, kv, layers;
-  bool tied;         // The embedding is the head.
-  uint64_t experts;  // 0: dense.
+  bool tied;                  // The embedding is the head.
+  uint64_t experts;           // 0: dense.
+  uint64_t ffn_matrices = 3;  // Of each expert. A gated one has gate, up and down; else there is no gate.
 };
 
 std::span<const ModelShape> Models();
