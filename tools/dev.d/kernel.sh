@@ -8,17 +8,20 @@ usage: tools/dev kernel [TEST...]
 
 Boots Debian's stable kernel in qemu, without KVM and without installing anything, and runs the tests of hostile
 descriptors on all three sockets there (FUSE file, lingering TCP socket, full pipe, io_uring), and those of io_uring and
-of the threads of devices, and a daemon on devices that fail and hang by device mapper. Needs the Debian archive, 600 MB
-of disk below build/kernel and five minutes. The test of SO_PASSRIGHTS is skipped there by name.
+of the threads of devices, a daemon on devices that fail and hang by device mapper, and one in a control group of
+version 2 whose memory.high is lowered, or whose tasks wait for memory. Needs the Debian archive, 600 MB of disk below
+build/kernel and six minutes. The test of SO_PASSRIGHTS is skipped there by name.
 
-With TESTs, only these binaries: session_socket_test, control_test, storage_io_test, daemon_devices_test.
+With TESTs, only these binaries: session_socket_test, control_test, storage_io_test, daemon_devices_test,
+daemon_pressure_test.
 TEXT
 }
 
 dev_kernel() {
   local work=build/kernel name tests=() names=("$@")
   local -A paths=([session_socket_test]=unit/session [control_test]=unit/control [storage_io_test]=unit/storage
-    [daemon_devices_test]=crash/daemon)
+    [daemon_devices_test]=crash/daemon
+    [daemon_pressure_test]=crash/daemon)
   (($#)) || names=("${!paths[@]}")
   for name in "${names[@]}"; do
     [[ -n ${paths[$name]:-} ]] || fail 2 "kernel: unknown test '$name'; one of: ${!paths[*]}"
@@ -32,7 +35,7 @@ dev_kernel() {
     -L "$work/unpacked/usr/share/qemu" -L "$work/unpacked/usr/share/seabios" \
     -accel tcg -machine q35 -cpu max -smp 1 -m 3G -nographic -no-reboot -nic none \
     -kernel "$(echo "$work"/unpacked/boot/vmlinuz-*)" -initrd "$work/initramfs.gz" \
-    -append 'console=ttyS0 quiet panic=-1 no_timer_check noapic' </dev/null | tee "$work/log"
+    -append 'console=ttyS0 quiet psi=1 panic=-1 no_timer_check noapic' </dev/null | tee "$work/log"
   grep -q '^status=0' "$work/log" || fail 1 "kernel: the tests failed there; see $work/log"
 }
 
@@ -76,6 +79,7 @@ kernel_initramfs() {
 #!/bin/busybox sh
 /bin/busybox mount -t proc none /proc
 /bin/busybox mount -t sysfs none /sys
+/bin/busybox mount -t cgroup2 none /sys/fs/cgroup
 /bin/busybox mount -t devtmpfs none /dev
 /bin/busybox mkdir -p /tmp /temporary  # Not /tmp itself: a checkout may lie there, and its paths are used here.
 /bin/busybox mount -t tmpfs none /temporary
@@ -91,7 +95,7 @@ export TIER_FAULT_DEVICES=/dev/ram0:/dev/ram1
 /bin/busybox uname -r
 status=0
 descriptors='*PassedDescriptors*:RefusedDescriptors*:*ControlDescriptors*'
-io='*DeviceIo*:UringIo*:IoThreads*:MappedDevices*'
+io='*DeviceIo*:UringIo*:IoThreads*:MappedDevices*:PressedDaemon*'
 for test in /tests/*; do
   $test --gtest_color=no --gtest_filter="$descriptors:$io" || status=1
 done

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <fcntl.h>
+#include <poll.h>
 
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <string>
@@ -72,6 +74,19 @@ class Trainer {
       ASSERT_EQ(::fallocate(window_files_.at(window).get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
                             static_cast<off_t>(mapping.size())),
                 0);
+    }
+  }
+  // Unmaps what the daemon asks back within this time, and says so.
+  void ReturnWindows(std::chrono::milliseconds time) {
+    pollfd socket{.fd = client_.socket(), .events = POLLIN, .revents = 0};
+    while (::poll(&socket, 1, static_cast<int>(time.count())) == 1) {
+      session::testing::IncomingPacket packet = client_.Receive();
+      TIER_CHECK(packet.kind() == proto::PacketKind::kWindowReturn, "kind {}", static_cast<int>(packet.kind()));
+      auto returned = packet.As<proto::WindowReturnPacket>();
+      windows_.erase(returned.window);
+      window_files_.erase(returned.window);
+      returned.header.kind = static_cast<uint16_t>(proto::PacketKind::kWindowReturned);
+      TIER_CHECK(client_.Send(returned), "window {}", returned.window);
     }
   }
   session::testing::DataClient& client() { return client_; }
