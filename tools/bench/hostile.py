@@ -2,9 +2,9 @@
 
 A hostile client may use a processor as any process may; it must not take more from its neighbours through the daemon.
 So each row is a ratio to the neighbour's throughput beside processes that do nothing but use as much processor time as
-the client and, for it, the daemon did; or to what it has alone, where that is less: a virtual processor that was idle
-takes long to wake, and beside such processes none is. Run as a program, this is the neighbour: it writes and reads
-tensors in RAM.
+the client and, for it, the daemon did. What it has alone is printed too: that may be less, as a virtual processor that
+was idle takes long to wake, and beside such processes none is. Run as a program, this is the neighbour: it writes and
+reads tensors in RAM.
 """
 
 from __future__ import annotations
@@ -124,18 +124,16 @@ def add_row(
     burners: list[Sample],
     cores: list[float],
 ) -> None:
-    bare = min((burners, alone), key=lambda arm: statistics.median(each.rate for each in arm))
-    ratio, to_burner = (paired([each.rate for each in beside], [each.rate for each in arm]) for arm in (bare, burners))
+    ratio, to_alone = (paired([each.rate for each in beside], [each.rate for each in arm]) for arm in (burners, alone))
     rates = [statistics.median(each.rate for each in arm) / 1e9 for arm in (beside, burners, alone)]
     report.add(
         f"a neighbour's throughput beside a hostile client: {kind}",
         ratio["median"],
-        "of beside a burner" if bare is burners else "of alone",
+        "of beside a burner",
         at_least=AT_LEAST,
         ceiling=f"{rates[0]:.2f} GB/s; burner of {statistics.median(cores):.2f} processors "
         f"({statistics.median(each.client for each in burners):.2f} had) {rates[1]:.2f}, "
-        f"alone {rates[2]:.2f}; {quartiles(ratio)} of {len(cores)} rounds"
-        + ("" if bare is burners else f"; {to_burner['median']:.3g} of beside the burner"),
+        f"alone {rates[2]:.2f}; {quartiles(ratio)} of {len(cores)} rounds; {to_alone['median']:.3g} of alone",
         detail={
             "arms": {
                 name: [dataclasses.asdict(each) for each in arm]
