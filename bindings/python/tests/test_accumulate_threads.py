@@ -7,6 +7,7 @@ import contextlib
 import contextvars
 import gc
 import signal
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -238,3 +239,26 @@ def test_a_full_disk_in_an_update_that_was_put_off_can_be_continued() -> None:
             o.zero_grad()
     assert_same(ours, theirs)
     assert_nothing_is_left(ours, fake)
+
+
+def test_micro_batches_that_wait_keep_no_pools_of_threads() -> None:
+    """OpenMP has a pool for each thread that computes, and the matrix library memory for each thread of these."""
+    if not torch.backends.openmp.is_available():
+        pytest.skip("needs a torch with OpenMP")
+    model = nn.Sequential(*(nn.Linear(256, 256) for _ in range(3)))
+    batches = [torch.randn(256, 256) for _ in range(6)]
+    threads: list[int] = []
+
+    def loss(batch: torch.Tensor) -> torch.Tensor:
+        threads.append(len(os.listdir("/proc/self/task")))
+        return model(batch @ batch).square().mean()
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        loss(batches[0]).backward()  # The caller's own pool is there.
+        threads.clear()
+        tierd.torch.accumulate(model, batches, loss, blocks=list(model))
+    finally:
+        torch.set_num_threads(before)
+    assert len(threads) == 6 and len(set(threads)) == 1, threads

@@ -12,6 +12,7 @@ from ..errors import Invalid
 from .placeholder import Placeholder, on_incoming_gradient
 from .dynamo import opaque
 from .strands import Place, Strand, current
+from .thread_buffers import free_thread_buffers
 
 
 class MicroBatch(Strand):
@@ -36,6 +37,7 @@ class MicroBatch(Strand):
 
     def suspended(self) -> None:
         self.random_state = torch.get_rng_state()
+        free_thread_buffers()
 
     def resumed(self) -> None:
         torch.set_rng_state(self.random_state)
