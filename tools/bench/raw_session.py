@@ -22,7 +22,7 @@ HEADER = struct.Struct("<QHHI")  # Of a packet: magic, kind, version, size.
 HELLO = struct.Struct("<QHHI HHHH iiiI QQ 128s65s63s512s")
 MAGIC = 0x4F4C4C4548524554
 VERSION = int(re.findall(r"kProtocolVersion = (\d+);", (ROOT / "proto/handshake.h").read_text())[0])
-HELLO_KIND, WELCOME, WINDOW_RETURN, WINDOW_RETURNED, CHALLENGE, PROOF = 1, 2, 4, 5, 8, 9
+HELLO_KIND, WELCOME, WINDOW, WINDOW_RETURN, WINDOW_RETURNED, SESSION_END, CHALLENGE, PROOF = 1, 2, 3, 4, 5, 6, 8, 9
 WELCOME_CODE, WELCOME_MESSAGE, WELCOME_TOKEN = 16, 24, 1232  # Offsets in Welcome.
 TOKEN_SIZE = 65
 
@@ -30,7 +30,8 @@ REQUEST = struct.Struct("=QHHIIIQ")  # Sequence, op, entries, flags, items, time
 ITEM = struct.Struct("=QQQQ")  # Tensor, offset, length, value.
 COMPLETION = struct.Struct("=QHHIIIQ")  # Sequence, code, entries, flags, records, detail, value.
 SPAN = struct.Struct("=QIIQQ")  # Lease, window, item, offset, length.
-CREATE, ACQUIRE, RELEASE, FREE, STAT = 1, 2, 3, 4, 11
+Span = tuple[int, int, int, int, int]
+CREATE, ACQUIRE, RELEASE, FREE, FLUSH, STAT = 1, 2, 3, 4, 8, 11
 WRITE, SHARED = 1 << 0, 1 << 1
 ENTRY = 64
 REQUEST_ENTRIES, COMPLETION_ENTRIES = 1024, 8192
@@ -96,17 +97,25 @@ class RawSession:
         threading.Thread(target=self._answer, daemon=True).start()
 
     def _answer(self) -> None:
-        """Takes windows without mapping them, and gives them back when asked."""
         with contextlib.suppress(OSError):
             while True:
                 packet, descriptors = received(self._peer)
-                for descriptor in descriptors:
-                    os.close(descriptor)
                 if not packet:
                     break
-                if HEADER.unpack_from(packet)[1] == WINDOW_RETURN:
-                    self._peer.send(HEADER.pack(MAGIC, WINDOW_RETURNED, VERSION, len(packet)) + packet[HEADER.size :])
+                self.take(HEADER.unpack_from(packet)[1], packet, descriptors)
         self._alive = False
+
+    def take(self, kind: int, packet: bytes, descriptors: list[int]) -> None:
+        """What came on the socket, in the other thread: takes windows without mapping them, and gives them back when
+        asked."""
+        for descriptor in descriptors:
+            os.close(descriptor)
+        if kind == WINDOW_RETURN:
+            self.give_back(packet)
+
+    def give_back(self, packet: bytes) -> None:
+        """Says that the window that this packet asks for is returned."""
+        self._peer.send(HEADER.pack(MAGIC, WINDOW_RETURNED, VERSION, len(packet)) + packet[HEADER.size :])
 
     def stage(self, op: int, items: Sequence[tuple[int, int, int, int]], flags: int = 0) -> None:
         """Puts a request behind the last one. It is the caller's part to keep within the ring."""
@@ -157,27 +166,38 @@ class RawSession:
         self._head += entries
         self._positions[COMPLETION_HEAD] = self._head
 
+    @property
+    def answered(self) -> bool:
+        """An answer is there and was not taken."""
+        return bool(self._positions[COMPLETION_TAIL] > self._head)
+
+    def next_answer(self) -> tuple[int, list[Span]]:
+        """Its code, and the spans that it grants."""
+        self.wait()
+        _, code, entries, _, records, detail, _ = COMPLETION.unpack(self._entries(self._head, 1)[: COMPLETION.size])
+        body = self._entries(self._head, entries)[COMPLETION.size :]
+        count = 0 if code or detail else records
+        self._head += entries
+        self._positions[COMPLETION_HEAD] = self._head
+        return code, [SPAN.unpack_from(body, number * SPAN.size) for number in range(count)]
+
     def answers(self, count: int) -> list[tuple[int, list[int]]]:
         """Code and leases of each of the next answers."""
-        found: list[tuple[int, list[int]]] = []
-        while len(found) < count:
-            self.wait()
-            _, code, entries, _, records, detail, _ = COMPLETION.unpack(self._entries(self._head, 1)[: COMPLETION.size])
-            body = self._entries(self._head, entries)[COMPLETION.size :]
-            spans = 0 if code or detail else records
-            found.append((code, [SPAN.unpack_from(body, number * SPAN.size)[0] for number in range(spans)]))
-            self._head += entries
-            self._positions[COMPLETION_HEAD] = self._head
-        return found
+        found = (self.next_answer() for _ in range(count))
+        return [(code, [span[0] for span in spans]) for code, spans in found]
 
-    def call(self, op: int, items: Sequence[tuple[int, int, int, int]], flags: int = 0) -> list[int]:
-        """One request and its answer: the leases that it grants. `Ended` where it is refused."""
+    def grant(self, op: int, items: Sequence[tuple[int, int, int, int]], flags: int = 0) -> list[Span]:
+        """One request and its answer: the spans that it grants. `Ended` where it is refused."""
         self.stage(op, items, flags)
         self.publish()
-        ((code, leases),) = self.answers(1)
+        code, spans = self.next_answer()
         if code:
             raise Ended(f"request {op} was answered with code {code}")
-        return list(dict.fromkeys(leases))
+        return spans
+
+    def call(self, op: int, items: Sequence[tuple[int, int, int, int]], flags: int = 0) -> list[int]:
+        """The same: the leases that it grants."""
+        return list(dict.fromkeys(span[0] for span in self.grant(op, items, flags)))
 
     def _entries(self, position: int, count: int) -> bytes:
         begin = position % COMPLETION_ENTRIES
