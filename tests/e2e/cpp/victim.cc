@@ -1,17 +1,19 @@
 // victim: a client that brings itself into one state of the protocol, says "ready", and waits there to be killed.
 //   victim SOCKET STATE MIB [JOB]    STATE: create, write, read, waiting, swap_out, swap_in, half_swap,
-//   idle, train
+//   churn, shared_read, idle, train
 // With JOB it joins that job by $TIERD_JOB_TOKEN, else it has one of its own. In state train it is the neighbour of
 // those that are killed: it goes on until SIGTERM, and ends with status 4 when a byte is wrong.
 #include <tier/tier.hpp>
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <random>
 #include <span>
 #include <string>
 #include <thread>
@@ -56,6 +58,40 @@ void FillAndSeal(tier::Client& client, uint64_t tensor, uint64_t bytes) {
   WaitToBeKilled();
 }
 
+// Tensors smaller than a block, of so many bytes in all: each in turn is freed, created again in another size, and one
+// of the others is read.
+[[noreturn]] void Churn(tier::Client& client, uint64_t bytes) {
+  constexpr uint64_t kSizeMax = 1 << 20;
+  const uint64_t count = bytes / (kSizeMax / 2);
+  std::mt19937_64 random(1);
+  for (uint64_t done = 0;; ++done) {
+    const uint64_t tensor = done % count + 1;
+    if (done >= count) client.Free(tensor);
+    FillAndSeal(client, tensor, 1 + random() % kSizeMax);
+    if (done + 1 == count) SayReady();
+    const tier::Lease read = client.Acquire(random() % std::min(done + 1, count) + 1);
+    if (read.bytes()[0] != std::byte{0x5a}) std::exit(4);
+  }
+}
+
+// Two sessions of the job lease the shared tensor 1 for reading, over and over; at each moment one of them does.
+[[noreturn]] void ReadShared(tier::Client& client, tier::ConnectOptions options, uint64_t bytes) {
+  tier::Lease created = client.Create(1, bytes, {}, TIER_SHARED);
+  std::memset(created.bytes().data(), 0x5a, bytes);
+  created.Seal();
+  options.job = client.Session().job;
+  options.token = client.Session().token;
+  tier::Client other(options);
+  tier::Lease first = client.Acquire(1, TIER_SHARED);
+  SayReady();
+  while (true) {
+    tier::Lease second = other.Acquire(1, TIER_SHARED);
+    first.Release();
+    first = client.Acquire(1, TIER_SHARED);
+    second.Release();
+  }
+}
+
 volatile std::sig_atomic_t asked_to_end = 0;
 
 void FillWith(std::vector<uint64_t>& words, uint64_t seed) {
@@ -91,7 +127,8 @@ void FillWith(std::vector<uint64_t>& words, uint64_t seed) {
   std::exit(0);
 }
 
-[[noreturn]] void Enter(tier::Client& client, const std::string& state, uint64_t bytes) {
+[[noreturn]] void Enter(tier::Client& client, const tier::ConnectOptions& options, const std::string& state,
+                        uint64_t bytes) {
   tier::Lease lease;
   if (state == "create") {
     lease = client.Create(1, bytes);
@@ -109,6 +146,10 @@ void FillWith(std::vector<uint64_t>& words, uint64_t seed) {
     Copying(client, state == "swap_in", bytes);
   } else if (state == "half_swap") {
     SwapUpToALease(client, bytes);
+  } else if (state == "churn") {
+    Churn(client, bytes);
+  } else if (state == "shared_read") {
+    ReadShared(client, options, bytes);
   } else if (state == "train") {
     Train(client, bytes);
   } else if (state != "idle") {
@@ -131,7 +172,7 @@ int main(int argc, char** argv) {
     const uint64_t bytes = std::strtoull(argv[3], nullptr, 10) << 20;
     if (state == "train") options.guarantee_bytes = options.limit_bytes = 2 * bytes;
     tier::Client client(options);
-    Enter(client, state, bytes);
+    Enter(client, options, state, bytes);
   } catch (const tier::Error& error) {
     std::fprintf(stderr, "victim: %s\n", error.what());
     return 3;
