@@ -8,6 +8,7 @@
 
 #include "daemon/base/check.h"
 #include "daemon/base/format_bytes.h"
+#include "daemon/tiering/requests/holders.h"
 #include "daemon/tiering/tables/storage_capacity.h"
 
 namespace tier::tiering {
@@ -94,7 +95,16 @@ std::string UnlessOthersLeaveLess(const Capacity& capacity, uint64_t needed, con
       FormatBytes(left), FormatBytes(capacity.space), FormatBytes(capacity.room.others));
 }
 
-std::string BoundByRam(const Tables& tables, const Capacity& capacity, uint64_t needed) {
+// Who has the RAM that the job lacks: without an SSD tier it comes back only as they free tensors, or return windows.
+std::string HeldByOthers(Tables& tables, const JobState& job) {
+  tables.work.Charge(kRefusalCost);
+  const std::string others = OtherHolders(tables, job);
+  const std::string arena = FormatBytes(tables.ledger.arena_bytes());
+  return (others.empty() ? "" : fmt::format("; of the arena of {} {}", arena, others)) + GuaranteesNote(tables, job) +
+         Debtors(tables);
+}
+
+std::string BoundByRam(Tables& tables, const JobState& job, const Capacity& capacity, uint64_t needed) {
   // A guarantee is memory that others do not have.
   const char* const guarantee =
       needed <= LeftByOthers(capacity)
@@ -102,10 +112,10 @@ std::string BoundByRam(const Tables& tables, const Capacity& capacity, uint64_t 
           : "";
   if (tables.ports.extents.device_count() == 0) {
     return fmt::format(
-        "the job may always hold {} in RAM, and this daemon has no SSD tier; free tensors{}, or restart tierd, which "
+        "the job may always hold {} in RAM, and this daemon has no SSD tier{}; free tensors{}, or restart tierd, which "
         "ends all jobs, with an SSD tier (ssd.devices, ssd.file_size; a private daemon: tierd.connect(ssd=...)) or a "
         "larger arena.maximum",
-        FormatBytes(capacity.bytes), guarantee);
+        FormatBytes(capacity.bytes), HeldByOthers(tables, job), guarantee);
   }
   return fmt::format(
       "the job may always hold {} in RAM, and SSD devices can hold less, {} of all jobs{}; free tensors{}, or {}, or a "
@@ -138,9 +148,9 @@ std::string BoundByLimit(const Tables& tables, const JobState& job, const Capaci
 
 // What bounds the job, which needs so much in all, and what would give it more. A guarantee of SSD never does: none is
 // given beyond what the job may have without it.
-std::string Bounds(const Tables& tables, const JobState& job, const Capacity& capacity, uint64_t needed) {
+std::string Bounds(Tables& tables, const JobState& job, const Capacity& capacity, uint64_t needed) {
   const StorageLedger::Room& room = capacity.room;
-  if (capacity.in_ram) return BoundByRam(tables, capacity, needed);
+  if (capacity.in_ram) return BoundByRam(tables, job, capacity, needed);
   if (room.by_limit) return BoundByLimit(tables, job, capacity, needed);
   if (room.by_quota) return BoundByQuota(tables, job, capacity, needed);
   const std::string devices = fmt::format("SSD devices can hold {} of tensors{}", FormatBytes(capacity.ssd),
@@ -197,8 +207,7 @@ std::optional<Refusal> QueueRefusal(const Tables& tables, const JobState& job, c
                   .limit = capacity}};
 }
 
-std::optional<Refusal> CapacityRefusal(const Tables& tables, const JobState& job, const Wanted& wanted,
-                                       uint64_t pages_held) {
+std::optional<Refusal> CapacityRefusal(Tables& tables, const JobState& job, const Wanted& wanted, uint64_t pages_held) {
   if (wanted.replaced_pages != 0 && PagesOf(wanted.size) <= wanted.replaced_pages) return std::nullopt;
   const Capacity capacity = CapacityOf(tables, job);
   const uint64_t held = pages_held * kPageSize;

@@ -17,8 +17,7 @@ struct Wanted {
 };
 // The job may not have it beside `pages_held` of its other tensors. None: it may. What takes no more than it replaces
 // always fits, also where devices hold less than they did.
-std::optional<Refusal> CapacityRefusal(const Tables& tables, const JobState& job, const Wanted& wanted,
-                                       uint64_t pages_held);
+std::optional<Refusal> CapacityRefusal(Tables& tables, const JobState& job, const Wanted& wanted, uint64_t pages_held);
 // Extents of so many pages would stay with the job's manifest while the tensor is written again, and SSD has no room
 // for both. None: it has, or the job may keep all of its tensors in RAM.
 std::optional<Refusal> SecondGenerationRefusal(const Tables& tables, const JobState& job, uint64_t tensor,

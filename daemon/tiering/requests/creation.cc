@@ -21,8 +21,8 @@ using base::FormatBytes;
 using proto::RequestItem;
 
 // `pages_held`: with all tensors that are asked for before this one.
-std::optional<Refusal> RefusalOfNew(const Tables& tables, const JobState& job, const RequestItem& asked,
-                                    uint64_t pages_held, uint64_t replaced_pages) {
+std::optional<Refusal> RefusalOfNew(Tables& tables, const JobState& job, const RequestItem& asked, uint64_t pages_held,
+                                    uint64_t replaced_pages) {
   if (asked.value == 0) return Refusal{Code::kInvalid, "a tensor has at least one byte", {.tensor = asked.tensor}};
   const Wanted wanted{.tensor = asked.tensor, .size = asked.value, .replaced_pages = replaced_pages};
   if (std::optional<Refusal> refusal = CapacityRefusal(tables, job, wanted, pages_held)) return refusal;

@@ -20,8 +20,6 @@ namespace {
 using base::FormatBytes;
 
 constexpr size_t kNamedMax = 8;
-constexpr size_t kDebtorsNamedMax = 3;
-constexpr size_t kOthersNamedMax = 3;
 
 // "session 3 holds 64 MiB in 2 leases, ..." for the sessions of a job that hold most.
 std::string Holders(const JobState& job) {
@@ -50,31 +48,6 @@ std::string HostShortage(const Tables& tables) {
   const uint64_t reachable = tables.ports.windows.arena_max_bytes();
   if (reachable >= tables.ledger.arena_bytes()) return {};
   return fmt::format(", the host has memory for {} of it now", FormatBytes(reachable));
-}
-
-// The other jobs that hold most, of which some may be under leases.
-std::string OtherHolders(const Tables& tables, const JobState& self) {
-  std::string text;
-  for (const Ledger::Holder& holder : tables.ledger.ListOthers(self.entitlement, kOthersNamedMax)) {
-    const JobState* job = tables.jobs.Find(holder.id);
-    if (job == nullptr) continue;
-    text += fmt::format("{}job {} holds {}, of which {} are leased or torn", text.empty() ? "" : ", ", job->key,
-                        FormatBytes(holder.held), FormatBytes(holder.leased));
-  }
-  return text;
-}
-
-// The jobs whose clients owe most windows.
-std::string Debtors(const Tables& tables) {
-  std::string text;
-  for (const Ledger::Debtor& debtor : tables.ledger.ListDebtors(kDebtorsNamedMax)) {
-    const JobState* job = tables.jobs.Find(debtor.id);
-    if (job == nullptr) continue;
-    const double seconds = std::chrono::duration<double>(tables.turn.now() - debtor.since).count();
-    text += fmt::format("; job {} was asked for windows {:.1f} s ago and has not returned {} of them", job->key,
-                        seconds, FormatBytes(debtor.returning));
-  }
-  return text;
 }
 
 // Since when the job has been owed memory, and what comes of it.
@@ -269,14 +242,6 @@ Refusal FlushRefusal(const Tables& tables, const Waiter& waiter) {
       at, waiter.items.size(), next, FormatBytes(job.pages.dirty() * kPageSize), Holders(job), unfinished,
       unfinished.empty() ? "end write leases, and " : "see 'tierctl device list', and ");
   return refusal;
-}
-
-// Where what other jobs are guaranteed bounds what the job may lease.
-std::string GuaranteesNote(const Tables& tables, const JobState& job) {
-  const uint64_t leasable = tables.ledger.LeasableBy(job.entitlement);
-  if (leasable == UINT64_MAX) return {};
-  return fmt::format("; the job may lease {} of the arena of {}, the rest is guaranteed to other jobs",
-                     FormatBytes(leasable), FormatBytes(tables.ledger.arena_bytes()));
 }
 
 }  // namespace

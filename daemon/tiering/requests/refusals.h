@@ -3,10 +3,9 @@
 #pragma once
 
 #include "daemon/tiering/leases/grants.h"
+#include "daemon/tiering/requests/holders.h"
 
 namespace tier::tiering {
-
-inline constexpr uint32_t kRefusalCost = 32;  // Units of work for finding and naming the session or job that blocks it.
 
 // Only the asking session's own leases block the request; lists them.
 Refusal OwnLeasesRefusal(const Tables& tables, const SessionState& session, uint64_t tensor);

@@ -85,7 +85,7 @@ bool AwaitsPlace(const Tables& tables, const Ask& ask) {
   return ask.op == proto::Op::kCreate && tables.Alive(ask.items.front().tensor) && NewOf(tables, ask).has(kUnnamed);
 }
 
-std::optional<Refusal> PlaceRefusal(const Tables& tables, const Ask& ask) {
+std::optional<Refusal> PlaceRefusal(Tables& tables, const Ask& ask) {
   const Tensor& tensor = NewOf(tables, ask);
   const JobState& job = tables.JobOf(tensor);
   const TensorIndex old = OldOf(tables, ask);

@@ -28,7 +28,7 @@ TensorIndex ReplacedBy(const Tables& tables, const SessionState& session, uint64
 // The ask is a create that waits for the place of another tensor.
 bool AwaitsPlace(const Tables& tables, const Ask& ask);
 // The refusal of an ask whose id was taken, or whose room was lost, while it waited. None: it may take the place.
-std::optional<Refusal> PlaceRefusal(const Tables& tables, const Ask& ask);
+std::optional<Refusal> PlaceRefusal(Tables& tables, const Ask& ask);
 
 // Pages in RAM that would be free at once if the ask took its place, and how many of these are held (residency.h).
 struct Vacated {
