@@ -9,6 +9,7 @@ import subprocess
 import sys
 import types
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ import torch
 import tierd
 import tierd.torch
 from tierd import progress
-from tierd.progress import shown, wanted
+from tierd.progress import counted, shown, wanted
 
 LARGE = progress.SHOWN_FROM_BYTES + 1
 PROGRAM = """
@@ -103,3 +104,58 @@ def test_weights_that_are_read_and_written_are_shown(
     tierd.torch.load_safetensors(model, tmp_path, progress=True)
     told = capfd.readouterr().err
     assert "writing weights" in told and "reading weights" in told and told.count("1.1/1.1 KiB") == 2
+
+
+@pytest.mark.parametrize(("last", "drawn"), [(40, False), (41, True)])
+def test_where_the_total_is_not_known_it_is_shown_when_much_has_moved(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], last: int, drawn: bool
+) -> None:
+    monkeypatch.setattr(progress, "SHOWN_FROM_BYTES", 100)
+    monkeypatch.setattr(progress, "_is_terminal", lambda: True)
+    with counted("making", None) as advance:
+        advance(60)
+        advance(last)
+        assert capfd.readouterr() == ("", "")  # As it is no terminal in truth, it is written at the end.
+    assert ("tierd: making" in (told := capfd.readouterr().err)) == ("101/? bytes" in told) == drawn
+    with pytest.raises(tierd.Invalid, match="progress is 'yes'"), counted("making", "yes"):  # type: ignore[arg-type]
+        pass
+
+
+def test_a_model_that_is_made_in_tierd_is_shown(client: tierd.Client, capfd: pytest.CaptureFixture[str]) -> None:
+    with tierd.torch.creating(client=client, min_bytes=1, progress=True):
+        model = torch.nn.Linear(16, 16)  # 1,088 bytes, which leave once more after this.
+        torch.nn.init.ones_(model.weight)
+    told = capfd.readouterr().err
+    assert "tierd: creating a model" in told and "1.1/? KiB" in told
+
+
+def test_a_shared_tensor_is_shown_to_the_rank_that_copies_it(
+    client: tierd.Client, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def load() -> None:
+        given: dict[str, Any] = {"shape": [5 << 17], "dtype": torch.float32, "progress": True}
+        tierd.torch.load_shared(client, "base", lambda: torch.ones(5 << 17), **given)
+
+    load()
+    told = capfd.readouterr().err
+    assert "tierd: copying 'base'" in told and "2.5/2.5 MiB" in told
+    load()
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_the_state_of_an_optimizer_that_is_read_and_written_is_shown(
+    client: tierd.Client, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], ours: bool
+) -> None:
+    model = torch.nn.Linear(16, 16)
+    optimizer: torch.optim.Optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    if ours:
+        _, optimizer = tierd.torch.offload(model, tierd.torch.AdamW, client=client, min_bytes=1)
+    model(torch.ones(2, 16)).sum().backward()
+    optimizer.step()
+    tierd.torch.save_state(optimizer, tmp_path / "state", progress=True)
+    tierd.torch.load_state(optimizer, tmp_path / "state", progress=True)
+    told = capfd.readouterr().err
+    for what in ("writing the optimizer's state", "reading the optimizer's state"):
+        (line,) = (line for line in told.splitlines() if what in line)
+        assert "2.1/2.1 KiB" in line

@@ -31,7 +31,33 @@ def wanted(progress: bool | None, total: int) -> bool:
 def shown(what: str, total: int, progress: bool | None) -> Iterator[Advance]:
     """A context that shows how many of ``total`` bytes have moved: call what it gives with the bytes of each part. The
     bar goes when the context ends; in a file, for which it must be asked, its last state is written."""
-    if not wanted(progress, total):
+    with _drawn(what, total, wanted(progress, total)) as advance:
+        yield advance
+
+
+@contextlib.contextmanager
+def counted(what: str, progress: bool | None) -> Iterator[Advance]:
+    """The same where the total is not known before: for ``None`` it is shown from the byte on by which it is more than
+    1 GiB. Used by one thread."""
+    with contextlib.ExitStack() as opened:
+        bars = [opened.enter_context(_drawn(what, None, True))] if wanted(progress, 0) else []
+        moved = 0
+
+        def advance(more: int) -> None:
+            nonlocal moved
+            moved += more
+            if bars:
+                bars[0](more)
+            elif wanted(progress, moved):
+                bars.append(opened.enter_context(_drawn(what, None, True)))
+                bars[0](moved)
+
+        yield advance
+
+
+@contextlib.contextmanager
+def _drawn(what: str, total: int | None, visible: bool) -> Iterator[Advance]:
+    if not visible:
         yield lambda moved: None
         return
     try:

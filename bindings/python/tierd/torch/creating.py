@@ -20,6 +20,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from ..client import Client
 from ..connecting import connect
 from ..errors import NoMemory, NoSpace
+from ..progress import counted
 from ..quantity import byte_count
 from .arguments import checked_client
 from .creation_store import CreationStore
@@ -56,6 +57,7 @@ def creating(
     ssd: int | str | None = None,
     resume: bool = False,
     process_group: Any = None,
+    progress: bool | None = None,
 ) -> Iterator[Client]:
     """A context in which models larger than RAM are created in tierd, with the bits that they would have in memory::
 
@@ -82,6 +84,8 @@ def creating(
     all of them the first rank's values, of which nothing moves where all have drawn the same random numbers. They leave
     the context together: an error of one is raised on all.
 
+    ``progress`` shows on stderr how many bytes have left (``None``: from 1 GiB on, where :func:`offload` would, too).
+
     It is for modules made by the thread that entered it. Contexts may be nested: the innermost one takes new modules.
     """
     least, window = byte_count(min_bytes, "min_bytes"), byte_count(window_bytes, "window_bytes")
@@ -92,8 +96,9 @@ def creating(
     if ranks is not None:
         prefix = f"{ranks.chosen_by_first(prefix, _WHAT)}/rank{ranks.number}"
     store = CreationStore(client, prefix, max(least, 1), window, resume, of_ranks=ranks is not None)
-    with returned_at_once(), together(ranks, _WHAT), _opened(store, own):
-        yield client
+    with returned_at_once(), together(ranks, _WHAT), counted("creating a model", progress) as store.advance:
+        with _opened(store, own):
+            yield client
 
 
 @contextlib.contextmanager

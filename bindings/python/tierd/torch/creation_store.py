@@ -26,6 +26,7 @@ import torch
 from .. import finalizers
 from ..client import Client
 from ..errors import Invalid, NoMemory, NoSpace
+from ..progress import Advance
 from ..states import Key
 from . import parameter_state
 from .placeholder import MARKS, Placeholder, can_be_placeholder, function_name, unmarked, without_values
@@ -44,6 +45,7 @@ class CreationStore(ParameterStore):
         self.creating = True
         self.resume = resume
         self.of_ranks = of_ranks  # Each rank of a process group has one, and no two the same keys.
+        self.advance: Advance = lambda moved: None  # Told of the bytes of each parameter that leaves first.
         self.advice = (
             "pass the model to tierd.torch.offload(…, resume=True) first"
             if resume
@@ -89,6 +91,7 @@ class CreationStore(ParameterStore):
             self._put(stored)
         Placeholder.make(parameter, stored)
 
+        self.advance(stored.nbytes)
     def own(self, stored: StoredParameter) -> None:
         """Its tensor is freed with the parameter from now on."""
         stored.store = self

@@ -15,6 +15,7 @@ import torch
 
 from ..client import Client
 from ..errors import Invalid
+from ..progress import Advance, shown
 from .file_tensor import FileTensor
 from .offloaded_optimizer import OffloadableOptimizer
 from .parameter_state import Stored, flat
@@ -25,10 +26,11 @@ from .stored_parameter import model_of, zeros_like
 _FORMAT = "1"
 
 
-def save_state(optimizer: torch.optim.Optimizer, path: Path) -> None:
+def save_state(optimizer: torch.optim.Optimizer, path: Path, *, progress: bool | None = None) -> None:
     """Writes the state of an optimizer of tierd, or of plain torch, to a safetensors file. What is in tierd is read by
     ranges. The file is on the disk, whole, when the call returns, and the one that it replaces stays until then.
-    ``Invalid`` in the middle of a step, or where an option of a group is no plain value; ``NoSpace``."""
+    ``Invalid`` in the middle of a step, or where an option of a group is no plain value; ``NoSpace``. ``progress`` as
+    in :func:`offload`."""
     target = pathlib.Path(path)
     ours = optimizer if isinstance(optimizer, OffloadableOptimizer) else None
     packed = optimizer.state_dict() if ours is None else ours.light_state()["packed"]
@@ -49,25 +51,28 @@ def save_state(optimizer: torch.optim.Optimizer, path: Path) -> None:
         "format": "pt", "tierd_optimizer": _FORMAT, "optimizer": type(optimizer).__name__,
         "state": json.dumps(light), "groups": json.dumps({"groups": groups}),
     }  # fmt: skip
-    rename(write_file(target, sources, metadata), target)
+    with shown("writing the optimizer's state", sum(source.size for source in sources), progress) as advance:
+        rename(write_file(target, sources, metadata, advance), target)
 
 
-def load_state(optimizer: torch.optim.Optimizer, path: Path) -> None:
+def load_state(optimizer: torch.optim.Optimizer, path: Path, *, progress: bool | None = None) -> None:
     """``optimizer.load_state_dict()`` of a file that :func:`save_state` has written, for an optimizer of tierd or of
     plain torch. An optimizer of tierd has at most two of its tensors in memory. ``Invalid``: another file, or a state
-    that does not fit the parameters; nothing has changed then. ``NotFound``: no such file."""
+    that does not fit the parameters; nothing has changed then. ``NotFound``: no such file. ``progress`` as in
+    :func:`offload`."""
     with SafetensorsFile(path) as file:
-        whole = not isinstance(optimizer, OffloadableOptimizer)
-        optimizer.load_state_dict(_state_dict(file, whole))
+        whole, size = not isinstance(optimizer, OffloadableOptimizer), sum(each.size for each in file.entries.values())
+        with shown("reading the optimizer's state", size, progress) as advance:
+            optimizer.load_state_dict(_state_dict(file, whole, advance))
 
 
 def read_state(path: Path) -> dict[str, Any]:
     """What such a file has as plain torch's ``state_dict()``, in memory of the process."""
     with SafetensorsFile(path) as file:
-        return _state_dict(file, whole=True)
+        return _state_dict(file, whole=True, advance=lambda moved: None)
 
 
-def _state_dict(file: SafetensorsFile, whole: bool) -> dict[str, Any]:
+def _state_dict(file: SafetensorsFile, whole: bool, advance: Advance) -> dict[str, Any]:
     if file.metadata.get("tierd_optimizer") != _FORMAT:
         raise Invalid(f"{file.path} is not the state of an optimizer by tierd.torch.save_state()")
     try:
@@ -76,7 +81,9 @@ def _state_dict(file: SafetensorsFile, whole: bool) -> dict[str, Any]:
         state = {int(index): {kind: _decoded(v) for kind, v in kinds.items()} for index, kinds in light.items()}
         for name in file.entries:
             index, _, kind = name.partition(".")
-            state.setdefault(int(index), {})[kind] = file.tensor(name) if whole else _later(file, name)
+            state.setdefault(int(index), {})[kind] = (
+                _read(file, name, advance) if whole else _later(file, name, advance)
+            )
         options = [{name: _decoded(value) for name, value in group.items()} for group in groups]
         if not all(isinstance(group["params"], list) for group in options):
             raise TypeError("the parameters of a group are no list")
@@ -85,9 +92,15 @@ def _state_dict(file: SafetensorsFile, whole: bool) -> dict[str, Any]:
     return {"state": state, "param_groups": options}
 
 
-def _later(file: SafetensorsFile, name: str) -> torch.Tensor:
+def _later(file: SafetensorsFile, name: str, advance: Advance) -> torch.Tensor:
     entry = file.entries[name]
-    return FileTensor.of(entry.shape, entry.dtype, lambda: file.tensor(name))
+    return FileTensor.of(entry.shape, entry.dtype, lambda: _read(file, name, advance))
+
+
+def _read(file: SafetensorsFile, name: str, advance: Advance) -> torch.Tensor:
+    values = file.tensor(name)
+    advance(values.nbytes)
+    return values
 
 
 def _source(name: str, parameter: torch.Tensor, of: Stored, client: Client) -> Source:

@@ -17,6 +17,7 @@ import torch
 
 from ..client import Client
 from ..errors import AlreadyExists, Error, Invalid, NotFound, Timeout
+from ..progress import Advance, shown, wanted
 from ..states import Part
 from . import parameter_state
 from .parameter_state import BLOCK
@@ -37,6 +38,7 @@ def load_shared(
     shape: Sequence[int],
     dtype: torch.dtype,
     timeout: float | None = None,
+    progress: bool | None = None,
 ) -> torch.Tensor:
     """The tensor of ``shape`` and ``dtype`` that the job has under ``key``, as a view over a read lease, which ends
     with it. Do not write to it. It must fit into the job's RAM while it is used.
@@ -46,30 +48,48 @@ def load_shared(
     name the content. It stays until the job ends, or until ``client.delete(key, shared=True)``.
 
     ``timeout`` bounds, in seconds, the wait for a rank that is creating (none: as long as it lives). ``Invalid``: the
-    tensor that exists, or what ``create`` returns, has another size. Any thread.
+    tensor that exists, or what ``create`` returns, has another size. Any thread. ``progress`` is that of
+    :func:`offload`, while the result of ``create`` is copied.
     """
     shape = torch.Size(shape)
     size = shape.numel() * dtype.itemsize
     if size == 0:
         raise Invalid(f"the tensor {key!r} would hold no bytes; it must")
-    require_once(client, key, size, lambda: checked(create(), key, shape, dtype).contiguous(), timeout)
+    wanted(progress, size)  # Raises if it is wrong.
+    with contextlib.ExitStack() as opened:
+        bars: list[Advance] = []
+
+        def values() -> torch.Tensor:
+            made = checked(create(), key, shape, dtype).contiguous()
+            bars.append(opened.enter_context(shown(f"copying {key!r}", size, progress)))
+            return made
+
+        require_once(client, key, size, values, timeout, lambda moved: bars[-1](moved))
     view: torch.Tensor = client.lease(key, shared=True, timeout=timeout).torch(dtype, shape)
     return view
 
 
 def require_once(
-    client: Client, key: str, size: int, create: Callable[[], torch.Tensor], timeout: float | None = None
+    client: Client,
+    key: str,
+    size: int,
+    create: Callable[[], torch.Tensor],
+    timeout: float | None = None,
+    advance: Advance = lambda moved: None,
 ) -> None:
-    """Returns when the job has a whole tensor of ``size`` bytes under ``key``."""
+    """Returns when the job has a whole tensor of ``size`` bytes under ``key``. ``advance`` is told of the bytes that
+    this process copies."""
     while not _awaited(client, key, timeout):
-        if create_unless_claimed(client, key, size, create):
+        if create_unless_claimed(client, key, size, create, advance):
             return
     found = client.tensor(key, shared=True).size
     if found != size:
         raise Invalid(f"{key!r} has {found} bytes in this job, not the {size} that are wanted: give it another name")
 
 
-def create_unless_claimed(client: Client, key: str, size: int, create: Callable[[], torch.Tensor]) -> bool:
+def create_unless_claimed(
+    client: Client, key: str, size: int, create: Callable[[], torch.Tensor], advance: Advance = lambda moved: None
+) -> bool:
     """Creates the tensor, flat values in the order that they have in memory. False, without a call of ``create``, where
     the key has a tensor, whole or not."""
     try:
@@ -84,6 +104,7 @@ def create_unless_claimed(client: Client, key: str, size: int, create: Callable[
             ours = lease.torch(torch.uint8)
             ours.copy_(values[:BLOCK])
             del ours
+            advance(min(size, BLOCK))
         for begin in range(BLOCK, size, BLOCK):
             part = values[begin : begin + BLOCK]
             with client.lease(
@@ -92,6 +113,7 @@ def create_unless_claimed(client: Client, key: str, size: int, create: Callable[
                 ours = following.torch(torch.uint8)
                 ours.copy_(part)
                 del ours
+            advance(part.numel())
     except BaseException:
         with contextlib.suppress(Error):  # Freed with its only lease.
             client.delete(key, shared=True)
