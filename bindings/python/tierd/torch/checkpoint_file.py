@@ -23,7 +23,7 @@ from .file_tensor import outline, place_of, read_saved
 from .offloaded_optimizer import OffloadableOptimizer
 from .parameter_state import Stored
 from .ranges_in_tierd import source_of, write_ranges
-from .safetensors_file import bytes_of, partial_file, rename, write_file
+from .safetensors_file import bytes_of, partial_file, partial_files, rename, replace_file
 from .stored_parameter import model_of
 from .tensor_views import resolved
 from .weights import read_weights
@@ -38,7 +38,7 @@ def save_weights(tensors: Mapping[str, torch.Tensor], path: _Path, metadata: Map
     """Writes tensors and parameters, in tierd or not, as a safetensors file."""
     target = pathlib.Path(path)
     ordered = sorted(tensors.items())
-    rename(write_file(target, [source_of(name, value) for name, value in ordered], metadata or {}), target)
+    replace_file(target, [source_of(name, value) for name, value in ordered], metadata or {})
 
 
 def load_weights(model: torch.nn.Module, path: _Path) -> Any:
@@ -65,12 +65,13 @@ def save_optimizer(optimizer: OffloadableOptimizer, path: _Path) -> None:
                     fake = torch.empty_strided(like.shape, like.stride(), dtype=of.dtype, device="cpu")
                     state["state"][index][kind] = fake
     target = pathlib.Path(path)
-    with partial_file(target) as (made, file):
-        with torch.serialization.skip_data(materialize_fake_tensors=True):
-            torch.save(state, file)
-        file.flush()
-        _fill_in(file, state, outline(made), optimizer.client, stored)
-    rename(made, target)
+    with partial_files() as made:
+        with partial_file(target, made) as file:
+            with torch.serialization.skip_data(materialize_fake_tensors=True):
+                torch.save(state, file)
+            file.flush()
+            _fill_in(file, state, outline(made[-1]), optimizer.client, stored)
+        rename(made, target)
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, path: _Path) -> None:

@@ -20,7 +20,7 @@ from .file_tensor import FileTensor
 from .offloaded_optimizer import OffloadableOptimizer
 from .parameter_state import Stored, flat
 from .ranges_in_tierd import in_order, source_of, write_ranges
-from .safetensors_file import Path, SafetensorsFile, Source, bytes_of, json_object, rename, write_file
+from .safetensors_file import Path, SafetensorsFile, Source, bytes_of, json_object, replace_file
 from .stored_parameter import model_of, zeros_like
 
 _FORMAT = "1"
@@ -52,7 +52,7 @@ def save_state(optimizer: torch.optim.Optimizer, path: Path, *, progress: bool |
         "state": json.dumps(light), "groups": json.dumps({"groups": groups}),
     }  # fmt: skip
     with shown("writing the optimizer's state", sum(source.size for source in sources), progress) as advance:
-        rename(write_file(target, sources, metadata, advance), target)
+        replace_file(target, sources, metadata, advance)
 
 
 def load_state(optimizer: torch.optim.Optimizer, path: Path, *, progress: bool | None = None) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import functools
 import io
 import json
 import math
@@ -27,6 +28,7 @@ from ..progress import Advance
 from ..quantity import format_bytes
 from .parameter_state import flat
 from .tensor_views import resolved
+from .uninterrupted import uninterrupted
 
 HEADER_BYTES_MAX = 100_000_000  # The format's own limit.
 DTYPES = {
@@ -221,29 +223,53 @@ def require_room(folder: pathlib.Path, size: int) -> None:
 
 
 @contextlib.contextmanager
-def partial_file(path: pathlib.Path) -> Iterator[tuple[pathlib.Path, BinaryIO]]:
-    """A new file beside ``path``, with its bytes on the disk when the context ends, under a name that begins with a
-    dot. It is removed where that fails. ``NoSpace`` where the disk is full."""
-    made = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+def partial_files() -> Iterator[list[pathlib.Path]]:
+    """A list of files that are being made: what is in it when the context ends by an exception is removed."""
+    made: list[pathlib.Path] = []
     try:
-        with open(made, "xb") as file:
-            yield made, file
+        yield made
+    except BaseException:
+        for each in made:
+            each.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def partial_file(path: pathlib.Path, made: list[pathlib.Path]) -> Iterator[BinaryIO]:
+    """A new file beside ``path``, with its bytes on the disk when the context ends, under a name that begins with a
+    dot, and that is in ``made`` from before it exists. ``NoSpace`` where the disk is full."""
+    made.append(path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial"))
+    try:
+        with open(made[-1], "xb") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
-    except BaseException as error:
-        made.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise NoSpace(
                 f"the disk of {path.parent} is full: what was there under {path.name!r} is unchanged"
             ) from error
         raise
 
 
-def write_file(
+def replace_file(
     path: pathlib.Path, sources: Sequence[Source], metadata: Mapping[str, str], advance: Advance | None = None
-) -> pathlib.Path:
-    """Writes a safetensors file to a partial file beside ``path``, which is returned; the caller renames it.
-    ``advance`` is told the bytes of each tensor that is written."""
+) -> None:
+    """Writes a safetensors file, which is whole and on the disk when it appears as ``path``. ``advance`` is told the
+    bytes of each tensor that is written."""
+    with partial_files() as made:
+        write_file(path, sources, metadata, made, advance)
+        rename(made, path)
+
+
+def write_file(
+    path: pathlib.Path,
+    sources: Sequence[Source],
+    metadata: Mapping[str, str],
+    made: list[pathlib.Path],
+    advance: Advance | None = None,
+) -> None:
+    """The same to a partial file, the last in ``made``, which the caller renames."""
     if not all(isinstance(each, str) for item in metadata.items() for each in item):
         raise Invalid(f"metadata {dict(metadata)!r}: a safetensors file takes strings only")
     ordered = sorted(sources, key=lambda source: -source.dtype.itemsize)  # So that each is aligned.
@@ -263,22 +289,17 @@ def write_file(
     if len(text) > HEADER_BYTES_MAX:
         raise Invalid(f"a header of {len(text)} bytes: a safetensors file has at most 100 MB of names")
     require_room(path.parent, end + len(text))
-    with partial_file(path) as (made, file):
+    with partial_file(path, made) as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for source in ordered:
             source.write(file)
             if advance is not None:
                 advance(source.size)
-    return made
 
 
-def rename(made: pathlib.Path, path: pathlib.Path) -> None:
-    """Gives a partial file its name, also after a loss of power."""
-    try:
-        os.replace(made, path)
-    except BaseException:
-        made.unlink(missing_ok=True)
-        raise
+def rename(made: list[pathlib.Path], path: pathlib.Path) -> None:
+    """Gives the last partial file its name, also after a loss of power: all that was in ``made`` stays."""
+    uninterrupted([functools.partial(os.replace, made[-1], path), made.clear])
     sync_folder(path.parent)
 
 

@@ -7,6 +7,7 @@ visible by one rename, or by one removal; up to then the folder's reader finds t
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -29,12 +30,15 @@ from .safetensors_file import (
     json_object,
     open_regular,
     partial_file,
+    partial_files,
     rename,
+    replace_file,
     require_room,
     sync_folder,
     write_file,
 )
 from .stored_parameter import stored_of
+from .uninterrupted import completed, uninterrupted
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -121,15 +125,15 @@ def save_safetensors(
     require_room(target, size)
     older = _indexed_files(target)
     described = {"format": "pt", **(metadata or {})}
-    with shown("writing weights", size, progress) as advance:
-        if len(shards) == 1:
-            rename(write_file(target / SINGLE, shards[0], described, advance), target / SINGLE)
-            kept: set[str] = {SINGLE}
-            (target / INDEX).unlink(missing_ok=True)
-        else:
-            kept = _write_shards(target, shards, described, advance)
-    for name in older - kept:
-        (target / name).unlink(missing_ok=True)
+    try:
+        with shown("writing weights", size, progress) as advance:
+            if len(shards) == 1:
+                replace_file(target / SINGLE, shards[0], described, advance)
+                (target / INDEX).unlink(missing_ok=True)
+            else:
+                _write_shards(target, shards, described, advance)
+    finally:  # Also where an interrupt comes behind the last rename.
+        completed(lambda: _remove_unindexed(target, older))
     sync_folder(target)
 
 
@@ -234,30 +238,28 @@ def _shards(sources: list[Source], limit: int) -> list[list[Source]]:
     return shards
 
 
-def _write_shards(
-    folder: pathlib.Path, shards: list[list[Source]], metadata: dict[str, str], advance: Advance
-) -> set[str]:
-    """Their names, and the index's, once they are what the folder has."""
+def _write_shards(folder: pathlib.Path, shards: list[list[Source]], metadata: dict[str, str], advance: Advance) -> None:
+    """They, and an index, are what the folder has when this returns."""
     names = _unused_names(folder, len(shards))
     placed = {source.name: name for name, shard in zip(names, shards, strict=True) for source in shard}
     size = sum(source.size for shard in shards for source in shard)
     index = {"metadata": {"total_size": size}, "weight_map": dict(sorted(placed.items()))}
-    made: list[pathlib.Path] = []
-    try:
+    with partial_files() as made:
         for name, shard in zip(names, shards, strict=True):
-            made.append(write_file(folder / name, shard, metadata, advance))
+            write_file(folder / name, shard, metadata, made, advance)
         for position, name in enumerate(names):
-            rename(made[position], folder / name)
-            made[position] = folder / name
-        with partial_file(folder / INDEX) as (written, file):
+            noted = functools.partial(made.__setitem__, position, folder / name)
+            uninterrupted([functools.partial(os.replace, made[position], folder / name), noted])
+        sync_folder(folder)
+        with partial_file(folder / INDEX, made) as file:
             file.write(json.dumps(index, indent=2).encode() + b"\n")
-    except BaseException:
-        for each in made:
-            each.unlink(missing_ok=True)
-        raise
-    rename(written, folder / INDEX)
+        rename(made, folder / INDEX)
     (folder / SINGLE).unlink(missing_ok=True)  # A reader of the folder takes it before the index.
-    return {*names, INDEX}
+
+
+def _remove_unindexed(folder: pathlib.Path, shards: set[str]) -> None:
+    for name in shards - _indexed_files(folder):
+        (folder / name).unlink(missing_ok=True)
 
 
 def _unused_names(folder: pathlib.Path, count: int) -> list[str]:
