@@ -8,8 +8,10 @@ import torch
 
 from ..client import Client
 from ..errors import Invalid
+from ..lease import Lease
 from ..states import Key
 from .autograd_guard import autograd_guard, stop_recording
+from .frames import without_frames
 from .parameter_state import BLOCK
 from .safetensors_file import Entry, SafetensorsFile, Source, bytes_of, in_index_order
 from .stored_parameter import StoredParameter, stored_of
@@ -36,14 +38,20 @@ def source_of(name: str, values: torch.Tensor) -> Source:
     return Source(name, values.dtype, tuple(values.shape), write)
 
 
+@without_frames
 def write_ranges(file: BinaryIO, client: Client, key: Key, size: int, shared: bool = False) -> None:
     for begin in range(0, size, BLOCK):
         with client.lease(key, offset=begin, length=min(BLOCK, size - begin), shared=shared) as lease:
-            view = lease.memoryview()
-            file.write(view)
-            view.release()
+            _write(file, lease)
 
 
+@without_frames
+def _write(file: BinaryIO, lease: Lease) -> None:
+    with lease.memoryview() as view:
+        file.write(view)
+
+
+@without_frames
 def load(target: torch.Tensor, file: SafetensorsFile, entry: Entry) -> None:
     """Gives a tensor or a parameter, in tierd or not, the values of the file's tensor, converted as ``copy_`` does.
     REQUIRES: the shapes agree."""
@@ -66,16 +74,19 @@ def _fill(stored: StoredParameter, file: SafetensorsFile, entry: Entry) -> None:
             count = min(step, stored.numel - begin)
             offset, length = begin * stored.dtype.itemsize, count * stored.dtype.itemsize
             with stored.store.client.lease(stored.key, True, offset=offset, length=length, discard=True) as lease:
-                if entry.dtype == stored.dtype:
-                    view = lease.memoryview()
-                    file.read_into(entry, offset, view)
-                    view.release()
-                else:
-                    values = torch.empty(count, dtype=entry.dtype, device="cpu")
-                    file.read_into(entry, begin * entry.dtype.itemsize, bytes_of(values))
-                    leased = lease.torch(stored.dtype, (count,))
-                    leased.copy_(values)
-                    del leased
+                _read(file, entry, begin, count, lease, stored.dtype)
+
+
+@without_frames
+def _read(file: SafetensorsFile, entry: Entry, begin: int, count: int, lease: Lease, dtype: torch.dtype) -> None:
+    """``count`` elements of the file's tensor from ``begin`` on, as elements of ``dtype``."""
+    if entry.dtype == dtype:
+        with lease.memoryview() as view:
+            file.read_into(entry, begin * dtype.itemsize, view)
+        return
+    values = torch.empty(count, dtype=entry.dtype, device="cpu")
+    file.read_into(entry, begin * entry.dtype.itemsize, bytes_of(values))
+    lease.torch(dtype, (count,)).copy_(values)
 
 
 def in_order(shape: torch.Size, strides: tuple[int, ...]) -> bool:

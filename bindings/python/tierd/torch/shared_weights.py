@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import traceback
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -18,8 +19,10 @@ import torch
 from ..client import Client
 from ..errors import AlreadyExists, Error, Invalid, NotFound, Timeout
 from ..progress import Advance, shown, wanted
+from ..lease import Lease
 from ..states import Part
 from . import parameter_state
+from .frames import without_frames
 from .parameter_state import BLOCK
 from .creation_store import share
 from .tensor_views import no_values, resolved
@@ -93,7 +96,7 @@ def create_unless_claimed(
     """Creates the tensor, flat values in the order that they have in memory. False, without a call of ``create``, where
     the key has a tensor, whole or not."""
     try:
-        (lease,) = client.lease_many([Part(key, 0, min(size, BLOCK), size)], shared=True)
+        lease = _claim(client, key, size)
     except AlreadyExists:
         return False
     try:
@@ -101,24 +104,34 @@ def create_unless_claimed(
             values = _bytes_of(create())
             if values.numel() != size:
                 raise Invalid(f"the values for {key!r} have {values.numel()} bytes, not {size}")
-            ours = lease.torch(torch.uint8)
-            ours.copy_(values[:BLOCK])
-            del ours
+            _copy(values[:BLOCK], lease)
             advance(min(size, BLOCK))
         for begin in range(BLOCK, size, BLOCK):
             part = values[begin : begin + BLOCK]
             with client.lease(
                 key, write=True, offset=begin, length=part.numel(), shared=True, discard=True
             ) as following:
-                ours = following.torch(torch.uint8)
-                ours.copy_(part)
-                del ours
+                _copy(part, following)
             advance(part.numel())
-    except BaseException:
+    except BaseException as error:
+        del lease  # It lasts as long as what refers to it …
+        if not isinstance(error, Exception):  # … as the frames of an interrupt do.
+            traceback.clear_frames(error.__traceback__)
         with contextlib.suppress(Error):  # Freed with its only lease.
             client.delete(key, shared=True)
         raise
     return True
+
+
+@without_frames
+def _claim(client: Client, key: str, size: int) -> Lease:
+    (lease,) = client.lease_many([Part(key, 0, min(size, BLOCK), size)], shared=True)
+    return lease
+
+
+@without_frames
+def _copy(values: torch.Tensor, lease: Lease) -> None:
+    lease.torch(torch.uint8).copy_(values)
 
 
 def checked(values: torch.Tensor, name: str, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
