@@ -104,25 +104,32 @@ def creating(
 @contextlib.contextmanager
 def _opened(store: CreationStore, own: bool) -> Iterator[None]:
     """New modules of this thread are the store's."""
-    failed, opened = True, False
+    failed = True
     watch_hooks()
     try:
-        _constructors.wrap()
-        opened = True
+        _constructors.wrap(store)
         _thread.stores.append(store)
         with saved_in_gathered():
             yield
-        failed = False
         store.close(failed=False)
+        failed = False
     except (NoSpace, NoMemory) as error:
         raise _explained(error, own) from error
     finally:
-        if store in _thread.stores:
-            _thread.stores.remove(store)
-        if opened:
-            _constructors.unwrap()
-        if failed:
-            store.close(failed=True)
+        try:
+            _leave(store, failed)
+        except BaseException:  # Once more where an interrupt ended it.
+            _leave(store, failed)
+            raise
+
+
+def _leave(store: CreationStore, failed: bool) -> None:
+    """New modules are no longer the store's. May be repeated."""
+    if store in _thread.stores:
+        _thread.stores.remove(store)
+    _constructors.unwrap(store)
+    if failed:
+        store.close(failed=True)
 
 
 def _explained(error: NoSpace | NoMemory, own: bool) -> Exception:
@@ -141,28 +148,26 @@ class _Constructors:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open = 0
+        self._open: set[CreationStore] = set()
         # The constructors, and what stands for them. None: the class had none of its own.
         self._originals: dict[type, tuple[Any, Any]] = {}
         self._assigned: Any = None  # The handle of a hook.
 
-    def wrap(self) -> None:
+    def wrap(self, store: CreationStore) -> None:
+        """Until :meth:`unwrap`, which is to be called also where this is interrupted."""
         with self._lock:
-            if self._open == 0:
-                try:
-                    _Module.__init_subclass__ = classmethod(self._on_subclass)
-                    _Parameter.__new__ = staticmethod(_new_parameter)
-                    self._assigned = register_module_parameter_registration_hook(_on_parameter)
-                    self._wrap_all(torch.nn.Module)
-                except BaseException:
-                    self._restore()
-                    raise
-            self._open += 1
+            first = not self._open
+            self._open.add(store)
+            if first:
+                _Module.__init_subclass__ = classmethod(self._on_subclass)
+                _Parameter.__new__ = staticmethod(_new_parameter)
+                self._assigned = register_module_parameter_registration_hook(_on_parameter)
+                self._wrap_all(torch.nn.Module)
 
-    def unwrap(self) -> None:
+    def unwrap(self, store: CreationStore) -> None:
         with self._lock:
-            self._open -= 1
-            if self._open == 0:
+            self._open.discard(store)
+            if not self._open:
                 self._restore()
 
     def _restore(self) -> None:
@@ -242,11 +247,12 @@ def _wrapped(init: Callable[..., None]) -> Callable[..., None]:
     def constructed(self: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
         if not _thread.stores or any(each is self for each in _thread.building):
             return init(self, *args, **kwargs)
-        _thread.building.append(self)
+        depth = len(_thread.building)
         try:
+            _thread.building.append(self)
             init(self, *args, **kwargs)
         finally:
-            _thread.building.pop()
+            del _thread.building[depth:]
         if _thread.stores:
             _thread.stores[-1].collect(self, outermost=not _thread.building)
 
