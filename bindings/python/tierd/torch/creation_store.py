@@ -32,6 +32,7 @@ from . import parameter_state
 from .placeholder import MARKS, Placeholder, can_be_placeholder, function_name, unmarked, without_values
 from .parameter_store import ParameterStore, free_all
 from .stored_parameter import StoredParameter, stored_of
+from .uninterrupted import uninterrupted
 
 _no_dispatch = torch._C.DisableTorchFunctionSubclass
 _OWN_REFERENCES = 3  # To a parameter that only its StoredParameter has: its own, a local variable, an argument.
@@ -44,8 +45,8 @@ class CreationStore(ParameterStore):
         super().__init__(client, name, 0)
         self.creating = True
         self.resume = resume
-        self.of_ranks = of_ranks  # Each rank of a process group has one, and no two the same keys.
         self.advance: Advance = lambda moved: None  # Told of the bytes of each parameter that leaves first.
+        self.of_ranks = of_ranks  # Each rank of a process group has one, and no two the same keys.
         self.advice = (
             "pass the model to tierd.torch.offload(…, resume=True) first"
             if resume
@@ -90,12 +91,12 @@ class CreationStore(ParameterStore):
             self.own(stored)
             self._put(stored)
         Placeholder.make(parameter, stored)
-
         self.advance(stored.nbytes)
+
     def own(self, stored: StoredParameter) -> None:
         """Its tensor is freed with the parameter from now on."""
         stored.store = self
-        if not self.resume:
+        if not self.resume and stored not in self._frees:
             keys = {str(stored.key): self.client.tensor_id(stored.key)}
             self._frees[stored] = finalizers.attach(stored, functools.partial(free_all, self.client, keys))
 
@@ -144,9 +145,8 @@ class CreationStore(ParameterStore):
             values.fill_(float("nan")) if stored.dtype.is_floating_point else values.zero_()
         else:
             values = stored.copy()
-        Placeholder.fill(stored.parameter, values)
-        stored.uses = 1
-        self._window[stored] = None
+        noted = [functools.partial(setattr, stored, "uses", 1), functools.partial(self._window.setdefault, stored)]
+        Placeholder.fill(stored.parameter, values, notes=noted)
         return True
 
     def release_on_demand(self, stored: StoredParameter) -> None:
@@ -187,9 +187,8 @@ class CreationStore(ParameterStore):
 
     def let_go(self, stored: StoredParameter) -> None:
         """Makes a parameter of the window an ordinary one."""
-        for mark in MARKS:
-            delattr(stored.parameter, mark)
-        del self._window[stored]
+        parts = [(stored.parameter.__dict__, mark) for mark in MARKS] + [(self._window, stored)]
+        uninterrupted([functools.partial(of.pop, name) for of, name in parts])
         self.drop(stored)
 
     def _make_room(self, size: int, used: set[StoredParameter]) -> None:
@@ -217,10 +216,12 @@ class CreationStore(ParameterStore):
         stored.describe(parameter)
         if not self.resume:
             self._put(stored)
-        del self._window[stored]
-        stored.uses = 0
-        stored.version += 1
-        Placeholder.empty(parameter, stored.shape, stored.dtype)
+        noted = [
+            functools.partial(self._window.pop, stored),
+            functools.partial(setattr, stored, "uses", 0),
+            functools.partial(setattr, stored, "version", stored.version + 1),
+        ]
+        Placeholder.empty(parameter, stored.shape, stored.dtype, noted)
         return True
 
     def _put(self, stored: StoredParameter) -> None:
@@ -313,17 +314,16 @@ def take_over(store: ParameterStore, name: str, stored: StoredParameter, persist
     assert isinstance(origin, CreationStore)
     if origin.resume:
         key = store.key_of(name, persisted)
-    store.reserve(str(key))
-    origin.give_up(stored)
 
     def give_back() -> None:
         store.release(str(key))
         stored.key = key
         origin.own(stored)
 
+    _take(store, stored, give_back)
     stored.store, stored.name, stored.key = store, name, key
-    store.parameters.append(stored)
-    store.give_back[stored] = give_back
+    store.reserve(str(key))
+    origin.give_up(stored)
 
 
 def share(store: ParameterStore, name: str, stored: StoredParameter, key: str) -> None:
@@ -332,13 +332,18 @@ def share(store: ParameterStore, name: str, stored: StoredParameter, key: str) -
     assert isinstance(origin, CreationStore)
 
     def give_back() -> None:
-        if not origin.resume:
-            origin.client.put(private, parameter_state.flat(stored.copy()))
+        if not origin.resume:  # In place of what is there, where an interrupt has come before that was dropped.
+            origin.client.put(private, parameter_state.flat(stored.copy()), replace=True)
         stored.key, stored.shared = private, False
         origin.own(stored)
 
+    _take(store, stored, give_back)
     stored.store, stored.name, stored.key, stored.shared = store, name, key, True
     store.shared.add(key)
-    store.parameters.append(stored)
-    store.give_back[stored] = give_back
     origin.drop(stored)
+
+
+def _take(store: ParameterStore, stored: StoredParameter, give_back: Callable[[], None]) -> None:
+    """It is one of ``store``, which knows how to give it back."""
+    known = functools.partial(store.give_back.__setitem__, stored, give_back)
+    uninterrupted([known, functools.partial(store.parameters.append, stored)])

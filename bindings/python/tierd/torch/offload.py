@@ -138,7 +138,11 @@ def offload(
     with together(ranks, "offload()"):
         moving.take_created(of_ranks=ranks is not None, sized=ram is not None or ssd is not None)
     moving.join(ranks, name, load_frozen)
-    return moving.run(ram, ssd, groups, options)
+    try:
+        return moving.run(ram, ssd, groups, options)
+    except BaseException:
+        moving.undo()
+        raise
 
 
 @contextlib.contextmanager

@@ -136,6 +136,10 @@ class OffloadableOptimizer(torch.optim.Optimizer):
         """The tensors of the parameter's state in tierd (``exp_avg``, …); none before its first update."""
         raise NotImplementedError
 
+    def leave_state(self) -> None:
+        """Lets go of what :meth:`adopt_state` has taken over: it stays in tierd when the optimizer is gone."""
+        raise NotImplementedError
+
     def require_adoptable(self, light: dict[str, Any]) -> None:
         """``Invalid`` or ``NotFound``, and nothing has changed, unless :meth:`adopt_state` can go on with ``light``."""
         raise NotImplementedError

@@ -1,8 +1,8 @@
 """Offloading: the steps by which ``offload`` moves a model into tierd, once its arguments are known to be valid.
 
 What holds: until :meth:`Offloading.run` has checked that everything fits, neither the model nor the daemon has changed;
-what fails after that gives the values back to the parameters. Where several ranks run it, a failure of one is raised on
-all of them, at the same step.
+where it fails after that, :meth:`Offloading.undo` gives the values back to the parameters. Where several ranks run it,
+a failure of one is raised on all of them, at the same step.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from . import need, parameter_state, resident_state
 from .arguments import checked_client
 from .creation_store import CreationStore, created_in, require_fitting, take_over
 from .data_parallel import together
+from .frames import without_frames
 from .malloc import returned_at_once
 from .offloaded_optimizer import OffloadableOptimizer
 from .placeholder import can_be_placeholder
@@ -41,7 +42,7 @@ _WHAT = "offload()"
 
 
 class Offloading:
-    """Used once: :meth:`take_created`, :meth:`join`, :meth:`run`."""
+    """Used once: :meth:`take_created`, :meth:`join`, :meth:`run`, and where that fails :meth:`undo`."""
 
     def __init__(
         self,
@@ -67,6 +68,9 @@ class Offloading:
         self._progress = progress
         self._created: list[tuple[str, StoredParameter]] = []
         self._chosen: list[tuple[str, torch.nn.Parameter]] = []  # Those that move.
+        self._runtime: Runtime | None = None  # From when something moves.
+        self._own_client = False
+        self._made: OffloadableOptimizer | None = None
         self._record: dict[str, Any] | None = None  # Of the run that is resumed.
         self._undo_resident: Callable[[], None] = lambda: None  # Gives the model back what it had.
         self._group = ""  # Identifies the ranks of this call, if there are several.
@@ -102,6 +106,7 @@ class Offloading:
         shares = ranks is not None or load_frozen is not None
         self._weights = FrozenWeights(self._model, load_frozen, shares=shares)
 
+    @without_frames
     def run(
         self,
         ram: int | str | None,
@@ -110,21 +115,30 @@ class Offloading:
         options: dict[str, Any],
     ) -> tuple[torch.nn.Module, OffloadableOptimizer]:
         """``ram`` and ``ssd`` size a private daemon, where there is no client."""
-        given = self._client
+        self._own_client = self._client is None
         options.setdefault("slice_bytes", SLICE_BYTES)
-        try:
-            run = self._connect(self._choose(options), ram, ssd)
-            made = self._make(run, groups, options)
-            if self._ranks is not None and self._record is None:
-                self._ranks.spread_values(self._model, self._weights)
-        except BaseException:
-            self._weights.undo()
-            if self._ranks is not None and self._client is not None:
-                self._weights.free_made(self._client)
-            if given is None and self._client is not None:
-                self._client.close()
-            raise
+        run = self._connect(self._choose(options), ram, ssd)
+        self._made = made = self._make(run, groups, options)
+        if self._ranks is not None and self._record is None:
+            self._ranks.spread_values(self._model, self._weights)
         return self._model, self._move(made)
+
+    def undo(self) -> None:
+        """Gives the model back what it had, and leaves the run that was to be resumed as it is."""
+        if self._made is not None and self._resume:
+            self._made.leave_state()
+        self._made = None
+        unloaded = self._weights.undo()
+        if self._runtime is not None:
+            self._runtime.unloaded = unloaded
+            self._undo_resident()
+            self._runtime.detach(resumed=self._resume)
+        if self._client is None:
+            return
+        if self._ranks is not None:  # All of which have failed: none uses what this one has made.
+            self._weights.free_made(self._client)
+        if self._own_client:
+            self._client.close()
 
     def _choose(self, options: dict[str, Any]) -> need.Run:
         with together(self._ranks, _WHAT):
@@ -221,25 +235,17 @@ class Offloading:
     def _move(self, made: OffloadableOptimizer) -> OffloadableOptimizer:
         assert self._client is not None
         store = ParameterStore(self._client, self._name, LOOK_AHEAD_BYTES)
-        runtime = Runtime(self._model, store, self._placement, self._update, self._exact_norm)
-        try:
-            with together(self._ranks, _WHAT):
-                self._require_same_run(store, made)
-            with returned_at_once(), together(self._ranks, _WHAT):
-                self._fill(store)
-                runtime.reduction = None if self._ranks is None else Reduction(self._model, self._ranks)
-                runtime.attach()
-                if self._record is not None:
-                    made.adopt_state(self._record["state"])
-                    restore_generators(self._record)
-                    runtime.resumed = self._record
-        except BaseException:
-            runtime.unloaded = self._weights.undo()
-            self._undo_resident()
-            runtime.detach(resumed=self._resume)
-            if self._ranks is not None:  # All of which have failed: none uses what this one has made.
-                self._weights.free_made(self._client)
-            raise
+        self._runtime = runtime = Runtime(self._model, store, self._placement, self._update, self._exact_norm)
+        with together(self._ranks, _WHAT):
+            self._require_same_run(store, made)
+        with returned_at_once(), together(self._ranks, _WHAT):
+            self._fill(store)
+            runtime.reduction = None if self._ranks is None else Reduction(self._model, self._ranks)
+            runtime.attach()
+            if self._record is not None:
+                made.adopt_state(self._record["state"])
+                restore_generators(self._record)
+                runtime.resumed = self._record
         runtime.serve(made)
         return made
 

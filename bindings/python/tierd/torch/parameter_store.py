@@ -70,8 +70,7 @@ class ParameterStore:
             self.reserve(key)
             self.client.put(key, flat)
         stored = StoredParameter(self, name, parameter, key)
-        self.parameters.append(stored)
-        Placeholder.make(parameter, stored)
+        Placeholder.make(parameter, stored, [functools.partial(self.parameters.append, stored)])
         return stored
 
     def adopt_shared(
@@ -81,8 +80,7 @@ class ParameterStore:
         stored = StoredParameter(self, name, parameter, key, shared=True)
         stored.strides = strides
         self.shared.add(key)
-        self.parameters.append(stored)
-        Placeholder.make(parameter, stored)
+        Placeholder.make(parameter, stored, [functools.partial(self.parameters.append, stored)])
         return stored
 
     def key_of(self, name: str, persisted: Key | None) -> str:
@@ -106,8 +104,8 @@ class ParameterStore:
 
     def free(self, keep: bool) -> None:
         """Frees all of it, or keeps it as an earlier run has left it. The parameters have their values elsewhere."""
-        if not keep:
-            free_all(self.client, self._keys)
+        for key, number in () if keep else list(self._keys.items()):
+            free_all(self.client, {key: number})  # Each by itself: the last one may not exist yet.
         self._keys.clear()
 
     def reserve(self, key: str) -> int:

@@ -45,11 +45,13 @@ class Placeholder(torch.nn.Parameter):
     _tierd_class: type
 
     @staticmethod
-    def make(parameter: torch.nn.Parameter, stored: StoredParameter) -> None:
-        """Makes a parameter, whose bytes are in tierd, a placeholder."""
-        parameter._tierd_stored = stored  # type: ignore[attr-defined]
-        parameter._tierd_class = type(parameter)  # type: ignore[attr-defined]
-        Placeholder.empty(parameter, stored.shape, stored.dtype)
+    def make(
+        parameter: torch.nn.Parameter, stored: StoredParameter, notes: Sequence[Callable[[], object]] = ()
+    ) -> None:
+        """Makes a parameter, whose bytes are in tierd, a placeholder, and takes ``notes`` of that."""
+        marks = {"_tierd_stored": stored, "_tierd_class": type(parameter)}
+        marked = functools.partial(parameter.__dict__.update, marks)
+        Placeholder.empty(parameter, stored.shape, stored.dtype, [marked, *notes])
 
     @staticmethod
     def empty(
@@ -61,17 +63,24 @@ class Placeholder(torch.nn.Parameter):
         _become(parameter, Placeholder, nothing, notes)
 
     @staticmethod
-    def fill(parameter: torch.Tensor, values: torch.Tensor, gathered: bool = False) -> None:
-        """Makes a placeholder the parameter that it was, over ``values``; with ``gathered``, one whose ``grad`` may
-        still lie in tierd."""
-        _become(parameter, Gathered if gathered else parameter._tierd_class, values)  # type: ignore[attr-defined]
+    def fill(
+        parameter: torch.Tensor,
+        values: torch.Tensor,
+        gathered: bool = False,
+        notes: Sequence[Callable[[], object]] = (),
+    ) -> None:
+        """Makes a placeholder the parameter that it was, over ``values``, and takes ``notes`` of that; with
+        ``gathered``, one whose ``grad`` may still lie in tierd."""
+        kind: type = Gathered if gathered else parameter._tierd_class  # type: ignore[attr-defined]
+        _become(parameter, kind, values, notes)
 
     @staticmethod
     def on_gradient(parameter: torch.Tensor, hook: Callable[[torch.Tensor], None]) -> Any:
         """Has ``hook`` called when backward has finished the parameter's gradient. Returns what removes it."""
         with _no_dispatch():
             register: Any = parameter.register_post_accumulate_grad_hook
-            return register(hook)
+            handle = register(hook)
+        return handle
 
     @classmethod
     def __torch_function__(
@@ -194,7 +203,8 @@ def on_incoming_gradient(parameter: torch.Tensor, hook: Callable[[torch.Tensor],
     """Has ``hook`` called when a backward is about to add to the parameter's gradient. Returns what removes it."""
     with _no_dispatch():
         register: Any = parameter.register_hook
-        return register(hook)
+        handle = register(hook)
+    return handle
 
 
 def raw_gradient(parameter: torch.Tensor) -> torch.Tensor | None:

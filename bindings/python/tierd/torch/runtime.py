@@ -22,8 +22,9 @@ from .dynamo import opaque, tracer
 from .frames import without_frames
 from .look_ahead import LookAhead
 from .memory_report import MemoryReport, State, measure
+from .module_hooks import remove_hooks
 from .offloaded_optimizer import NotTrained, OffloadableOptimizer
-from .placeholder import NO_COPY, Placeholder, raw_gradient, set_raw_gradient
+from .placeholder import MARKS, NO_COPY, Placeholder, raw_gradient, set_raw_gradient
 from .ranks import Ranks
 from .reduction import Reduction
 from .saved_hooks import OwnHooks, stored_behind, watch_hooks
@@ -87,7 +88,8 @@ class Runtime:
         for order in (store.training_order, self._evaluation_order):
             order.whole_uses = self._deferred
         self._evaluation_order.shared = store.shared
-        self._removable: list[Any] = []
+        self._watches: list[Any] = []  # Handles of the hooks on parameters.
+        self._forward: Any = None  # The model's own, where the object has one.
         self._own: dict[torch.nn.Module, list[StoredParameter]] = {}  # The parameters of each module with hooks.
 
     def __deepcopy__(self, memo: object) -> None:
@@ -141,13 +143,12 @@ class Runtime:
                 inside.update(id(each) for each in module.modules())
             untyped: Any = module
             self._own[module] = list(stored_in(module.parameters(recurse=whole)))
-            self._removable += [
-                module.register_forward_pre_hook(functools.partial(_before_forward, self, module), prepend=True),
-                module.register_forward_hook(functools.partial(_after_forward, self, module), always_call=True),
-                untyped.register_state_dict_pre_hook(functools.partial(_before_saving, self)),
-                untyped.register_state_dict_post_hook(functools.partial(_after_saving, self)),
-                untyped.register_load_state_dict_pre_hook(functools.partial(_before_loading, self)),
-            ]
+            module.register_forward_pre_hook(functools.partial(_before_forward, self, module), prepend=True)
+            module.register_forward_hook(functools.partial(_after_forward, self, module), always_call=True)
+            untyped.register_state_dict_pre_hook(functools.partial(_before_saving, self))
+            untyped.register_state_dict_post_hook(functools.partial(_after_saving, self))
+            untyped.register_load_state_dict_pre_hook(functools.partial(_before_loading, self))
+        self._forward = model.__dict__.get("forward")
         forward = functools.partial(_guarded_forward, self, model.forward)
         model.forward = functools.update_wrapper(forward, model.forward)
         for stored in self.store.parameters:
@@ -158,9 +159,16 @@ class Runtime:
 
     def detach(self, resumed: bool) -> None:
         """Removes the hooks and gives the values back to the parameters."""
-        for handle in self._removable:
+        model = self._model()
+        if model is not None:
+            remove_hooks(model, self)
+            model.__dict__.pop("_tierd_runtime", None)
+            if getattr(model.__dict__.get("forward"), "args", ())[:1] == (self,):
+                del model.__dict__["forward"]
+                model.__dict__.update({} if self._forward is None else {"forward": self._forward})
+        for handle in self._watches:
             handle.remove()
-        self._removable.clear()
+        self._watches.clear()
         self._own.clear()
         for stored in self.store.parameters:
             give_back = self.store.give_back.get(stored)
@@ -170,11 +178,8 @@ class Runtime:
                 continue
             Placeholder.fill(stored.parameter, stored.copy())
             stored.fill_cast(stored.parameter)
-            del stored.parameter._tierd_stored  # type: ignore[attr-defined]
-        model = self._model()
-        if model is not None:
-            model.__dict__.pop("_tierd_runtime", None)
-            model.__dict__.pop("forward", None)
+            for mark in MARKS:
+                delattr(stored.parameter, mark)
         runtimes.discard(self)
         self.store.free(keep=resumed)
 
@@ -207,7 +212,7 @@ class Runtime:
             else:
                 attached.reduction.add(parameter, functools.partial(attached._take_gradient, of))
 
-        Placeholder.on_gradient(stored.parameter, finished)
+        self._watches.append(Placeholder.on_gradient(stored.parameter, finished))
 
     def before_forward(self, module: torch.nn.Module) -> None:
         try:

@@ -26,3 +26,10 @@ def hold_name(client: Client, name: str, optimizer: torch.optim.Optimizer) -> No
         raise AlreadyExists(
             f"another optimizer has its state under the name {name!r}: let go of it, or give this one a name of its own"
         )
+
+
+def release_name(client: Client, name: str, optimizer: torch.optim.Optimizer) -> None:
+    """The name is free again, where ``optimizer`` has it: frames that are kept may keep that alive."""
+    holders = _holders.get(client) or weakref.WeakValueDictionary[str, torch.optim.Optimizer]()
+    if holders.get(name) is optimizer:
+        del holders[name]

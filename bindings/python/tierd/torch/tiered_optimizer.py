@@ -39,7 +39,7 @@ from .parameter_state import MASTER, Elements, ParameterState, Slice, Stored
 from .pending_update import PendingUpdate, copied, is_pending, options_of
 from .placeholder import detach_raw_gradient, raw_gradient
 from .slice_update import Operands, SliceUpdate, drop_unfinished, free_state, require_updatable
-from .state_name import hold_name
+from .state_name import hold_name, release_name
 from .parameter_store import free_all
 from .stored_parameter import StoredParameter, model_of, stored_in, stored_of, zeros_like
 from .uninterrupted import uninterrupted
@@ -345,12 +345,10 @@ class TieredOptimizer(OffloadableOptimizer):
         for index, parameter in enumerate(self._parameters()):
             if index not in packed["state"]:
                 continue
-            state = dict(packed["state"][index])
-            packed["state"][index] = state
+            state = packed["state"][index] = dict(packed["state"][index])
             if "step" in state:
                 state["step"] = state["step"].clone()
-            tiered = self._tiered.get(parameter)
-            if tiered is None:
+            if (tiered := self._tiered.get(parameter)) is None:
                 continue
             for kind, key in tiered.keys.items():
                 value = zeros_like(parameter, tiered.dtype)
@@ -361,16 +359,16 @@ class TieredOptimizer(OffloadableOptimizer):
     def light_state(self) -> dict[str, Any]:
         self.settle()
         self._require_savable("persist()")
+        parameters = self._parameters()
         numbers = {
             index: tiered.number
-            for index, parameter in enumerate(self._parameters())
+            for index, parameter in enumerate(parameters)
             if (tiered := self._tiered.get(parameter)) is not None and tiered.created
         }
         # Beside what the options ask for now: what they asked for before goes on when they do again.
-        parameters = self._parameters()
         kinds = {index: list(self._tiered[parameters[index]].keys) for index in numbers}
-        record = self._arithmetic.record()
-        return {"packed": super().state_dict(), "numbers": numbers, "kinds": kinds, "arithmetic": record}
+        packed, record = super().state_dict(), self._arithmetic.record()
+        return {"packed": packed, "numbers": numbers, "kinds": kinds, "arithmetic": record}
 
     def require_adoptable(self, light: dict[str, Any]) -> None:
         self._found(light)
@@ -382,6 +380,10 @@ class TieredOptimizer(OffloadableOptimizer):
         for parameter, tiered in found:
             self._tiered[parameter] = tiered
             self._keys.update({key: self._client.tensor_id(key) for key in tiered.keys.values()})
+
+    def leave_state(self) -> None:
+        self._keys.clear()
+        release_name(self._client, self._name, self)
 
     def _found(self, light: dict[str, Any]) -> list[tuple[torch.Tensor, ParameterState]]:
         """The state of each parameter that had one, as an optimizer of this name has left it."""
@@ -402,8 +404,7 @@ class TieredOptimizer(OffloadableOptimizer):
 
         def split(optimizer: torch.optim.Optimizer, given: dict[str, Any]) -> dict[str, Any]:
             loaded.extend(fitting(self, given))
-            states = given["state"].items()
-            kinds = (*self._kinds_of_state, MASTER)
+            states, kinds = given["state"].items(), (*self._kinds_of_state, MASTER)
             light = {
                 index: {kind: value for kind, value in state.items() if kind not in kinds} for index, state in states
             }
