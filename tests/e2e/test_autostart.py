@@ -229,3 +229,33 @@ except tierd.Denied:
 """
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
     assert done.stdout == "True\n" and "ended the private daemon" not in done.stderr, done.stderr
+
+
+def test_a_daemon_whose_first_client_is_interrupted_ends_and_the_next_one_may_ask_for_another(
+    environment: dict[str, str],
+) -> None:
+    program = """
+import tierd
+from tierd import autostart, library
+functions, started = library.load(), autostart.start
+connect = functions.tier_connect
+
+def interrupt(*_):
+    functions.tier_connect = connect
+    raise KeyboardInterrupt
+
+def start(*arguments):
+    daemon = started(*arguments)
+    functions.tier_connect, autostart.start = interrupt, started
+    return daemon
+
+autostart.start = start
+try:
+    tierd.connect(ram="64MiB")
+except KeyboardInterrupt:
+    tierd.connect(ram="128MiB").close()
+    print("connected")
+"""
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == "connected\n", done.stderr
+    assert done.stderr.count("started a private one") == 2 and "waiting for its end" not in done.stderr

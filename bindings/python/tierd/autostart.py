@@ -20,7 +20,7 @@ from typing import Any
 
 from . import library, places, private_daemons
 from .daemon import Daemon
-from .errors import Denied, Disconnected, Error, Invalid, NotFound
+from .errors import Denied, Disconnected, Invalid, NotFound
 from .quantity import format_bytes, memory_size
 
 # Options that a daemon's refusal may name, and the arguments of tierd.connect that set them.
@@ -176,7 +176,7 @@ def connect_or_start(
         daemon = start(directory, resources, "no daemon was running; started a private one")
         try:
             attempt()
-        except Error:
+        except BaseException:  # An interrupt too.
             _end_unused(daemon)
             raise
 
