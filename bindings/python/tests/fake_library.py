@@ -34,11 +34,24 @@ class Tensor:
         ctypes.memset(self.address, 0xA5, size)
         self.sealed_ranges: list[tuple[int, int]] = []
         self.torn = False  # A write lease on it was abandoned: a daemon may have no older content to revert to.
+        self.written_since: list[tuple[int, int]] = []
 
     @property
     def sealed(self) -> bool:
+        return self._is_whole(self.sealed_ranges)
+
+    def seal(self, begin: int, end: int) -> None:
+        self.sealed_ranges.append((begin, end))
+        self.written_since.append((begin, end))
+        self.torn = self.torn and not self._is_whole(self.written_since)
+
+    def tear(self) -> None:
+        self.torn = True
+        self.written_since.clear()
+
+    def _is_whole(self, ranges: list[tuple[int, int]]) -> bool:
         reached = 0
-        for begin, end in sorted(self.sealed_ranges):
+        for begin, end in sorted(ranges):
             if begin > reached:
                 return False
             reached = max(reached, end)
@@ -58,6 +71,7 @@ class FakeLibrary:
         self.leases: dict[int, LeaseRecord] = {}
         self.names: dict[bytes, int] = {}
         self.closed: list[int] = []
+        self.epoch = 0  # Of the daemon.
         self.calls: list[str] = []
         self.lease_flags: list[int] = []  # Of each acquire and create.
         self.prefetched: list[tuple[int, int]] = []  # Tensor and length.
@@ -69,6 +83,7 @@ class FakeLibrary:
         self.evicted_first: list[tuple[int, int]] = []  # Ranges that were released so: tensor and begin.
         self.untouched = 0  # … under these of which nothing was written.
         self.lost = False  # The daemon died: releases say so.
+        self.persisted: dict[tuple[int, int], bytes] = {}  # What the last persist of the whole job has kept.
         self.put_refusal: Refusal | None = None  # What each swap_out is refused with.
         self._copied = (0, 0.0)
         self.operations: dict[int, Any] = {}  # Started, not waited for: what tier_wait is to do and answer.
@@ -109,7 +124,7 @@ class FakeLibrary:
     def tier_session(self, handle: int, view: Any) -> int:
         fields = view._obj
         fields.job, fields.token, fields.socket, fields.connected = b"job", b"", b"/fake", 1
-        fields.request_timeout_ms = 60_000
+        fields.request_timeout_ms, fields.epoch = 60_000, self.epoch
         return 0
 
     def tier_intern(self, handle: int, key: bytes, length: int, number: Any) -> int:
@@ -201,9 +216,10 @@ class FakeLibrary:
             self.untouched += bool(flags & library.UNTOUCHED)
             if not record.tensor.sealed:
                 self.tensors.pop(record.key, None)
-            record.tensor.torn |= not flags & library.UNTOUCHED
+            if not flags & library.UNTOUCHED:
+                record.tensor.tear()
         elif record.write:
-            record.tensor.sealed_ranges.append((record.begin, record.end))
+            record.tensor.seal(record.begin, record.end)
         if self.lost:
             self._error = f"the writer of tensor {record.key[0]:#x} is gone".encode()
             return DISCONNECTED
@@ -227,6 +243,14 @@ class FakeLibrary:
                 self.tensors.pop((tensor, shared), None)
 
         return self._guard("free", work)
+
+    def tier_persist(self, handle: int, tensors: Any, count: int, flags: int) -> int:
+        def work() -> None:
+            contents = {key: ctypes.string_at(each.address, each.size) for key, each in self.tensors.items()}
+            assert tensors is None and all(each.sealed and not each.torn for each in self.tensors.values())
+            self.persisted = contents
+
+        return self._guard("persist", work)
 
     def tier_prefetch(self, handle: int, ranges: Any, count: int, flags: int) -> int:
         self.prefetched += [(item.tensor, item.length) for item in ranges]

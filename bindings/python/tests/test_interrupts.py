@@ -63,14 +63,15 @@ CALLS: dict[str, Call] = {
 
 
 class Interrupter:
-    """Raises KeyboardInterrupt at point number ``at`` of what runs while it is installed: in the package, or, with
-    ``everywhere``, in all code but the tests'. The collector does not run meanwhile: where it calls finalizers as
-    Python makes the frame of an event, an exception frees the trace function that is about to be called."""
+    """Raises KeyboardInterrupt at point number ``at`` of what runs while it is installed: in the files ``within`` a
+    folder, the package's, or, with ``everywhere``, in all code but the tests'. The collector does not run meanwhile:
+    where it calls finalizers as Python makes the frame of an event, an exception frees the trace function that is about
+    to be called."""
 
-    def __init__(self, at: int, everywhere: bool = False) -> None:
+    def __init__(self, at: int, everywhere: bool = False, within: str = PACKAGE) -> None:
         self._left = at
         self.passed = 0  # Points.
-        self._everywhere = everywhere
+        self._everywhere, self._within = everywhere, within
         self.raised = False
         self._called: dict[int, bool] = {}  # By identity: a frame that is kept keeps its variables.
 
@@ -84,7 +85,7 @@ class Interrupter:
         gc.enable()
 
     def _enter(self, frame: types.FrameType, event: str, argument: Any) -> Any:
-        if not frame.f_code.co_filename.startswith(PACKAGE) and not (self._everywhere and not in_tests(frame)):
+        if not frame.f_code.co_filename.startswith(self._within) and not (self._everywhere and not in_tests(frame)):
             return None
         frame.f_trace_opcodes = True
         self._called[id(frame)] = False
