@@ -48,7 +48,7 @@ class FakeArm:
         count = len(bits)
         self.figures = Figures(
             seconds=[seconds] * count, phases=[[seconds, 0.0, 0.0]] * count, read=[10.0] * count, written=[6.0] * count,
-            activations=[0.0] * count, surveyed=[0.0] * count, bits=list(bits), peak=peak,
+            activations=[0.0] * count, surveyed=[0.0] * count, bits=list(bits), peak=peak, steady_peak=peak,
         )  # fmt: skip
 
 

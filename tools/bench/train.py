@@ -59,7 +59,9 @@ def beside_plain(model: Model, with_peers: bool, arena: int) -> list[Plan]:
     found = []
     for update in UPDATES:
         tier = tier_bytes(model.parameters, update, model.item)
-        found.append(Plan(f"tierd {update}", "tierd", model, (f"--update={update}",), arena=arena, tier=tier))
+        found.append(
+            Plan(f"tierd {update}", "tierd", model, (f"--update={update}", "--create"), arena=arena, tier=tier)
+        )
     for config, (fixed, each) in PEER_MEMORY.items() if with_peers else ():
         name = f"DeepSpeed {config}"
         found.append(
@@ -142,6 +144,7 @@ def add_rows(report: Report, model: str, arms: Sequence[Arm]) -> None:
     for arm in arms:
         figures, what = arm.figures, f"{arm_title(model, arm)}"
         beside = [f"{figures.peak / plain.figures.peak:.3f} of plain torch"] if whole else []
+        beside += [f"{figures.steady_peak / 1e6:,.0f} behind the start"]
         beside += [f"arena {format_bytes(arm.plan.arena)}"] if arm.plan.tier else []
         report.add(f"{what}: memory", figures.peak / 1e6, "MB", ceiling="; ".join(beside))
         add_step(report, what, figures, plain.figures if whole else None)

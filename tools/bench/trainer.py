@@ -80,8 +80,8 @@ def available_memory() -> int:
 
 @dataclasses.dataclass
 class Figures:
-    """What an arm's timed steps took, the bits of all losses, and the peak behind the warm-up. Bytes are of each
-    parameter, except those of phases."""
+    """What an arm's timed steps took, the bits of all losses, and the peaks of memory: from the start on, and behind
+    the warm-up. Bytes are of each parameter, except those of phases and memory."""
 
     seconds: list[float] = dataclasses.field(default_factory=list)
     phases: list[list[float]] = dataclasses.field(default_factory=list)
@@ -92,6 +92,7 @@ class Figures:
     surveyed: list[float] = dataclasses.field(default_factory=list)  # Read and written, in sampled steps.
     bits: list[str] = dataclasses.field(default_factory=list)
     peak: int = 0
+    steady_peak: int = 0
 
     @property
     def step(self) -> float:
@@ -139,14 +140,14 @@ class Arm:
         with sampler:
             self.ready = self._process.read("ready")
         self._keep(sampler)
+        self.figures.peak = sampler.peak
 
     @property
     def model(self) -> Model:
         return self.plan.model
 
     def step(self, sampled: bool, timed: bool) -> None:
-        """One step. To sample its memory takes processor time. Its seconds and SSD bytes count if it is ``timed``, and
-        its memory as a peak behind the warm-up."""
+        """One step. To sample its memory takes processor time. Its seconds and SSD bytes count if it is ``timed``."""
         figures = self.figures
         sampler = self._sampler() if sampled else None
         with contextlib.nullcontext() if sampler is None else sampler:
@@ -158,8 +159,9 @@ class Arm:
         if sampler is not None:
             self._keep(sampler)
             self.timeline = _timeline(answer, sampler)
+            figures.peak = max(figures.peak, sampler.peak)
             if len(figures.bits) > WARM_UP:
-                figures.peak = max(figures.peak, sampler.peak)
+                figures.steady_peak = max(figures.steady_peak, sampler.peak)
                 figures.surveyed.append(sum(answer["surveyed"]) / self.model.parameters)
         if timed:
             parameters = self.model.parameters
