@@ -124,7 +124,7 @@ def offload(
         )
         raise TypeError(f"optimizer is {given}: pass a class such as tierd.torch.AdamW")
     if runtime_of(model) is not None:
-        raise Invalid("this model is offloaded already")
+        raise Invalid("this model is offloaded already: go on with the optimizer of then, or make the model again")
     require_unwrapped(model)
     if client is not None and (ram is not None or ssd is not None):
         raise Invalid("ram and ssd are for a private daemon: give them, or client")
