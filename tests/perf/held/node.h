@@ -42,7 +42,7 @@ class Node {
   void FreeTensor(uint32_t job, uint32_t session, uint64_t tensor);
   void EndJob(uint32_t job);       // As with the death of its only session, the first.
   void Pass(base::Duration time);  // A turn after so long.
-  void Settle();                   // Turns until nothing is left to do.
+  void Settle();                   // Turns until nothing is left to do, for an hour of its time at most.
   // The turns that a daemon has while so many bytes are populated: at 10 GB/s, with 50 µs a turn.
   void TurnsFor(uint64_t bytes);
   // Why the last request was refused.
