@@ -16,7 +16,7 @@ constexpr uint32_t kSessionsMax = 1u << 16;  // Of one job.
 constexpr int kTurnsMax = 1'000'000;
 constexpr base::Duration kTurn = std::chrono::microseconds(50);
 constexpr uint64_t kBytesForTurn = kMiB / 2;
-// Windows that cannot be merged are tried again every few minutes, for ever (merge_pause.h).
+// Windows that cannot be merged are tried again every few minutes, without an end (merge_pause.h).
 constexpr base::Duration kSettleMax = std::chrono::hours(1);
 constexpr base::Duration kStepMax = std::chrono::milliseconds(1);  // Of the clock, while a request waits.
 
