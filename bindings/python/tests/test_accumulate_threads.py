@@ -5,9 +5,9 @@ from __future__ import annotations
 import collections
 import contextlib
 import contextvars
+import ctypes
 import gc
 import signal
-import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -31,6 +31,7 @@ from torch import nn
 import tierd
 import tierd.torch
 from tierd.torch import strands
+from tierd.torch.thread_buffers import mkl_function
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -241,24 +242,26 @@ def test_a_full_disk_in_an_update_that_was_put_off_can_be_continued() -> None:
     assert_nothing_is_left(ours, fake)
 
 
-def test_micro_batches_that_wait_keep_no_pools_of_threads() -> None:
-    """OpenMP has a pool for each thread that computes, and the matrix library memory for each thread of these."""
-    if not torch.backends.openmp.is_available():
-        pytest.skip("needs a torch with OpenMP")
-    model = nn.Sequential(*(nn.Linear(256, 256) for _ in range(3)))
-    batches = [torch.randn(256, 256) for _ in range(6)]
-    threads: list[int] = []
+def test_micro_batches_that_wait_keep_no_buffers_of_products() -> None:
+    """MKL has some for each thread of the OpenMP pool of each thread that multiplies."""
+    stat = mkl_function("mem_stat")
+    if stat is None:
+        pytest.skip("needs a torch with MKL")
+    stat.restype = ctypes.c_longlong
+
+    def kept_bytes() -> int:
+        return int(stat(ctypes.byref(ctypes.c_int())))
+
+    model = nn.Sequential(*(nn.Linear(768, 768) for _ in range(3)))
+    batches = [torch.randn(512, 768) for _ in range(6)]
+    kept: list[int] = []
 
     def loss(batch: torch.Tensor) -> torch.Tensor:
-        threads.append(len(os.listdir("/proc/self/task")))
-        return model(batch @ batch).square().mean()
+        kept.append(kept_bytes())
+        return model(batch @ batch.T @ batch).square().mean()
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        loss(batches[0]).backward()  # The caller's own pool is there.
-        threads.clear()
-        tierd.torch.accumulate(model, batches, loss, blocks=list(model))
-    finally:
-        torch.set_num_threads(before)
-    assert len(threads) == 6 and len(set(threads)) == 1, threads
+    loss(batches[0]).backward()
+    assert kept_bytes() != 0, "the test would see nothing"
+    kept.clear()
+    tierd.torch.accumulate(model, batches, loss, blocks=list(model))
+    assert len(kept) == 6 and kept[1:] == [0] * 5, kept

@@ -1,6 +1,4 @@
-"""What libraries keep for a thread that has computed, until it ends: OpenMP the threads of a pool, and MKL some
-megabytes for each of all these.
-"""
+"""What MKL keeps for threads that have multiplied matrices: megabytes for each of an OpenMP pool, until they end."""
 
 from __future__ import annotations
 
@@ -10,29 +8,20 @@ import pathlib
 
 import torch
 
-_SOFT = 1  # omp_pause_soft
-
 
 def free_thread_buffers() -> None:
-    """Ends this thread's pool and frees what is kept for it; what it computes next makes them again. Not to be called
-    while a pool works. Without effect where torch has neither."""
-    openmp, mkl = _functions()
-    if openmp is not None:
-        openmp(_SOFT)
-    if mkl is not None:
-        mkl()
+    """Frees what is kept for any thread and not in use; the next product makes it again, in no time that could be
+    measured. Without effect where torch has no MKL."""
+    free = mkl_function("free_buffers")
+    if free is not None:
+        free()
 
 
 @functools.cache
-def _functions() -> tuple[ctypes._NamedFuncPointer | None, ctypes._NamedFuncPointer | None]:
+def mkl_function(name: str) -> ctypes._NamedFuncPointer | None:
+    """One of MKL's services in torch's library."""
     try:
         library = ctypes.CDLL(str(pathlib.Path(torch.__file__).parent / "lib/libtorch_cpu.so"))
     except OSError:
-        return None, None
-    openmp = getattr(library, "omp_pause_resource_all", None)  # Of the OpenMP library that torch has loaded.
-    if openmp is not None:
-        openmp.argtypes = [ctypes.c_int]
-    mkl = getattr(library, "mkl_serv_thread_free_buffers", None)
-    if mkl is not None:
-        mkl.argtypes, mkl.restype = [], None
-    return openmp, mkl
+        return None
+    return getattr(library, f"mkl_serv_{name}", None)
