@@ -15,14 +15,13 @@ from collections.abc import Iterator
 import launcher
 import other_user
 import pytest
+import reclaiming
 
 import tierd
+from reclaiming import DEADLINE_S, MARGIN_S, kept
+from reclaiming import OTHER_USER as NOBODY
 
-DEADLINE_S = 3.0
-# Beyond it: windows are asked for, punched, made again and filled, on a machine that does other things too.
-MARGIN_S = 5.0
 MIB = 1 << 20
-NOBODY = 61234
 
 DATA = """
 def data(number):
@@ -38,10 +37,7 @@ def jobs() -> dict[str, str]:
 @pytest.fixture
 def running(socket_folder: pathlib.Path, jobs: dict[str, str]) -> Iterator[launcher.Running]:
     """A daemon with these further settings of `jobs`."""
-    launcher.need_user(NOBODY)
-    settings = {"jobs": {"reclaim_deadline": f"{DEADLINE_S:g}s", **jobs}}
-    with launcher.start(socket_folder, "32MiB", "256MiB", settings, keeps_processes=True) as daemon:
-        socket_folder.chmod(0o755)
+    with reclaiming.daemon(socket_folder, jobs) as daemon:
         yield daemon
 
 
@@ -69,11 +65,6 @@ def borrowing(daemon: launcher.Running) -> Iterator[other_user.Child]:
     ) as borrower:
         assert borrower.line() == "full"
         yield borrower
-
-
-def kept(daemon: launcher.Running) -> float:
-    """The bytes of windows that processes keep, as the last look found them, one of every second."""
-    return launcher.metrics(daemon)["tierd_arena_kept_bytes"]
 
 
 def forced(daemon: launcher.Running) -> dict[str, float]:

@@ -16,14 +16,13 @@ import launcher
 import numpy
 import other_user
 import pytest
+import reclaiming
 
 import tierd
+from reclaiming import DEADLINE_S, MARGIN_S, kept
+from reclaiming import OTHER_USER as STRANGER
 
-DEADLINE_S = 3.0
-# Beyond it: windows are asked for, punched, made again and filled, on a machine that does other things too.
-MARGIN_S = 5.0
 MIB = 1 << 20
-STRANGER = 61234
 TENSORS = 14  # Of the stranger, each in a window of its own: most of the arena.
 GUARANTEE = "14MiB"
 ROUNDS = 3
@@ -54,10 +53,7 @@ def jobs() -> dict[str, str]:
 @pytest.fixture
 def running(socket_folder: pathlib.Path, jobs: dict[str, str]) -> Iterator[launcher.Running]:
     """A daemon with these further settings of `jobs`."""
-    launcher.need_user(STRANGER)
-    settings = {"jobs": {"reclaim_deadline": f"{DEADLINE_S:g}s", **jobs}}
-    with launcher.start(socket_folder, "32MiB", "256MiB", settings, keeps_processes=True) as daemon:
-        socket_folder.chmod(0o755)
+    with reclaiming.daemon(socket_folder, jobs) as daemon:
         yield daemon
 
 
@@ -77,11 +73,6 @@ def assert_charged(daemon: launcher.Running, job: str) -> None:
 
 def forced(daemon: launcher.Running, kind: str) -> float:
     return launcher.metrics(daemon)[f'tierd_forced_returns_total{{kind="{kind}"}}']
-
-
-def kept(daemon: launcher.Running) -> float:
-    """The bytes of windows that processes keep, as the last look found them, one of every second."""
-    return launcher.metrics(daemon)["tierd_arena_kept_bytes"]
 
 
 def refilled(daemon: launcher.Running) -> float:
