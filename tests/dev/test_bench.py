@@ -40,15 +40,16 @@ sys.exit(run.main())
 """
 
 
-def test_a_bench_that_is_terminated_leaves_nothing_behind(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_bench_that_is_terminated_leaves_nothing_behind(tmp_path: pathlib.Path, number: signal.Signals) -> None:
     script = SCRIPT.format(bench=str(ROOT / "tools/bench"), scratch=str(tmp_path))
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         made = next(line for line in process.stdout if line.startswith("made"))
         assert list(tmp_path.iterdir()) == [pathlib.Path(made.split()[1])]
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         process.stdout.read()
-    assert process.returncode == 128 + signal.SIGTERM
+    assert process.returncode == 128 + number
     assert list(tmp_path.iterdir()) == []
 
 

@@ -162,6 +162,13 @@ def test_tierds_step_is_compared_with_the_fastest_peer_on_nvme_and_with_the_one_
     assert (f"{what}: step", "of DeepSpeed's fastest on NVMe") not in rows(alone)
 
 
+def test_a_run_in_which_no_arm_of_tierd_could_start_is_not_quotable() -> None:
+    report = Report(None)
+    bounds: Any = type("Bound", (), {"phases": {}})()
+    train.add_bounds(report, "121M", [], bounds)
+    assert report.rows == [] and report.doubts == ["121M: no arm of tierd could run"]
+
+
 @pytest.mark.parametrize(("bound", "promised"), [(1.0, "≤ 0.8 of the update in step()"), (1.7, "")])
 def test_the_deferred_update_is_compared_with_the_one_in_step_where_the_bound_allows_it(
     bound: float, promised: str

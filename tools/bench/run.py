@@ -58,6 +58,7 @@ from train_parts import activation_offload, all_bf16, flat_in_depth, optimizer_a
 NOBODY = 65533  # No account; 65534 stands for foreign namespaces and is refused.
 UNPRIVILEGED_MEMLOCK = 8 * MIB
 NOT_QUOTABLE = 3  # The exit status of a run whose figures are to be measured again.
+ENDING = (signal.SIGTERM, signal.SIGHUP)  # A terminal that is closed, too.
 
 
 def swaps_in_ram(report: Report, quick: bool) -> None:
@@ -319,14 +320,16 @@ def measure_as_nobody(report: Report, parts: list[str]) -> None:
 
 
 def end_in_order(number: int, _: object) -> None:
-    """SIGTERM as Ctrl-C: daemons and their files go with the context managers that made them."""
-    signal.signal(number, signal.SIG_IGN)  # Once: the second must not break off the clean-up.
+    """As Ctrl-C: daemons and their files go with the context managers that made them."""
+    for each in ENDING:
+        signal.signal(each, signal.SIG_IGN)  # Once: the second must not break off the clean-up.
     raise SystemExit(128 + number)
 
 
 def main() -> int:
     options = parse()
-    signal.signal(signal.SIGTERM, end_in_order)
+    for number in ENDING:
+        signal.signal(number, end_in_order)
     unprivileged = os.geteuid() == NOBODY
     report = Report(options.json, who="unprivileged: " if unprivileged else "")
     if options.beside is not None:

@@ -193,6 +193,9 @@ def add_bytes(report: Report, what: str, figures: Figures, at_most: float | None
 
 
 def add_bounds(report: Report, model: str, arms: Sequence[Arm], bound: Bound) -> None:
+    if not bound.phases:
+        report.doubt(f"{model}: no arm of tierd could run")
+        return
     spread = bound.spread()
     quotable = spread <= phase_bound.SPREAD_MAX
     report.add(
