@@ -125,7 +125,9 @@ bool MayMoveForSlots(const Tables& tables, const JobState& job) {
   const Ledger& ledger = tables.ledger;
   return tables.ports.copier != nullptr && tables.merge.phase() == MergePhase::kNone && !tables.hand_over.emptying() &&
          !ledger.anybody_owed() && !ledger.serving() && !ledger.wishes() && job.windows.returning() == 0 &&
-         ledger.closing_bytes() == 0 && job.windows.merge_pause(WindowKind::kBlock).over(tables.turn.now());
+         ledger.closing_bytes() == 0 &&
+         job.windows.merge_pause(WindowKind::kBlock)
+             .over(tables.turn.now(), GroundsForMerge(tables, job, WindowKind::kBlock));
 }
 
 // Where no block window is empty: has the one with least in it emptied by moves into the free blocks of the others
@@ -240,6 +242,18 @@ void StartAhead(Tables& tables, JobState& job) {
 memory::WindowWishes WishesFor(const Tables& tables, const JobState& job, WindowKind kind, uint64_t needed_bytes) {
   return tables.ports.windows.wishes({.kind_bytes = HeldIn(tables, job, kind) + needed_bytes,
                                       .all_bytes = tables.ledger.HeldBy(job.entitlement) + needed_bytes});
+}
+
+uint64_t MergedBytes(const Tables& tables, const JobState& job, WindowKind kind) {
+  return std::min(WishesFor(tables, job, kind, 0).merged, tables.windows.sizes(kind).most);
+}
+
+MergeGrounds GroundsForMerge(const Tables& tables, const JobState& job, WindowKind kind) {
+  return {.requested_at = job.sessions.requested_at(),
+          .sessions = job.sessions.size(),
+          .used_pages = job.used_pages(),
+          .free_pages = job.pool.free_pages(),
+          .wished_bytes = MergedBytes(tables, job, kind)};
 }
 
 uint64_t UnneededBytes(const Tables& tables, const JobState& job) {

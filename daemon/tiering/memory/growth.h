@@ -75,6 +75,9 @@ bool MayHoldMore(const Tables& tables, const JobState& job, uint64_t window_byte
                  uint64_t fresh_pages);
 // The sizes of its windows of a kind, when it needs so many bytes more in them.
 memory::WindowWishes WishesFor(const Tables& tables, const JobState& job, WindowKind kind, uint64_t needed_bytes);
+// The bytes of a window that others of its kind may be merged into, and what else such a merge depends on.
+uint64_t MergedBytes(const Tables& tables, const JobState& job, WindowKind kind);
+MergeGrounds GroundsForMerge(const Tables& tables, const JobState& job, WindowKind kind);
 // Whether the job may hold one more window of so many bytes now, within what it is promised or what no other job is,
 // and there is room for it.
 bool MayHoldForMerge(const Tables& tables, const JobState& job, uint64_t window_bytes);

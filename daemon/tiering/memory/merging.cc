@@ -85,10 +85,6 @@ bool HasPagesOfNew(const Tables& tables, const WindowEntry& entry) {
   return (entry.shape.page_size == kPageSize) == tables.ports.windows.block_windows_take_slots();
 }
 
-uint64_t TargetBytes(const Tables& tables, const JobState& job, WindowKind kind) {
-  return std::min(WishesFor(tables, job, kind, 0).merged, tables.windows.sizes(kind).most);
-}
-
 bool MayMerge(const Tables& tables, const JobState& job) {
   return !job.record.closing && !job.windows.makes_any() && job.windows.emptying_bytes() == 0 &&
          tables.waits.shortage_pages(job) == 0;
@@ -216,7 +212,7 @@ bool StartIntoTarget(Tables& tables, JobState& job, const Wanted& wanted) {
 // Windows go into room that the job has already, if they did not fail to last time; else into a larger window.
 bool StartMerge(Tables& tables, JobState& job, const WindowEntry& any) {
   const WindowKind kind = any.shape.kind;
-  const Wanted wanted = WantedOf(tables, job, any.shape, TargetBytes(tables, job, kind));
+  const Wanted wanted = WantedOf(tables, job, any.shape, MergedBytes(tables, job, kind));
   if (!tables.ports.windows.wants_merges()) return StartIntoFreeRoom(tables, job, wanted);
   const bool target_first = job.windows.merge_pause(kind).target_first();
   if (!target_first && StartIntoFreeRoom(tables, job, wanted)) return true;
@@ -234,8 +230,8 @@ bool IsToTry(Tables& tables, const JobState& job, WindowKind kind) {
   const bool large = tables.ledger.HeldBy(job.entitlement) >= memory::kSmallJob;
   if (!large && !tables.ports.windows.wants_merges()) return false;
   const MergePause& pause = job.windows.merge_pause(kind);
-  if (pause.over(tables.turn.now())) return true;
-  state.NotePaused(pause.until());
+  if (pause.over(tables.turn.now(), GroundsForMerge(tables, job, kind))) return true;
+  if (tables.turn.now() < pause.until()) state.NotePaused(pause.until());
   state.NoteTried(job.index, kind);
   return false;
 }
@@ -282,6 +278,7 @@ void EndMerge(Tables& tables, size_t chosen) {
     pause.SetTargetFirst(!fewer && merge.target == MergeState::kNoTarget);
     if (!fewer) {
       pause.Extend(tables.turn.now());
+      pause.NoteInVain(GroundsForMerge(tables, *job, merge.kind));
     } else if (2 * size_t{state.returned()} < chosen) {
       pause.Begin(tables.turn.now());  // What lies in the others is leased or busy now.
     } else if (has_target) {

@@ -16,8 +16,6 @@ constexpr uint32_t kSessionsMax = 1u << 16;  // Of one job.
 constexpr int kTurnsMax = 1'000'000;
 constexpr base::Duration kTurn = std::chrono::microseconds(50);
 constexpr uint64_t kBytesForTurn = kMiB / 2;
-// Windows that cannot be merged are tried again every few minutes, without an end (merge_pause.h).
-constexpr base::Duration kSettleMax = std::chrono::hours(1);
 constexpr base::Duration kStepMax = std::chrono::milliseconds(1);  // Of the clock, while a request waits.
 
 SessionId IdOf(uint32_t job, uint32_t session) { return SessionId{uint64_t{job} * kSessionsMax + session + 1}; }
@@ -136,8 +134,7 @@ void Node::Pass(base::Duration time) {
 
 void Node::Settle() {
   bool progress = true;
-  const base::TimePoint end = now_ + kSettleMax;
-  for (int turn = 0; turn < 300 || (progress && now_ < end); ++turn) {
+  for (int turn = 0; turn < 300 || progress; ++turn) {
     TIER_CHECK(turn < kTurnsMax, "no end after {} turns", turn);
     progress = Turn();
     if (const auto deadline = engine_->NextDeadline()) now_ = std::max(now_, *deadline);

@@ -77,12 +77,13 @@ TEST(MergeState, TheFirstPauseThatEndsIsTheNextDeadline) {
 TEST(MergePause, BecomesTwiceAsLongEachTime) {
   base::TimePoint now{seconds(1)};
   MergePause pause;
-  EXPECT_TRUE(pause.over(now));
-  for (base::Duration length = kMergePauseFirst; length <= kMergePauseLongest; length *= 2) {
+  EXPECT_TRUE(pause.over(now, {}));
+  for (base::Duration length = kMergePauseFirst; length < kMergePauseLongest; length *= 2) {
     pause.Extend(now);
     EXPECT_EQ(pause.until(), now + length);
+    EXPECT_FALSE(pause.over(now, {}));
     now = pause.until();
-    EXPECT_TRUE(pause.over(now));
+    EXPECT_TRUE(pause.over(now, {}));
   }
   pause.Extend(now);
   EXPECT_EQ(pause.until(), now + kMergePauseLongest);
@@ -93,6 +94,31 @@ TEST(MergePause, BecomesTwiceAsLongEachTime) {
   pause.Reset();
   pause.Extend(now);
   EXPECT_EQ(pause.until(), now + kMergePauseFirst);
+}
+
+TEST(MergePause, TheLongestEndsOnlyOnceTheJobHasChanged) {
+  const MergeGrounds grounds{
+      .requested_at{seconds(1)}, .sessions = 2, .used_pages = 3, .free_pages = 4, .wished_bytes = 5};
+  base::TimePoint now{seconds(1)};
+  MergePause pause;
+  while (pause.until() - now != kMergePauseLongest) {
+    now = pause.until();
+    pause.Extend(now);
+  }
+  pause.NoteInVain(grounds);
+  std::vector<MergeGrounds> changed(5, grounds);
+  changed[0].requested_at = now;
+  changed[1].sessions = 1;
+  changed[2].used_pages = 2;
+  changed[3].free_pages = 5;
+  changed[4].wished_bytes = 6;
+  for (const MergeGrounds& each : changed) {
+    EXPECT_FALSE(pause.over(now, each)) << "not before its end";
+    EXPECT_TRUE(pause.over(pause.until(), each));
+  }
+  EXPECT_FALSE(pause.over(pause.until() + std::chrono::hours(1000), grounds));
+  pause.Reset();
+  EXPECT_TRUE(pause.over(pause.until(), grounds));
 }
 
 TEST(MergePause, TheLastTargetIsKeptForSomeTime) {

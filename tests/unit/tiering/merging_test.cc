@@ -15,7 +15,8 @@ namespace {
 
 constexpr uint64_t kPiece = kBlockSize;
 constexpr uint64_t kLargest = 32 * kMiB;
-constexpr uint64_t kSmall = 32;  // Windows of one piece each.
+constexpr uint64_t kSmall = 32;      // Windows of one piece each.
+constexpr uint64_t kWithHoles = 96;  // Tensors, two in each block.
 
 class Merging : public ::testing::Test {
  protected:
@@ -41,6 +42,17 @@ class Merging : public ::testing::Test {
   void RunShort(uint64_t merged = kLargest) {
     world_->windows.SetMergedWished(merged);
     world_->Put(session_, kSmall + 1, kPiece, kSmall + 1);
+  }
+  // Each block has two tensors of 250 pages and a hole of 12: there are pages enough for the tensors of a window, and
+  // no hole for any of them.
+  void StartWithHoles() {
+    Start();
+    world_->EndSession(session_);
+    job_ = world_->OpenJob();
+    session_ = world_->OpenSession(job_);
+    world_->PutEach(session_, 1, kWithHoles, 250 * kPageSize);
+    Settle();
+    ASSERT_EQ(held(), kWithHoles / 2 * kPiece);
   }
   // Until what was made ahead is given back, and no merge is left to do.
   void Settle() {
@@ -184,17 +196,8 @@ TEST_F(Merging, MergesThatComeToNothingBecomeRare) {
   EXPECT_LE(*world_->engine->NextDeadline(), world_->now + kMergeWalkInterval);
 }
 
-// Each block has two tensors of 250 pages and a hole of 12: there are pages enough for the tensors of a window, and no
-// hole for any of them.
 TEST_F(Merging, WhatFindsNoHoleStaysAndIsNotTriedAgainAtOnce) {
-  constexpr uint64_t kTensors = 96;
-  Start();
-  world_->EndSession(session_);
-  job_ = world_->OpenJob();
-  session_ = world_->OpenSession(job_);
-  world_->PutEach(session_, 1, kTensors, 250 * kPageSize);
-  Settle();
-  ASSERT_EQ(held(), kTensors / 2 * kPiece);
+  StartWithHoles();
   world_->windows.SetMergedWished(kPiece);  // No larger window helps.
   TurnsOften(200);
   EXPECT_GE(Merges().in_vain, 1U);
@@ -206,7 +209,26 @@ TEST_F(Merging, WhatFindsNoHoleStaysAndIsNotTriedAgainAtOnce) {
   Settle();
   EXPECT_LE(world_->windows.window_count(), 16U) << "a larger one has room";
   EXPECT_GE(Merges().windows, 32U);
-  EXPECT_EQ(world_->CheckEach(session_, 1, kTensors), Code::kOk);
+  EXPECT_EQ(world_->CheckEach(session_, 1, kWithHoles), Code::kOk);
+}
+
+TEST_F(Merging, OfAJobThatDoesNotChangeThoseThatComeToNothingEnd) {
+  StartWithHoles();
+  world_->windows.SetMergedWished(kPiece);  // No larger window helps.
+  const auto pass = [&](base::Duration time) {
+    for (const base::TimePoint end = world_->now + time; world_->now < end; world_->Advance(std::chrono::seconds(2))) {
+      world_->Turns(10);
+    }
+  };
+  pass(2 * kMergePauseLongest);
+  const uint64_t in_vain = Merges().in_vain;
+  EXPECT_GE(in_vain, 8U) << "after 0, 1, 3, 7, 15, 31, 63, 127 and 255 s";
+  pass(std::chrono::hours(1));
+  EXPECT_LE(Merges().in_vain, in_vain + 1);
+  ASSERT_EQ(world_->Release(session_, World::LeaseOf(world_->Acquire(session_, 1))).code, Code::kOk);
+  const uint64_t before = Merges().in_vain;
+  pass(2 * kMergePauseLongest);
+  EXPECT_EQ(Merges().in_vain, before + 1) << "it asked for something: things may have changed";
 }
 
 TEST_F(Merging, MovesAreCountedApartFromThoseForOtherJobs) {
