@@ -95,7 +95,7 @@ std::string UnlessOthersLeaveLess(const Capacity& capacity, uint64_t needed, con
       FormatBytes(left), FormatBytes(capacity.space), FormatBytes(capacity.room.others));
 }
 
-// Who has the RAM that the job lacks: without an SSD tier it comes back only as they free tensors, or return windows.
+// Who has the RAM that the job lacks: what SSD has no room for comes back only as they free tensors, or return windows.
 std::string HeldByOthers(Tables& tables, const JobState& job) {
   tables.work.Charge(kRefusalCost);
   const std::string others = OtherHolders(tables, job);
@@ -110,17 +110,18 @@ std::string BoundByRam(Tables& tables, const JobState& job, const Capacity& capa
       needed <= LeftByOthers(capacity)
           ? ", raise the job's guarantee as far as other jobs leave it (tierctl job set --guarantee)"
           : "";
+  const std::string held = HeldByOthers(tables, job);
   if (tables.ports.extents.device_count() == 0) {
     return fmt::format(
         "the job may always hold {} in RAM, and this daemon has no SSD tier{}; free tensors{}, or restart tierd, which "
         "ends all jobs, with an SSD tier (ssd.devices, ssd.file_size; a private daemon: tierd.connect(ssd=...)) or a "
         "larger arena.maximum",
-        FormatBytes(capacity.bytes), HeldByOthers(tables, job), guarantee);
+        FormatBytes(capacity.bytes), held, guarantee);
   }
   return fmt::format(
-      "the job may always hold {} in RAM, and SSD devices can hold less, {} of all jobs{}; free tensors{}, or {}, or a "
-      "larger arena.maximum",
-      FormatBytes(capacity.bytes), FormatBytes(capacity.ssd), tables.ports.extents.UnusableNote(), guarantee,
+      "the job may always hold {} in RAM, and SSD devices can hold less, {} of all jobs{}{}; free tensors{}, or {}, or "
+      "a larger arena.maximum",
+      FormatBytes(capacity.bytes), FormatBytes(capacity.ssd), tables.ports.extents.UnusableNote(), held, guarantee,
       kLargerTier);
 }
 

@@ -239,20 +239,26 @@ TEST(StorageRoom, WithoutDevicesEachJobMayFillItsPartBesideTheOthers) {
 }
 
 // The sentence says who has the RAM, the job that has most first, and what guarantees keep from this one.
-TEST(StorageRoom, WithoutDevicesARefusalNamesTheJobsThatHoldTheRam) {
-  World world({.windows = {.window_size = kPiece, .arena_max_bytes = 64 * kPiece}, .transfers = {.device_count = 0}});
-  const SessionId less = world.OpenSession(world.OpenJob({.key = "1/less", .uid = 1}));
-  const SessionId most = world.OpenSession(world.OpenJob({.key = "2/most", .uid = 2, .guarantee_bytes = 16 * kPiece}));
-  const SessionId session = world.OpenSession(world.OpenJob({.key = "3/refused", .uid = 3}));
-  world.PutEach(less, 1, 4, kPiece);
-  world.PutEach(most, 1, 12, kPiece);
-  Answer refused;
-  (void)PutUntilRefused(world, session, 1, &refused);
-  EXPECT_EQ(refused.code, Code::kNoSpace);
-  EXPECT_THAT(refused.detail, HasSubstr("no SSD tier; of the arena of 128 MiB job 2/most holds 28 MiB"));
-  EXPECT_THAT(refused.detail, HasSubstr(", job 1/less holds 10 MiB, of which 0 bytes are leased or torn; the job may "
-                                        "lease 96 MiB of the arena of 128 MiB, the rest is guaranteed to other jobs; "
-                                        "free tensors"));
+TEST(StorageRoom, WithLittleOrNoSsdARefusalNamesTheJobsThatHoldTheRam) {
+  for (const uint16_t devices : {uint16_t{0}, uint16_t{1}}) {
+    World world({.windows = {.window_size = kPiece, .arena_max_bytes = 64 * kPiece},
+                 .transfers = {.device_count = devices},
+                 .device_blocks = 4});
+    const SessionId less = world.OpenSession(world.OpenJob({.key = "1/less", .uid = 1}));
+    const SessionId most =
+        world.OpenSession(world.OpenJob({.key = "2/most", .uid = 2, .guarantee_bytes = 16 * kPiece}));
+    const SessionId session = world.OpenSession(world.OpenJob({.key = "3/refused", .uid = 3}));
+    world.PutEach(less, 1, 4, kPiece);
+    world.PutEach(most, 1, 12, kPiece);
+    Answer refused;
+    (void)PutUntilRefused(world, session, 1, &refused);
+    EXPECT_EQ(refused.code, Code::kNoSpace);
+    EXPECT_THAT(refused.detail, HasSubstr(devices == 0 ? "no SSD tier; of the arena" : "of all jobs; of the arena"));
+    EXPECT_THAT(refused.detail, HasSubstr("of the arena of 128 MiB job 2/most holds 28 MiB"));
+    EXPECT_THAT(refused.detail, HasSubstr(", job 1/less holds 10 MiB, of which 0 bytes are leased or torn; the job may "
+                                          "lease 96 MiB of the arena of 128 MiB, the rest is guaranteed to other "
+                                          "jobs; free tensors"));
+  }
 }
 
 TEST(StorageRoom, WithoutDevicesJobsThatComeAfterAFullOneReadAllThatIsAccepted) {
