@@ -58,9 +58,8 @@ Status ValidateOpenJob(const OpenJobRequest& request) {
   const bool needs_name = request.mode == proto::OpenMode::kJoin || request.resumes();
   if (needs_name && request.name.empty()) return Fail(Code::kInvalid, "join and resume need the job's name");
   if (request.named && request.name.empty()) return Fail(Code::kInvalid, "a named job needs a name");
-  if (Status ram = tiering::CheckLimit(request.guarantee_bytes, request.limit_bytes, "a"); !ram) return ram;
-  if (Status ssd = tiering::CheckLimit(request.ssd_guarantee_bytes, request.ssd_limit_bytes, "an SSD"); !ssd)
-    return ssd;
+  if (Status ram = tiering::CheckRamLimit(request.guarantee_bytes, request.limit_bytes); !ram) return ram;
+  if (Status ssd = tiering::CheckSsdLimit(request.ssd_guarantee_bytes, request.ssd_limit_bytes); !ssd) return ssd;
   return ValidateWorld(request);
 }
 

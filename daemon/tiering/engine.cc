@@ -49,14 +49,6 @@ struct Engine::State {
   Tables tables;
 };
 
-Status CheckLimit(uint64_t guarantee_bytes, uint64_t limit_bytes, const char* of) {
-  if (limit_bytes == 0 || guarantee_bytes <= limit_bytes) return {};
-  return Fail(
-      Code::kInvalid,
-      fmt::format("{} limit of {} is below the guarantee of {}: raise the limit, or lower the guarantee with it", of,
-                  base::FormatBytes(limit_bytes), base::FormatBytes(guarantee_bytes)));
-}
-
 namespace {
 
 // Of one job, or of one that is to be opened.
@@ -80,8 +72,8 @@ uint64_t ResumedBytes(const Tables& tables, const std::string& key) {
 // May the job have these terms? Guarantees that stay as they are need no admission.
 Status CheckTerms(const Tables& tables, uint32_t uid, EntitlementIndex job, const JobTerms& terms,
                   const TermsChange& change) {
-  if (Status checked = CheckLimit(terms.ram.guarantee_bytes, terms.ram.limit_bytes, "a"); !checked) return checked;
-  if (Status checked = CheckLimit(terms.ssd.guarantee_bytes, terms.ssd.limit_bytes, "an SSD"); !checked) return checked;
+  if (Status checked = CheckRamLimit(terms.ram.guarantee_bytes, terms.ram.limit_bytes); !checked) return checked;
+  if (Status checked = CheckSsdLimit(terms.ssd.guarantee_bytes, terms.ssd.limit_bytes); !checked) return checked;
   if (change.guarantee_bytes) {
     Status given = tables.ledger.AdmitGuarantee(uid, job, terms.ram.guarantee_bytes, terms.quota);
     if (given && terms.ram.guarantee_bytes != 0) given = AdmitBesideTensors(tables, job, terms.ram.guarantee_bytes);

@@ -270,7 +270,8 @@ class CommandLine {
     for (CLI::App* verb : {open, set}) {
       verb->add_option("--guarantee", args_.sizes.guarantee, "RAM that it always gets, such as 16GiB")
           ->type_name("SIZE");
-      verb->add_option("--limit", args_.sizes.limit, "RAM beyond which it never grows; 0: no limit")->type_name("SIZE");
+      verb->add_option("--limit", args_.sizes.limit, "RAM beyond which it never grows, 2 MiB or more; 0: no limit")
+          ->type_name("SIZE");
       verb->add_option("--ssd-guarantee", args_.sizes.ssd_guarantee,
                        "Space on SSD devices that its tensors may always take")
           ->type_name("SIZE");

@@ -62,10 +62,10 @@ def connect(
     the job after its last session: its shared tensors stay, and so does what was persisted. The same user's next run
     opens it without a token, with any world size. ``rank`` and ``world_size`` default to the launcher's environment.
 
-    ``guarantee`` is RAM that the job always gets, ``limit`` RAM that it never exceeds: a number of bytes, or a quantity
-    such as ``"64GiB"``. A number of less than 2 MiB is refused unless it has a unit. ``spin`` says whether a waiting
-    call spins before it sleeps: ``auto``, ``always`` or ``never``. ``copy_threads`` is the number of threads that copy
-    large tensors.
+    ``guarantee`` is RAM that the job always gets, ``limit`` RAM that it never exceeds, 2 MiB at the least: a number of
+    bytes, or a quantity such as ``"64GiB"``. A number of less than 2 MiB is refused unless it has a unit. ``spin`` says
+    whether a waiting call spins before it sleeps: ``auto``, ``always`` or ``never``. ``copy_threads`` is the number of
+    threads that copy large tensors.
 
     ``ssd``, ``ram`` and ``data_directory`` are for a private daemon that this call starts; a daemon that runs already
     keeps its own settings. Where that is a private one with other settings and no client any more, the call waits for

@@ -241,7 +241,7 @@ class Control:
         ssd_limit: int | str | None = None,
     ) -> Job:
         """Changes what a job is guaranteed and may have at most, in bytes: of RAM, and of SSD devices what its tensors
-        take. ``None``: no change; a limit of 0: no limit."""
+        take. ``None``: no change; a limit of 0: no limit; one of RAM is 2 MiB or more."""
         fields: dict[str, Any] = {"name": name}
         asked = {"guarantee": guarantee, "limit": limit, "ssd_guarantee": ssd_guarantee, "ssd_limit": ssd_limit}
         for term, value in asked.items():

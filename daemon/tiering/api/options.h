@@ -123,7 +123,9 @@ struct TermsChange {
   friend bool operator==(const TermsChange&, const TermsChange&) = default;
 };
 
-// INVALID: there is a limit, and it is below the guarantee. `of`: which one, "a" or "an SSD".
-Status CheckLimit(uint64_t guarantee_bytes, uint64_t limit_bytes, const char* of);
+// INVALID: there is a limit, and it is below the guarantee, or in RAM less than a whole block, without which a tensor
+// of a block could not be read.
+Status CheckRamLimit(uint64_t guarantee_bytes, uint64_t limit_bytes);
+Status CheckSsdLimit(uint64_t guarantee_bytes, uint64_t limit_bytes);
 
 }  // namespace tier::tiering

@@ -94,7 +94,7 @@ typedef struct tier_connect_options {
   int rank;           /* -1: $RANK or none */
   int world_size;     /* 0: $WORLD_SIZE or none */
   uint64_t guarantee_bytes; /* RAM that the job always gets; 0: the default share */
-  uint64_t limit_bytes;     /* RAM that the job never exceeds; 0: no limit */
+  uint64_t limit_bytes;     /* RAM that the job never exceeds, 2 MiB or more; 0: no limit */
   int copy_threads;         /* threads that copy for swap_out and swap_in; 0: 1 */
   int spin;                 /* whether a waiting call spins before it sleeps: 0 auto, 1 always, 2 never */
 } tier_connect_options;

@@ -388,9 +388,24 @@ TEST(Guarantee, WhatIsInRamIsLeasedWhateverTheShareHasBecome) {
   const JobId job = world.OpenJob();
   const SessionId session = world.OpenSession(job);
   world.Put(session, 1, 4 * kPiece);
-  ASSERT_TRUE(world.engine->SetJob(job, {.limit_bytes = kMiB}).has_value());
+  ASSERT_TRUE(world.engine->SetJob(job, {.limit_bytes = kPiece}).has_value());
   const Answer granted = world.Acquire(session, 1);
   EXPECT_EQ(granted.code, Code::kOk) << granted.detail;
+}
+
+TEST(Guarantee, ALimitIsNeverBelowOnePiece) {
+  World world(WithArena(64 * kMiB));
+  const JobId job = world.OpenJob();
+  const SessionId session = world.OpenSession(job);
+  world.Put(session, 1, 4 * kPiece);
+  const Status limited = world.engine->SetJob(job, {.limit_bytes = kPiece - 1});
+  ASSERT_FALSE(limited.has_value());
+  EXPECT_EQ(limited.error().code, Code::kInvalid);
+  EXPECT_THAT(limited.error().message, ::testing::HasSubstr("below 2 MiB, the least with which every tensor can be "
+                                                            "read: raise it, or give 0 for none"));
+  EXPECT_EQ(world.engine->OpenJob(JobId{99}, {.key = "7/a", .limit_bytes = 1}).error().code, Code::kInvalid);
+  ASSERT_TRUE(world.engine->SetJob(job, {.limit_bytes = kPiece}).has_value());
+  EXPECT_EQ(world.CheckEach(session, 1, 1), Code::kOk);
 }
 
 TEST(Guarantee, ALimitIsNeverBelowIt) {
