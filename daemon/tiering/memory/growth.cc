@@ -223,7 +223,8 @@ void StartAhead(Tables& tables, JobState& job) {
   if (tables.ports.windows.arena_bytes() > tables.ports.windows.arena_max_bytes() / 4 * 3) return;
   const auto ahead_of = [](uint64_t pages) { return std::min(pages / kAheadDivisor, kAheadBytesMax / kPageSize); };
   const uint64_t scattered = ScatteredPages(job);
-  const uint64_t in_slots = job.pool.slot_block_count() * kPagesPerBlock - scattered;
+  // Moves in RAM have taken pages there beside those of pieces, and nothing new lies in closed blocks.
+  const uint64_t in_slots = std::min(used, job.pool.slot_block_count() * kPagesPerBlock - scattered);
   const uint64_t blocks_ahead = ahead_of(used - in_slots);
   if (job.pool.free_block_count() * kPagesPerBlock < blocks_ahead) {
     StartWindows(tables, job, {.blocks = blocks_ahead / kPagesPerBlock + 1, .fresh_pages = blocks_ahead});
