@@ -14,7 +14,8 @@ namespace tier::tiering {
 namespace {
 
 constexpr size_t kListedMax = 64;           // Sparse blocks of each kind that are looked at, …
-constexpr uint32_t kTriedMax = 8;           // … and those of them for which a plan is made, where an SSD can serve.
+constexpr size_t kListedAlone = 1024;       // … where no SSD can serve …
+constexpr uint32_t kTriedMax = 8;           // … and those of them for which a plan is made, where one can.
 constexpr uint8_t kHolesMax = 8;            // Made in a row for what cannot be divided.
 constexpr uint32_t kFailuresInARowMax = 4;  // Then the request is served in another way, once.
 
@@ -96,11 +97,12 @@ void Start(Tables& tables, JobState& job, uint32_t pages, const MovePlan& plan) 
 
 // Those with most free pages first. All that have a leased slot come behind: no whole block can be cleared there, but
 // room for other slots beside it.
-std::vector<base::SparseBlock> ListSparse(const JobState& job, uint32_t pages) {
+std::vector<base::SparseBlock> ListSparse(const Tables& tables, const JobState& job, uint32_t pages) {
   std::vector<base::SparseBlock> blocks;
-  job.pool.ListSparseBlocks(false, kListedMax, &blocks);
+  const size_t most = tables.ports.extents.HasBlock() ? kListedMax : kListedAlone;
+  job.pool.ListSparseBlocks(false, most, &blocks);
   const auto others = static_cast<ptrdiff_t>(blocks.size());
-  if (pages != kPagesPerBlock) job.pool.ListSparseBlocks(true, kListedMax, &blocks);
+  if (pages != kPagesPerBlock) job.pool.ListSparseBlocks(true, most, &blocks);
   const auto sort = [](auto begin, auto end) {
     std::ranges::stable_sort(begin, end, std::ranges::greater{}, &base::SparseBlock::free_pages);
   };
@@ -121,7 +123,7 @@ struct PackedBlocks {
 PackedBlocks ChoosePacked(Tables& tables, const JobState& job, uint32_t hole) {
   PackedBlocks chosen;
   uint64_t pages = 0;
-  for (const base::SparseBlock& sparse : ListSparse(job, kPagesPerBlock)) {
+  for (const base::SparseBlock& sparse : ListSparse(tables, job, kPagesPerBlock)) {
     const uint64_t used = kPagesPerBlock - sparse.free_pages;
     if (pages + used + hole > kPagesPerBlock) continue;
     if (chosen.blocks.size() == kTriedMax) break;
@@ -140,7 +142,7 @@ PackedBlocks ChoosePacked(Tables& tables, const JobState& job, uint32_t hole) {
 
 // Makes a free run of so many pages, in a block other than the one that it is for.
 Compacted ClearRegion(Tables& tables, JobState& job, uint32_t pages, SparseSearch* search) {
-  const std::vector<base::SparseBlock> blocks = ListSparse(job, pages);
+  const std::vector<base::SparseBlock> blocks = ListSparse(tables, job, pages);
   // Where nothing can be evicted, room is made here or not at all.
   const size_t tried_max = tables.ports.extents.HasBlock() ? kTriedMax : blocks.size();
   for (; search->passed < blocks.size() && search->tried < tried_max; ++search->passed) {

@@ -125,5 +125,28 @@ TEST(CompactionBesideLeases, PagesSideBySideComeFromBesideALeaseToo) { AskForASl
 
 TEST(CompactionBesideLeases, BlocksThatOneTurnHasNoWorkForAreLookedAtInTheNext) { AskForASlot(Use::kLeased, 150); }
 
+// In 64 blocks nothing can be cleared that is long enough, and each has more free pages than the one where it can.
+TEST(CompactionBesideLeases, ABlockBehindManyOthersIsFoundWhereNoSsdServes) {
+  constexpr uint64_t kOthers = 64;
+  Blocks blocks(kOthers + 1);
+  std::vector<Part> useless;
+  for (uint64_t page = 0; page < kPagesPerBlock; page += 64) {
+    useless.push_back({1, Use::kLeased});
+    useless.push_back({63, Use::kFreed});
+  }
+  for (uint64_t i = 0; i < kOthers; ++i) ASSERT_NO_FATAL_FAILURE(blocks.Add(useless));
+  std::vector<Part> useful;
+  for (uint64_t page = 0; page < kPagesPerBlock - 2; page += 2) {
+    useful.push_back({1, Use::kKept});
+    useful.push_back({1, Use::kFreed});
+  }
+  useful.push_back({1, Use::kKept});
+  useful.push_back({1, Use::kLeased});
+  ASSERT_NO_FATAL_FAILURE(blocks.Add(useful));
+  ASSERT_NO_FATAL_FAILURE(blocks.Settle());
+  EXPECT_EQ(blocks.Create(10'000, 257).code, Code::kOk);
+  blocks.CheckServedByMoves(CompactionCause::kSlot, 100);
+}
+
 }  // namespace
 }  // namespace tier::tiering::testing
