@@ -13,9 +13,6 @@
 namespace tier::tiering {
 namespace {
 
-constexpr uint32_t kListCost = 16;  // Units of work to list what lies in a block,
-constexpr uint32_t kPieceCost = 9;  // and to look a piece up and move it.
-
 // The piece found no room in other windows.
 void LeaveToEviction(Tables& tables, JobState& job, PieceId id, WindowIndex window) {
   if (UseOf(tables.pieces[id]) == WindowUse::kClean) return tables.hand_over.AddClean(id);
@@ -47,7 +44,8 @@ bool PlanMove(const Tables& tables, JobState& job, const BlockContent::Part& par
 bool LookAtBlock(Tables& tables, JobState& job, WindowIndex window, uint32_t number) {
   std::vector<base::PageRun> runs;
   job.pool.ListUsed(number, &runs);
-  if (!tables.work.TrySpend(kListCost + static_cast<uint32_t>(runs.size()) * kPieceCost)) return false;
+  if (!tables.work.TrySpend(kListBlockCost + static_cast<uint32_t>(runs.size()) * (kLookUpCost + kMoveCost)))
+    return false;
   // The largest first: small ones find a hole among what these leave.
   std::ranges::stable_sort(runs, std::ranges::greater{}, &base::PageRun::pages);
   std::optional<CompactionIndex> moves;
