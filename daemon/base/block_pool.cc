@@ -425,6 +425,8 @@ uint64_t BlockPool::slot_block_count() const { return state_->slots.count(); }
 
 uint32_t BlockPool::longest_hole() const { return state_->slots.longest_hole(); }
 
+uint64_t BlockPool::bound_block_count() const { return state_->slots.bound_count(); }
+bool BlockPool::HoldsBound(uint32_t block) const { return state_->slots.HoldsBound(block); }
 uint64_t BlockPool::bound_free_pages() const { return state_->slots.bound_free_pages(); }
 
 uint32_t BlockPool::longest_free_run() const {

@@ -97,10 +97,12 @@ class BlockPool {
   uint64_t free_block_count() const;       // Wholly free blocks of open regions.
   uint64_t free_slot_block_count() const;  // Of them, those where slots may lie.
   uint64_t used_pages() const;
-  uint64_t slot_block_count() const;  // Blocks that hold at least one slot.
-  uint32_t longest_hole() const;      // Pages of the longest free run of these.
-  uint64_t bound_free_pages() const;  // Free pages of blocks that hold a bound slot.
-  void CheckInvariants() const;       // Aborts with figures if the books do not balance. O(blocks).
+  uint64_t slot_block_count() const;      // Blocks that hold at least one slot.
+  uint64_t bound_block_count() const;     // Of them, those with a bound slot.
+  bool HoldsBound(uint32_t block) const;  // REQUIRES: a block with slots.
+  uint32_t longest_hole() const;          // Pages of the longest free run of these.
+  uint64_t bound_free_pages() const;      // Free pages of blocks that hold a bound slot.
+  void CheckInvariants() const;           // Aborts with figures if the books do not balance. O(blocks).
 
   uint32_t longest_free_run() const;          // Blocks of the longest run of wholly free ones of one use.
   uint64_t block_count(RegionUse use) const;  // Blocks of the regions of this use.

@@ -221,6 +221,7 @@ void SlotBlocks::SetBound(uint32_t index, bool bound) {
   entry.bound = bound ? 1 : 0;
   if (moves) LinkSparse(index);
   bound_free_pages_ = bound ? bound_free_pages_ + entry.free_pages : bound_free_pages_ - entry.free_pages;
+  bound_count_ = bound ? bound_count_ + 1 : bound_count_ - 1;
 }
 
 void SlotBlocks::Bind(uint32_t block) {
@@ -264,6 +265,7 @@ void SlotBlocks::CheckEntries() const {
   uint64_t free = 0;
   uint64_t closed = 0;
   uint64_t closed_free = 0;
+  uint64_t bound = 0;
   uint64_t bound_free = 0;
   uint32_t with_maps = 0;
   std::vector<PageRun> slots;
@@ -274,6 +276,7 @@ void SlotBlocks::CheckEntries() const {
     with_maps += entry.slots.has_maps() ? 1 : 0;
     closed += entry.closed ? 1 : 0;
     (entry.closed ? closed_free : free) += entry.free_pages;
+    bound += entry.bound == 0 ? 0 : 1;
     bound_free += entry.bound == 0 ? 0 : entry.free_pages;
     TIER_CHECK(Find(entry.block) == i, "block {} entry {}", entry.block, i);
     entry.slots.CheckInvariants(maps_);
@@ -288,7 +291,8 @@ void SlotBlocks::CheckEntries() const {
   }
   TIER_CHECK(seen == count_ && free == free_pages_, "blocks {} of {} free {} of {}", seen, count_, free, free_pages_);
   TIER_CHECK(with_maps == maps_.used(), "{} blocks have maps of {}", with_maps, maps_.used());
-  TIER_CHECK(bound_free == bound_free_pages_, "bound free {} of {}", bound_free, bound_free_pages_);
+  TIER_CHECK(bound == bound_count_ && bound_free == bound_free_pages_, "bound {} of {}, {} of {} pages", bound,
+             bound_count_, bound_free, bound_free_pages_);
   TIER_CHECK(closed == closed_count_ && closed_free == closed_free_pages_, "closed {} of {}, {} of {} pages", closed,
              closed_count_, closed_free, closed_free_pages_);
 }

@@ -59,6 +59,8 @@ class SlotBlocks {
   // A slot of the block is bound to its place, until Unbind. REQUIRES: contained; each slot once at a time.
   void Bind(uint32_t block);
   void Unbind(uint32_t block);
+  bool HoldsBound(uint32_t block) const { return entries_[Find(block)].bound != 0; }  // REQUIRES: contained.
+  uint64_t bound_count() const { return bound_count_; }                               // Blocks with a bound slot.
   uint64_t bound_free_pages() const { return bound_free_pages_; }  // Free pages of blocks with a bound slot.
 
   // Appends `most` open blocks with free pages at most, of those with a bound slot or of those without: those with the
@@ -117,6 +119,7 @@ class SlotBlocks {
   std::array<uint32_t, 2 * kSparseSteps + 1> sparse_ = Filled<2 * kSparseSteps + 1>();
   uint64_t count_ = 0;
   uint64_t closed_count_ = 0;
+  uint64_t bound_count_ = 0;
   uint64_t free_pages_ = 0;
   uint64_t closed_free_pages_ = 0;
   uint64_t bound_free_pages_ = 0;

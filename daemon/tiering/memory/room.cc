@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "daemon/tiering/memory/compaction.h"
+#include "daemon/tiering/memory/eviction.h"
 #include "daemon/tiering/memory/growth.h"
 #include "daemon/tiering/pieces/residency.h"
 #include "daemon/tiering/transfers/transfers.h"
@@ -10,52 +12,7 @@
 namespace tier::tiering {
 namespace {
 
-constexpr uint32_t kBlockSearchMax = 64;
-constexpr uint32_t kEndPrefetchCost = 4;  // Its place among the clean pieces is sought.
-
-// Whether evicting the piece makes room for a run of so many pages. 0: any room is welcome.
-bool MakesRoom(const Tables& tables, const JobState& job, const Piece& piece, uint32_t pages) {
-  if (pages == 0) return true;
-  if (pages == kPagesPerBlock) return piece.ram.whole_block();
-  return SlotsTakeBlocks(tables, job) || tables.windows.HoldsSlots(piece.ram);
-}
-
-// What is pinned, or goes with its tensor, leaves the order when it is met: once, so a search may do it however little
-// of the turn is left.
-void TakeOutOfOrder(Tables& tables, PieceId id) {
-  tables.work.Charge(1);
-  Delist(tables, id);  // A pinned one comes back when its last pin ends.
-}
-
-// The first piece of an order that may go, from its cold end (prefetched ones: from the hot end, since what was
-// announced first is used first); of the first few one that makes room for a run of so many pages. Where none of them
-// does, the first for a whole block: its slots may be a block together. A slot would gain nothing by that.
-PieceId FirstToGo(Tables& tables, JobState& job, EvictionOrder order, uint32_t pages) {
-  const EvictionPolicy& policy = *job.policy;
-  const bool from_hot = order == EvictionOrder::kKept;
-  PieceId first = kNoPiece;
-  uint32_t seen = 0;
-  for (PieceId at = from_hot ? policy.Hottest(order) : policy.Coldest(order);
-       at != kNoPiece && seen < kBlockSearchMax;) {
-    const PieceId next = from_hot ? policy.Colder(at) : policy.Warmer(at);
-    const Piece& piece = tables.pieces[at];
-    if (piece.pins != 0) {
-      TakeOutOfOrder(tables, at);
-    } else if (StaysForNow(tables, piece)) {
-      tables.jobs.WantPort(job);  // It is looked at again when that is over.
-      ++seen;
-    } else if (pages != 0 && tables.windows[tables.windows.WindowOf(piece.ram)].emptying) {
-      ++seen;  // Its room goes to another job.
-    } else if (MakesRoom(tables, job, piece, pages)) {
-      return at;
-    } else {
-      if (first == kNoPiece) first = at;
-      ++seen;
-    }
-    at = next;
-  }
-  return pages == kPagesPerBlock ? first : kNoPiece;
-}
+constexpr uint32_t kEvictedInVain = 2;  // As often as what is lacking, and no room for it: then a block at once.
 
 // The coldest dirty piece that no request has pinned and whose tensor is not detached.
 PieceId ColdestDirty(Tables& tables, JobState& job) {
@@ -117,40 +74,15 @@ AheadWrites WriteColdest(Tables& tables, JobState& job, uint64_t pages, WriteFor
 }
 
 // Prefetched pieces that were not used in time are not kept any longer.
-void EndOldPrefetches(Tables& tables, JobState& job) {
-  job.prefetch_age.EpochAt(tables.turn.now());
-  for (bool first = true;; first = false) {
-    const PieceId oldest = job.policy->Coldest(EvictionOrder::kKept);
-    if (oldest == kNoPiece || !job.prefetch_age.IsOver(tables.pieces[oldest].prefetched_at)) return;
-    if (first && job.policy->count(EvictionOrder::kClean) == 0) {  // Needed now, however little of the turn is left.
-      tables.work.Charge(kEndPrefetchCost);
-    } else if (!tables.work.TrySpend(kEndPrefetchCost)) {
-      return;
-    }
-    EndPrefetch(tables, oldest);
-  }
-}
-
-// False: none of that order can go.
-bool EvictFirst(Tables& tables, JobState& job, EvictionOrder order, uint32_t pages) {
-  for (;;) {
-    const PieceId id = FirstToGo(tables, job, order, pages);
-    if (id == kNoPiece) return false;
-    tables.turn.NoteProgress();
-    if (Evict(tables, id)) return true;
-    if (!tables.work.TrySpend()) return false;
-  }
-}
-
-bool EvictOne(Tables& tables, JobState& job, uint32_t pages, MayEvict may_evict) {
+bool EvictOne(Tables& tables, JobState& job, const RoomWanted& wanted, MayEvict may_evict) {
   EndOldPrefetches(tables, job);
-  if (EvictFirst(tables, job, EvictionOrder::kClean, pages)) return true;
+  if (EvictFirst(tables, job, EvictionOrder::kClean, wanted)) return true;
   if (may_evict != MayEvict::kAll || job.policy->count(EvictionOrder::kKept) == 0) return false;
   // It would be read again: a write costs no more than that.
   const bool idle = job.transfers.writing_pages() == 0 && !job.frees.any();
   if (idle) (void)WriteColdest(tables, job, kPagesPerBlock, WriteFor::kRequest);
   if (job.transfers.writing_pages() != 0) return false;
-  return EvictFirst(tables, job, EvictionOrder::kKept, pages);
+  return EvictFirst(tables, job, EvictionOrder::kKept, wanted);
 }
 
 bool TakeFree(const Tables& tables, JobState& job, uint32_t pages, std::vector<base::PageRun>* runs) {
@@ -234,7 +166,7 @@ void EvictAhead(Tables& tables, JobState& job) {
   if (job.used_pages() > start && Borrow(tables, job, (job.used_pages() - start) * kPageSize)) return;
   while (job.used_pages() > start) {
     if (!tables.work.TrySpend()) return MaintainNextTurn(tables, job);
-    if (!EvictOne(tables, job, 0, MayEvict::kUsed)) return;
+    if (!EvictOne(tables, job, {}, MayEvict::kUsed)) return;
   }
 }
 
@@ -310,10 +242,15 @@ bool WithinLimit(const Tables& tables, const JobState& job, uint64_t pages) {
 
 bool TakeRoom(Tables& tables, JobState& job, uint32_t pages, const MakeRoom& how, std::vector<base::PageRun>* runs) {
   TIER_CHECK(pages != 0 && pages <= kPagesPerBlock, "a piece of {} pages", pages);
-  for (;;) {
+  const uint64_t& evicted = job.record.counters.evicted_bytes;
+  for (const uint64_t before = evicted;;) {
     if (TakeFree(tables, job, pages, runs)) return true;
     if (how.may_evict == MayEvict::kNothing) return false;
-    if (EvictOne(tables, job, pages, how.may_evict)) continue;
+    if (how.moves_help && MayCompact(tables, job, how.needed_pages)) return false;
+    const bool in_vain = evicted - before >= kEvictedInVain * uint64_t{pages} * kPageSize;
+    const RoomWanted wanted{.pages = pages, .together = in_vain, .one_by_one = how.may_evict == MayEvict::kAll};
+    tables.work.Charge(1);
+    if (EvictOne(tables, job, wanted, how.may_evict)) continue;
     if (pages == kPagesPerBlock || job.windows.making_bytes(WindowKind::kSlot) != 0) return false;
     const bool took_blocks = SlotsTakeBlocks(tables, job);
     const Need need{.slot_pages = pages, .fresh_pages = how.fresh_pages};

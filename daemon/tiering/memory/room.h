@@ -23,6 +23,8 @@ enum class MayEvict : uint8_t {
 // How a run is made room for.
 struct MakeRoom {
   MayEvict may_evict = MayEvict::kNothing;
+  bool moves_help = false;    // In RAM, once so many pages are free …
+  uint64_t needed_pages = 0;  // … as the rest of the request needs: then nothing more is evicted.
   uint64_t fresh_pages =
       0;  // Need::fresh_pages of the request: a window that it borrows must have room on SSD for all.
 };

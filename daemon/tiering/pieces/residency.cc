@@ -343,6 +343,10 @@ bool StaysForNow(const Tables& tables, const Piece& piece) {
   return health.reads_fail() && health.state() == storage::DeviceState::kSuspect && !MayBeTheLastCopy(tables, piece);
 }
 
+bool CanBeEvicted(const Tables& tables, const Piece& piece) {
+  return Evictable(tables, piece) && piece.copies == Copies::kRamSsd && !StaysForNow(tables, piece);
+}
+
 bool Evict(Tables& tables, PieceId id) {
   if (StaysForNow(tables, tables.pieces[id])) return false;
   if (MayBeTheLastCopy(tables, tables.pieces[id])) {

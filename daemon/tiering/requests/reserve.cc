@@ -18,7 +18,7 @@ namespace tier::tiering {
 namespace {
 
 // All of an item in one piece of the pool, where it has that much: runs are what makes a tensor contiguous.
-bool GiveWhole(Tables& tables, const Ask& ask, const WaitItem& item, std::vector<PieceId>* given) {
+bool GiveWhole(Tables& tables, const Ask& ask, const WaitItem& item, MakeRoom* how, std::vector<PieceId>* given) {
   const Tensor& tensor = tables.tensors[item.tensor.index];
   uint32_t blocks = 0;
   uint32_t tail = 0;
@@ -29,6 +29,7 @@ bool GiveWhole(Tables& tables, const Ask& ask, const WaitItem& item, std::vector
   }
   if (blocks + tail == 0) return true;
   if (!TakeRuns(tables, tables.JobOf(tensor), blocks, tail)) return false;
+  how->needed_pages -= uint64_t{blocks} * kPagesPerBlock + tail;
   std::span<const base::PageRun> runs = tables.scratch.runs;
   for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
     if (!Missing(ask, item, tensor, tables.PieceOf(tensor, k))) continue;
@@ -41,14 +42,14 @@ bool GiveWhole(Tables& tables, const Ask& ask, const WaitItem& item, std::vector
   return true;
 }
 
-bool GiveOneByOne(Tables& tables, const Ask& ask, const WaitItem& item, const MakeRoom& how,
-                  std::vector<PieceId>* given) {
+bool GiveOneByOne(Tables& tables, const Ask& ask, const WaitItem& item, MakeRoom* how, std::vector<PieceId>* given) {
   const Tensor& tensor = tables.tensors[item.tensor.index];
   for (uint32_t k = item.first_piece; k < item.first_piece + item.piece_count; ++k) {
     if (!Missing(ask, item, tensor, tables.PieceOf(tensor, k))) continue;
     std::vector<base::PageRun>& runs = tables.scratch.runs;
     runs.clear();
-    if (!TakeRoom(tables, tables.JobOf(tensor), PagesOfPiece(tensor, k), how, &runs)) return false;
+    if (!TakeRoom(tables, tables.JobOf(tensor), PagesOfPiece(tensor, k), *how, &runs)) return false;
+    how->needed_pages -= PagesOfPiece(tensor, k);
     GiveRam(tables, tables.tensors.PieceOf(tensor, k), runs);
     given->push_back(tables.tensors.PieceOf(tensor, k));
   }
@@ -56,11 +57,11 @@ bool GiveOneByOne(Tables& tables, const Ask& ask, const WaitItem& item, const Ma
 }
 
 // Room for every piece that lacks it, or for none.
-bool GiveAll(Tables& tables, const Ask& ask, const MakeRoom& how) {
+bool GiveAll(Tables& tables, const Ask& ask, MakeRoom how) {
   std::vector<PieceId>& given = tables.scratch.given;
   given.clear();
   for (const WaitItem& item : ask.items) {
-    if (GiveWhole(tables, ask, item, &given) || GiveOneByOne(tables, ask, item, how, &given)) continue;
+    if (GiveWhole(tables, ask, item, &how, &given) || GiveOneByOne(tables, ask, item, &how, &given)) continue;
     for (const PieceId id : given) TakeBackRam(tables, id);
     return false;
   }
@@ -131,11 +132,16 @@ Reserved Reserve(Tables& tables, const Ask& ask, bool may_be_scattered) {
     const Grown grown = Grow(tables, job, need);
     // What windows under way will hold is waited for, and those that follow them; beyond that, cold pieces make room.
     const bool may_evict = grown == Grown::kShort || !job.windows.makes_any();
-    const bool scattered = may_evict && may_be_scattered && MayCompact(tables, job, need.pages());
+    const bool moves_help = may_evict && may_be_scattered && MayCompact(tables, job, 0);
+    const bool scattered = moves_help && MayCompact(tables, job, need.pages());
     if (may_evict && !scattered) job.moves.ClearFailures();
-    const MayEvict evicted = may_evict && !scattered ? MayEvict::kAll : MayEvict::kNothing;
-    if (!GiveAll(tables, ask, {.may_evict = evicted, .fresh_pages = need.fresh_pages})) {
-      if (scattered) return Reserved::kScattered;
+    const MakeRoom how{.may_evict = may_evict && !scattered ? MayEvict::kAll : MayEvict::kNothing,
+                       .moves_help = moves_help,
+                       .needed_pages = need.pages(),
+                       .fresh_pages = need.fresh_pages};
+    if (!GiveAll(tables, ask, how)) {
+      // What was evicted may have made it so.
+      if (moves_help && MayCompact(tables, job, need.pages())) return Reserved::kScattered;
       if (may_evict) GrowByOne(tables, job, need);
       return Reserved::kNone;
     }
