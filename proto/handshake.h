@@ -27,8 +27,9 @@ inline constexpr uint64_t kHandshakeMagic = 0x4f4c4c4548524554;  // "TERHELLO"
 // 2: windows have a kind, a size and a place. 3: an acquire may say the tensor's size, and its answer which content it
 // has. 4: Hello may name a NUMA node. 5: an acquire may want its blocks side by side. 6: a job may be opened by
 // kResumeOrCreate, and Welcome says whether it was resumed. 7: a release may say that the content is not used soon.
-inline constexpr uint16_t kProtocolVersion = 7;
-inline constexpr uint16_t kProtocolVersionMin = 7;
+// 8: a tensor may be transient.
+inline constexpr uint16_t kProtocolVersion = 8;
+inline constexpr uint16_t kProtocolVersionMin = 8;
 
 inline constexpr int kNumaNodesMax = 1024;  // Numbers of NUMA nodes are below this, as those of the kernel.
 

@@ -34,7 +34,7 @@ enum class Op : uint16_t {
   kFree = 4,      // items: tensor.
   kPrefetch = 5,  // items: tensor, [offset,length). Answered when queued, not when there.
   kStep = 6,      // argument: step number, or ~0 = one more. Marks: all sealed so far belongs to finished steps.
-  kPersist = 7,   // items: tensors, none = all of the job. One manifest, atomically.
+  kPersist = 7,   // items: tensors, none = all of the job but transient ones. One manifest, atomically.
   kFlush = 8,     // items: tensors, none = all of the session, and those inherited or shared that no session writes.
                   // Answered when each piece has an SSD copy.
   kAccept = 9,    // items: tensor. Accepts a TORN tensor as it stands.
@@ -59,7 +59,8 @@ inline constexpr uint32_t kFlagMore = 1u << 9;      // Release: what it seals is
 inline constexpr uint32_t kFlagSharded = 1u << 10;  // Create, with kFlagShared: ranks divide it, each by its steps.
 inline constexpr uint32_t kFlagContiguous = 1u << 11;  // Acquire: blocks move side by side first, where they can.
 inline constexpr uint32_t kFlagEvictFirst = 1u << 12;  // Release: not used soon: it leaves RAM before the rest.
-inline constexpr uint32_t kFlagsKnown = (1u << 13) - 1;
+inline constexpr uint32_t kFlagTransient = 1u << 13;   // Create: a persist that names no tensors leaves it out.
+inline constexpr uint32_t kFlagsKnown = (1u << 14) - 1;
 
 struct RequestItem {
   uint64_t tensor;

@@ -27,7 +27,7 @@ constexpr std::array<OpShape, proto::kOpCount> kShapes = [] {
   constexpr uint32_t kMayWait = kFlagShared | kFlagNoWaitOwn | kFlagNoWait;
   constexpr uint32_t kGrants = kMayWait | kFlagWrite | kFlagDiscard;
   at(kCreate) = {.name = "create",
-                 .flags = kGrants | kFlagReplace | kFlagSharded,
+                 .flags = kGrants | kFlagReplace | kFlagSharded | kFlagTransient,
                  .items_min = 1,
                  .items_max = kMany,
                  .range = true,

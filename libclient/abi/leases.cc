@@ -15,14 +15,14 @@ using proto::Op;
 
 constexpr uint32_t kGrantFlags =
     TIER_WRITE | TIER_SHARED | TIER_NO_WAIT_OWN | TIER_DISCARD | TIER_NO_WAIT | TIER_SCATTERED_OK;
-constexpr uint32_t kCreateFlags = kGrantFlags | TIER_SHARDED;
+constexpr uint32_t kCreateFlags = kGrantFlags | TIER_SHARDED | TIER_TRANSIENT;
 constexpr uint32_t kReleaseFlags = TIER_ABANDON | TIER_UNTOUCHED | TIER_FREE_AFTER | TIER_EVICT_FIRST;
 
 static_assert(TIER_WRITE == proto::kFlagWrite && TIER_SHARED == proto::kFlagShared);
 static_assert(TIER_ABANDON == proto::kFlagAbandon && TIER_NO_WAIT_OWN == proto::kFlagNoWaitOwn);
 static_assert(TIER_DISCARD == proto::kFlagDiscard && TIER_NO_WAIT == proto::kFlagNoWait);
 static_assert(TIER_FREE_AFTER == proto::kFlagFreeAfter && TIER_UNTOUCHED == proto::kFlagUntouched);
-static_assert(TIER_EVICT_FIRST == proto::kFlagEvictFirst);
+static_assert(TIER_EVICT_FIRST == proto::kFlagEvictFirst && TIER_TRANSIENT == proto::kFlagTransient);
 static_assert(TIER_SHARDED == proto::kFlagSharded && TIER_SCATTERED_OK > proto::kFlagsKnown);
 
 struct Grant {

@@ -27,7 +27,7 @@ Result<CopyRequest> RequestFrom(Direction direction, const SwapCall& call) {
   if (auto ok = ReadOptions(call.options, &options); !ok) return std::unexpected(ok.error());
   uint32_t allowed = TIER_SHARED | TIER_DISCARD | TIER_NO_WAIT | TIER_NO_WAIT_OWN;
   if (direction == Direction::kIn) allowed |= TIER_FREE_AFTER;
-  if (direction == Direction::kOut && options.whole != 0) allowed |= TIER_SHARDED;
+  if (direction == Direction::kOut && options.whole != 0) allowed |= TIER_SHARDED | TIER_TRANSIENT;
   if (auto ok = CheckFlags("a swap", options.flags, allowed); !ok) return std::unexpected(ok.error());
   for (const int type : {options.memory_type, options.tensor_type}) {
     if (type < TIER_BYTES || type > TIER_FP16) {

@@ -180,7 +180,7 @@ client::Submission CopyOperation::SubmissionFor(const Chunk& chunk, proto::Reque
   *item = {request_.tensor, chunk.range.offset, chunk.range.length,
            creating || request_.whole ? request_.tensor_bytes() : 0};
   uint32_t flags = request_.flags & (proto::kFlagShared | proto::kFlagNoWait);
-  if (creating) flags |= request_.flags & proto::kFlagSharded;
+  if (creating) flags |= request_.flags & (proto::kFlagSharded | proto::kFlagTransient);
   if (creating && goal_ == Goal::kReplace) flags |= proto::kFlagReplace;
   if (FailsOverOwn(chunk)) flags |= proto::kFlagNoWaitOwn;
   const bool writes = !creating && request_.direction == Direction::kOut;

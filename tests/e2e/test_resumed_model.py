@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import pathlib
 import random
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from torch import distributed, nn
 
 import tierd
 import tierd.torch
+from tierd.torch import activations
 
 
 def leave_out_bias(_: nn.Module, state: Any, prefix: str, metadata: object) -> None:
@@ -233,6 +235,40 @@ def test_a_resume_that_is_refused_leaves_the_model_as_it_was_and_the_run_to_be_r
         model, optimizer = tierd.torch.offload(Counting(2), tierd.torch.AdamW, **given)
         assert all(torch.equal(value, persisted[name]) for name, value in model.state_dict().items())
         del model, optimizer
+
+
+class WithUnusedBranch(nn.Module):
+    """What a second branch has kept for backward lives on after the step: the loss does not use it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.unused = nn.Linear(256, 256), nn.Linear(256, 256)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.used(x), torch.tanh(self.unused(x))
+
+
+@pytest.mark.parametrize("update", ["deferred", "step"])
+def test_what_a_graph_keeps_is_not_persisted_and_does_not_hinder_the_next_run(
+    own_daemon: launcher.Running, monkeypatch: pytest.MonkeyPatch, update: str
+) -> None:
+    control = pytest.importorskip("tierd.control")
+    resumed = []
+    for resume in (False, True, True):
+        monkeypatch.setattr(activations, "_ids", itertools.count(activations.FIRST_ID))  # As in a new process.
+        with run_of(own_daemon, WithUnusedBranch, resume, update=update, activations="ssd") as (
+            model,
+            optimizer,
+            client,
+        ):
+            with control.connect(own_daemon.directory) as channel:
+                resumed.append({tensor.id for tensor in channel.list_tensors("run")})
+            used, unused = model(torch.ones(256, 256))
+            used.sum().backward()
+            optimizer.step()
+            tierd.torch.persist(model, optimizer)  # With gradients, and what `unused` needs for its own.
+            del model, optimizer, used, unused
+    assert len(resumed[1]) == len(resumed[2]) < 10, "parameters and states alone"
 
 
 def make_two(client: tierd.Client, resume: bool) -> tuple[list[nn.Module], list[Any]]:

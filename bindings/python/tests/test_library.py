@@ -30,7 +30,7 @@ CONSTANTS = {
     "TIER_WRITE": library.WRITE, "TIER_SHARED": library.SHARED, "TIER_ABANDON": library.ABANDON,
     "TIER_NO_WAIT_OWN": library.NO_WAIT_OWN, "TIER_DISCARD": library.DISCARD, "TIER_NO_WAIT": library.NO_WAIT,
     "TIER_FREE_AFTER": library.FREE_AFTER, "TIER_UNTOUCHED": library.UNTOUCHED, "TIER_SHARDED": library.SHARDED,
-    "TIER_EVICT_FIRST": library.EVICT_FIRST,
+    "TIER_EVICT_FIRST": library.EVICT_FIRST, "TIER_TRANSIENT": library.TRANSIENT,
     "TIER_TIMEOUT": library.TIMEOUT, "TIER_NO_MEMORY": library.NO_MEMORY, "TIER_WOULD_DEADLOCK": library.WOULD_DEADLOCK,
     "TIER_MODE_ATTACH": library.MODES["attach"], "TIER_MODE_CREATE": library.MODES["create"],
     "TIER_MODE_JOIN": library.MODES["join"], "TIER_MODE_RESUME": library.MODES["resume"],

@@ -55,6 +55,7 @@ class Client:
         shared: bool = False,
         sharded: bool = False,
         replace: bool = False,
+        transient: bool = False,
         timeout: float | None = None,
     ) -> None:
         """Stores a copy of ``array`` under ``key``: a numpy array, a torch tensor or any other buffer of bytes.
@@ -70,26 +71,28 @@ class Client:
         ``sharded``, with ``shared``: ranks divide the tensor, and each writes a part of it (``lease(write=True)``) and
         marks its steps with the same numbers (:meth:`step`). Such a tensor is ``Torn`` also when one of them ends while
         the steps in which they wrote last differ. A tensor that is overwritten in place stays as it was created.
+        ``transient``: of no use to a later run. :meth:`persist` leaves it out, unless it is named there.
         """
-        tensor = self.tensor_id(key)
+        tensor, flags = self.tensor_id(key), library.flags_of(shared, sharded, transient)
         with layouts.readable(array) as memory:
             if memory.size == 0:
                 raise Invalid(f"the array for {key!r} holds no bytes; a tensor must")
             if replace or memory.stream is not None:
                 if not replace and self._exists(tensor, shared):
                     raise AlreadyExists(f"a tensor {key!r} exists: pass replace=True to store another in its place")
-                self._swap("tier_swap_out", tensor, memory, _shared(shared, sharded), timeout)
+                self._swap("tier_swap_out", tensor, memory, flags, timeout)
             else:
-                take = self._taker(_shared(shared, sharded), timeout)
-                free = functools.partial(self._free_quietly, tensor, _shared(shared))
+                take = self._taker(flags, timeout)
+                free = functools.partial(self._free_quietly, tensor, library.flags_of(shared))
                 ranges.fill_new(take, tensor, key, memory, free)
                 _count(self._copied_to, memory.size)
             self._layouts[tensor, shared] = memory.layout
 
-    def start_put(self, key: Key, array: Any, *, timeout: float | None = None) -> PendingPut:
+    def start_put(self, key: Key, array: Any, *, transient: bool = False, timeout: float | None = None) -> PendingPut:
         """Starts to store ``array``, a contiguous torch tensor of float32, bfloat16 or float16, under ``key``, in place
         of what is there. Returns at once: ``array`` must not change until :meth:`PendingPut.wait`, which tells how many
-        elements are not finite and what the sum of their squares is. Both come from the pass that copies them."""
+        elements are not finite and what the sum of their squares is. Both come from the pass that copies them.
+        ``transient``: as for :meth:`put`."""
         tensor = self.tensor_id(key)
         with layouts.readable(array) as memory:
             element = library.ELEMENTS.get(str(memory.layout.dtype).removeprefix("torch."))
@@ -97,7 +100,7 @@ class Client:
                 raise Invalid(f"elements of {memory.layout.dtype} cannot be checked while they are copied")
             if memory.size == 0:
                 raise Invalid(f"the array for {key!r} holds no bytes; a tensor must")
-            options = self._copy_options(memory, 0, timeout, waits_for_own=True)
+            options = self._copy_options(memory, library.flags_of(transient=transient), timeout, waits_for_own=True)
             options.memory_type = options.tensor_type = element
             options.check_finite = options.sum_squares = 1
             operation = self._session.start_copy(
@@ -185,7 +188,7 @@ class Client:
 
         ``with client.lease("w") as lease: a = lease.numpy(); ...; del a``
         """
-        flags = _shared(shared) | (library.WRITE if write else 0) | (library.DISCARD if discard else 0)
+        flags = library.flags_of(shared) | (library.WRITE if write else 0) | (library.DISCARD if discard else 0)
         grant = self._grant_one(Part(key, offset, length), flags, timeout)
         return Lease(grant, key, write, self._layout_of(self.tensor_id(key), shared))
 
@@ -197,15 +200,16 @@ class Client:
         *,
         shared: bool = False,
         sharded: bool = False,
+        transient: bool = False,
         timeout: float | None = None,
     ) -> Lease:
         """Creates a tensor of ``shape`` and ``dtype`` (none: bytes) and returns a write lease on all of it, to be
-        filled in place. Its bytes are not defined at first. Others can get it once the lease has ended. ``sharded``: as
-        for :meth:`put`."""
+        filled in place. Its bytes are not defined at first. Others can get it once the lease has ended. ``sharded``,
+        ``transient``: as for :meth:`put`."""
         layout = layouts.declared(dtype, shape, None)
         if layout.size == 0:
             raise Invalid(f"the tensor {key!r} would hold no bytes; it must")
-        grant = self._grant_one(Part(key, size=layout.size), _shared(shared, sharded), timeout)
+        grant = self._grant_one(Part(key, size=layout.size), library.flags_of(shared, sharded, transient), timeout)
         self._layouts[self.tensor_id(key), shared] = layout
         return Lease(grant, key, True, layout)
 
@@ -225,7 +229,7 @@ class Client:
             raise Invalid("state at least one part; either all of them create a tensor or none does")
         name = "tier_create" if creating.pop() else "tier_acquire"
         write = write or name == "tier_create"
-        flags = _shared(shared, sharded) | (library.WRITE if write and name == "tier_acquire" else 0)
+        flags = library.flags_of(shared, sharded) | (library.WRITE if write and name == "tier_acquire" else 0)
         grants = self._session.grant(name, [self._range(part) for part in parts], flags, milliseconds(timeout))
         leases: list[Lease] = []
         try:
@@ -245,7 +249,8 @@ class Client:
         parts = [key if isinstance(key, Part) else Part(key) for key in _several(keys)]
         for begin in range(0, len(parts), library.BATCH_MAX):
             batch = [self._range(part) for part in parts[begin : begin + library.BATCH_MAX]]
-            self._session.call("tier_prefetch", (library.Range * len(batch))(*batch), len(batch), _shared(shared))
+            array = (library.Range * len(batch))(*batch)
+            self._session.call("tier_prefetch", array, len(batch), library.flags_of(shared))
 
     def step(self, step: int | None = None) -> None:
         """Marks the end of training step ``step`` (none: the next number). It finishes the updates of this session:
@@ -256,11 +261,11 @@ class Client:
 
     def persist(self, *keys: Key, shared: bool = False) -> None:
         """Makes tensors (no key: all of the job) durable in one atomic step: they survive the end of the daemon and a
-        loss of power. It replaces all that the job persisted before, so name every key in one call. A ``named`` job
-        keeps it for ``mode="resume"``; what a job that is not named persisted is deleted with the job, and the first
-        call says so by a ``RuntimeWarning``. ``Denied``: the private daemon has no ``data_directory``. The deadline is
-        the daemon's ``engine.deadline`` (60 s by default), then ``Timeout``: where its sentence says so, the manifest
-        may be committed yet."""
+        loss of power. It replaces all that the job persisted before, so name every key in one call. No key also leaves
+        out what is ``transient``. A ``named`` job keeps it for ``mode="resume"``; what a job that is not named
+        persisted is deleted with the job, and the first call says so by a ``RuntimeWarning``. ``Denied``: the private
+        daemon has no ``data_directory``. The deadline is the daemon's ``engine.deadline`` (60 s by default), then
+        ``Timeout``: where its sentence says so, the manifest may be committed yet."""
         keeps, self._keeps = self._keeps, None
         if keeps is not None and not keeps(self):
             warnings.warn(
@@ -279,11 +284,11 @@ class Client:
         """A hint: the tensors (no key: all of this session) will not be used soon. Drops RAM copies that are on SSD
         too and under no lease."""
         ids = [self.tensor_id(key) for key in keys]
-        self._session.call("tier_drop", (ctypes.c_uint64 * len(ids))(*ids), len(ids), _shared(shared))
+        self._session.call("tier_drop", (ctypes.c_uint64 * len(ids))(*ids), len(ids), library.flags_of(shared))
 
     def accept(self, key: Key, *, shared: bool = False) -> None:
         """Declares the content that a :class:`tierd.Torn` tensor has now to be right."""
-        self._session.call("tier_accept", self.tensor_id(key), _shared(shared))
+        self._session.call("tier_accept", self.tensor_id(key), library.flags_of(shared))
 
     # ---- Figures ----
 
@@ -299,7 +304,7 @@ class Client:
     def tensor(self, key: Key, *, shared: bool = False) -> TensorState:
         """The size of a tensor, and how much of it lies in RAM and on SSD. ``NotFound`` if there is none."""
         fields = library.TensorFields(struct_size=ctypes.sizeof(library.TensorFields))
-        self._session.call("tier_tensor", self.tensor_id(key), _shared(shared), ctypes.byref(fields))
+        self._session.call("tier_tensor", self.tensor_id(key), library.flags_of(shared), ctypes.byref(fields))
         return TensorState(
             fields.size, fields.generation, fields.ram_bytes, fields.ssd_bytes, bool(fields.sealed), bool(fields.torn)
         )
@@ -422,7 +427,7 @@ class Client:
         if name == "tier_persist" and len(ids) > library.BATCH_MAX:
             raise Invalid(f"persist is one manifest: at most {library.BATCH_MAX} keys, or none for all of the job")
         for begin in range(0, max(1, len(ids)), library.BATCH_MAX):
-            self._session.call_waiting(name, ids[begin : begin + library.BATCH_MAX], _shared(shared))
+            self._session.call_waiting(name, ids[begin : begin + library.BATCH_MAX], library.flags_of(shared))
 
     def _swap(self, name: str, tensor: int, memory: layouts.Memory, flags: int, timeout: float | None) -> None:
         options = self._copy_options(memory, flags, timeout)
@@ -442,7 +447,7 @@ class Client:
         )
 
     def _fill(self, key: Key, memory: layouts.Memory, shared: bool, timeout: float | None) -> None:
-        tensor, flags = self.tensor_id(key), _shared(shared)
+        tensor, flags = self.tensor_id(key), library.flags_of(shared)
         take = self._taker(flags, timeout)
         deadline = ranges.Deadline(take.timeout)
         if memory.stream is not None:
@@ -493,7 +498,3 @@ def _several(keys: Key | Part | Iterable[Key | Part]) -> Iterable[Key | Part]:
 def _count(table: dict[int, int], nbytes: int) -> None:
     thread = threading.get_ident()
     table[thread] = table.get(thread, 0) + nbytes
-
-
-def _shared(shared: bool, sharded: bool = False) -> int:
-    return (library.SHARED if shared else 0) | (library.SHARDED if sharded else 0)

@@ -43,10 +43,16 @@ FREE_AFTER = 1 << 6
 UNTOUCHED = 1 << 8
 SHARDED = 1 << 10
 EVICT_FIRST = 1 << 12
+TRANSIENT = 1 << 13
 SCATTERED_OK = 1 << 16
 
 BATCH_MAX = 1023
 NEXT_STEP = (1 << 64) - 1
+
+
+def flags_of(shared: bool = False, sharded: bool = False, transient: bool = False) -> int:
+    """Which namespace a request means, and what it creates there."""
+    return (SHARED if shared else 0) | (SHARDED if sharded else 0) | (TRANSIENT if transient else 0)
 
 
 class ConnectOptions(ctypes.Structure):

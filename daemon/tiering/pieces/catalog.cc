@@ -157,6 +157,7 @@ TensorIndex AddTensor(Tables& tables, JobState& job, const NewTensor& added) {
   tensor.ssd_pages = 0;
   tensor.flags = kUnnamed;
   if (added.sharded) tensor.set(kSharded);
+  if (added.transient) tensor.set(kTransient);
   tensor.pieces = {.size = tensor.piece_count};
   job.metadata->Charge(MetadataKind::kTensors, TensorCost(tensor.piece_count));
   job.pages.AddUnnamed(PagesOf(added.size));

@@ -31,6 +31,7 @@ struct NewTensor {
   SessionState* creator = nullptr;  // Null: it comes from a manifest, and is visible.
   bool unnamed = false;             // No request finds it before NameTensor.
   bool sharded = false;             // REQUIRES: shared, space 0.
+  bool transient = false;           // A persist that names no tensors leaves it out.
 };
 TensorIndex AddTensor(Tables& tables, JobState& job, const NewTensor& tensor);
 // Makes the pieces of this range that were not made yet.

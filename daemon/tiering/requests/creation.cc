@@ -78,7 +78,8 @@ std::optional<RefusedItem> AddTensors(Tables& tables, SessionState& session, uin
                                                                .id = asked.tensor,
                                                                .size = asked.value,
                                                                .creator = &session,
-                                                               .sharded = (flags & proto::kFlagSharded) != 0}));
+                                                               .sharded = (flags & proto::kFlagSharded) != 0,
+                                                               .transient = (flags & proto::kFlagTransient) != 0}));
       continue;
     }
     Refusal refusal = ExistsRefusal(tables.tensors[present], asked.value);

@@ -120,7 +120,8 @@ bool GoOn(Tables& tables, SessionState& session, Waiter& waiter, Listing* listin
       continue;
     }
     const bool unnamed_items = listing->first_unnamed != kAllNamed;
-    if (tensor.has(kVisible) && (waiter.op != Op::kFlush || ToBeFlushed(tables, tensor, unnamed_items))) {
+    const bool meant = tensor.has(kVisible) && !(waiter.op == Op::kPersist && tensor.has(kTransient));
+    if (meant && (waiter.op != Op::kFlush || ToBeFlushed(tables, tensor, unnamed_items))) {
       List(tables, waiter, index);
     }
     session.listing.MoveTo(tensor.next);

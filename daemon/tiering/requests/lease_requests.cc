@@ -192,7 +192,8 @@ bool AddUnnamed(Tables& tables, SessionState& session, const Request& request) {
                               .size = asked.value,
                               .creator = &session,
                               .unnamed = true,
-                              .sharded = IsSharded(request)}));
+                              .sharded = IsSharded(request),
+                              .transient = (request.flags & proto::kFlagTransient) != 0}));
   return true;
 }
 

@@ -19,14 +19,15 @@ inline constexpr JobIndex kNoJob{UINT32_MAX};
 constexpr uint32_t Value(JobIndex index) { return static_cast<uint32_t>(index); }
 
 // Tensor::flags.
-inline constexpr uint8_t kVisible = 1u << 0;   // Every byte was sealed once.
-inline constexpr uint8_t kDetached = 1u << 1;  // Freed; no longer in the table.
-inline constexpr uint8_t kUnnamed = 1u << 2;   // Waits to take another's place (replace.h); in no table, no namespace.
-inline constexpr uint8_t kSwapping = 1u << 3;  // A session has an unfinished swap_out over it (update_table.h).
-inline constexpr uint8_t kAwaitedTensor = 1u << 4;  // A request waits or waited at it or a piece of it (WaitTable).
-inline constexpr uint8_t kPartlySealed = 1u << 5;   // Not visible, and some ranges were sealed (TensorSlab).
-inline constexpr uint8_t kSharded = 1u << 6;  // Created as sharded: sessions divide it, step by step (update_table.h).
-inline constexpr uint8_t kKeepsRoom = 1u << 7;  // Detached, and counted among its job's tensors until leases end.
+inline constexpr uint16_t kVisible = 1u << 0;   // Every byte was sealed once.
+inline constexpr uint16_t kDetached = 1u << 1;  // Freed; no longer in the table.
+inline constexpr uint16_t kUnnamed = 1u << 2;   // Waits to take another's place (replace.h); in no table, no namespace.
+inline constexpr uint16_t kSwapping = 1u << 3;  // A session has an unfinished swap_out over it (update_table.h).
+inline constexpr uint16_t kAwaitedTensor = 1u << 4;  // A request waits or waited at it or a piece of it (WaitTable).
+inline constexpr uint16_t kPartlySealed = 1u << 5;   // Not visible, and some ranges were sealed (TensorSlab).
+inline constexpr uint16_t kSharded = 1u << 6;  // Created as sharded: sessions divide it, step by step (update_table.h).
+inline constexpr uint16_t kKeepsRoom = 1u << 7;  // Detached, and counted among its job's tensors until leases end.
+inline constexpr uint16_t kTransient = 1u << 8;  // A persist that names no tensors leaves it out.
 
 enum class UpdateListIndex : uint32_t {};
 inline constexpr UpdateListIndex kNoUpdateList{UINT32_MAX};
@@ -50,11 +51,11 @@ struct Tensor {
   TensorIndex next = kNoTensor;  // In its namespace.
   TensorIndex previous = kNoTensor;
   UpdateListIndex updates = kNoUpdateList;  // Only the UpdateTable changes it.
-  uint8_t flags = 0;
+  uint16_t flags = 0;
 
-  bool has(uint8_t flag) const { return (flags & flag) != 0; }
-  void set(uint8_t flag) { flags = static_cast<uint8_t>(flags | flag); }
-  void clear(uint8_t flag) { flags = static_cast<uint8_t>(flags & ~flag); }
+  bool has(uint16_t flag) const { return (flags & flag) != 0; }
+  void set(uint16_t flag) { flags = static_cast<uint16_t>(flags | flag); }
+  void clear(uint16_t flag) { flags = static_cast<uint16_t>(flags & ~flag); }
   bool torn() const { return torn_count != 0; }
   uint32_t piece_length(uint32_t number) const {
     return static_cast<uint32_t>(std::min<uint64_t>(kBlockSize, size - uint64_t{number} * kBlockSize));

@@ -144,6 +144,7 @@ enum {
   TIER_UNTOUCHED = 1u << 8,    /* release: nothing was written; the lease ends as if it had never been granted */
   TIER_SHARDED = 1u << 10,     /* create, with TIER_SHARED: ranks divide the tensor, each writes its own part of it */
   TIER_EVICT_FIRST = 1u << 12, /* release: it will not be used soon: it leaves RAM before the rest of the job */
+  TIER_TRANSIENT = 1u << 13,   /* create, swap_out of a whole tensor: tier_persist leaves it out unless named */
   TIER_SCATTERED_OK = 1u << 16 /* acquire, create: memory need not be contiguous; read it by tier_lease_segments */
 };
 
@@ -212,11 +213,11 @@ TIER_API int tier_accept(tier_client* client, uint64_t tensor, uint32_t flags);
 /* Marks the end of training step `step` (UINT64_MAX: the next number), and finishes the updates of this session.
  * A session begins with the highest number of its job. Ranks that divide a tensor give their steps the same numbers. */
 TIER_API int tier_step(tier_client* client, uint64_t step);
-/* Makes tensors durable: they survive the end of the daemon and a loss of power. count 0: all tensors of the job. One
- * manifest is committed atomically. It replaces the job's former manifest completely; the manifest of an
- * ephemeral job is deleted with the job. DENIED in a private daemon without daemon.data_directory. The deadline is the
- * daemon's engine.deadline (60 s by default), then TIMEOUT: where the sentence says so, the manifest may be committed
- * yet. */
+/* Makes tensors durable: they survive the end of the daemon and a loss of power. count 0: all tensors of the job
+ * except those created with TIER_TRANSIENT. One manifest is committed atomically. It replaces the job's former manifest
+ * completely; the manifest of an ephemeral job is deleted with the job. DENIED in a private daemon without
+ * daemon.data_directory. The deadline is the daemon's engine.deadline (60 s by default), then TIMEOUT: where the
+ * sentence says so, the manifest may be committed yet. */
 TIER_API int tier_persist(tier_client* client, const uint64_t* tensors, size_t count, uint32_t flags);
 /* Returns when every byte of the tensors (count 0: all of this session) has an SSD copy. It does not make them durable:
  * tier_persist does. The deadline is engine.deadline, as above. */

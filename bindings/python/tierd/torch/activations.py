@@ -45,7 +45,8 @@ from .tensor_views import tensor_over
 _sequences = itertools.count(1)
 
 # Ids of activations: far from those of string keys and from ids that people type.
-_ids = itertools.count(0x4143_0000_0000_0000)
+FIRST_ID = 0x4143_0000_0000_0000
+_ids = itertools.count(FIRST_ID)
 
 # In a node's metadata: identifies the node.
 _TOKEN = "tierd.node"
@@ -216,7 +217,7 @@ class _Registry:
         # Made before the tensor: whatever interrupts this, the tensor is freed with the copy.
         finalizers.attach(copy, functools.partial(self.drop, *handle.key))
         whole = tensor_over(storage, torch.uint8, begin, (end - begin,), (1,))
-        self.client.put(copy.tensor, whole)
+        self.client.put(copy.tensor, whole, transient=True)
         with self.lock:
             self.order.add(place, handle)
             self.storages.setdefault(key, _Storage(storage)).copies[sequence] = handle

@@ -155,8 +155,8 @@ class StoredGradient:
         """Starts to store ``gradient``, flat."""
         client = self._window.client
         if gradient.dtype in _CHECKED:
-            return client.start_put(self.key, gradient)
-        client.put(self.key, gradient, replace=True)
+            return client.start_put(self.key, gradient, transient=True)
+        client.put(self.key, gradient, replace=True, transient=True)
         self.arrived(0, _sum_of_squares(gradient))
         return None
 
