@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import pytest
 import torch
-from test_offload import assert_same, new_client, offloaded
+from test_offload import assert_same, new_client, offloaded, pair_of
 from test_offload_oddities import Small, both, rows
 from torch import nn
 
@@ -106,6 +107,48 @@ def test_a_gradient_that_was_dropped_is_not_the_next_one() -> None:
     optimizer.step()
     plain.step()
     assert_same(model, theirs)
+
+
+@pytest.mark.parametrize("update", STORED)
+def test_a_step_by_gradients_that_became_zeros_is_a_step(update: str) -> None:
+    arms = both(Small, update=update)
+    for model, optimizer in arms:
+        model(rows(0)).pow(2).sum().backward()
+        optimizer.step()
+        for _ in range(2):
+            optimizer.zero_grad(set_to_none=False)
+            optimizer.step()
+        assert {state["step"].item() for state in optimizer.state.values()} == {3.0}
+    assert_same(arms[0][0], arms[1][0])
+
+
+@pytest.mark.parametrize("place", [{"gradients": "device"}, {"min_bytes": 1 << 16}], ids=str)
+@pytest.mark.parametrize("update", STORED)
+def test_a_step_by_gradients_that_are_given_back_is_a_step(update: str, place: dict[str, Any]) -> None:
+    ours, theirs = pair_of(Small)
+    _, optimizer = tierd.torch.offload(
+        ours, tierd.torch.AdamW, client=new_client()[0], lr=1e-2, update=update, **{"min_bytes": 1, **place}
+    )
+    plain = torch.optim.AdamW(theirs.parameters(), lr=1e-2, fused=True)
+    for model, of in ((ours, optimizer), (theirs, plain)):
+        model(rows(0)).pow(2).sum().backward()
+        of.step()
+        kept = [parameter.grad for parameter in model.parameters()]
+        of.zero_grad()
+        for parameter, gradient in zip(model.parameters(), kept, strict=True):
+            parameter.grad = gradient
+        of.step()
+        assert {state["step"].item() for state in of.state.values()} == {2.0}
+    assert_same(ours, theirs)
+
+
+def test_zero_grad_frees_gradients_of_the_process() -> None:
+    (model, optimizer), _ = both(Small, gradients="device")
+    model(rows(0)).pow(2).sum().backward()
+    optimizer.step()
+    alive = [weakref.ref(parameter.grad) for parameter in model.parameters()]
+    optimizer.zero_grad()
+    assert not any(gradient() is not None for gradient in alive)
 
 
 def test_a_norm_in_another_dtype_is_taken_of_the_converted_elements() -> None:

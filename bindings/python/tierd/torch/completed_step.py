@@ -36,7 +36,7 @@ class CompletedStep:
         return same
 
     def end(self) -> None:
-        """All that follows the step is done, or there is another gradient."""
+        """All that follows the step is done, or its gradients have no use any more."""
         self._gradients = None
 
 

@@ -31,6 +31,11 @@ class DeferredUpdate(PendingUpdate):
         if self.stored.gradient is not self.gradient:
             self.gradient.drop()
 
+    def notes_of_decision(self) -> list[Callable[[], object]]:
+        """What is noted when ``step()`` ends, for ``uninterrupted``."""
+        step = self.optimizer.step_of(self.stored.parameter)
+        return [functools.partial(setattr, self.stored, "deferred", self), functools.partial(step.add_, 1)]
+
     def notes_of_end(self, state: ParameterState) -> list[Callable[[], object]]:
         return [*state.step_ended()]
 

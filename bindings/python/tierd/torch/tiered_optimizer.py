@@ -137,7 +137,8 @@ class TieredOptimizer(OffloadableOptimizer):
         for group, slices in work:
             self._update_group(group, slices)
             self._update_empty(group)
-        self._end_step(later)
+        decided = [note for update in later for note in update.notes_of_decision()]
+        self._end_step([*decided, self.completed.note_of(self._parameters())])
         self.agreement.after_step()
 
     def settle(self) -> None:
@@ -162,6 +163,7 @@ class TieredOptimizer(OffloadableOptimizer):
         require_whole(self, "zero_grad()")
         self._end_step()
         super().zero_grad(set_to_none)
+        self.completed.end()
 
     def discard_update(self, accept: bool = False) -> DiscardedUpdate:
         """Drops what is left of the last step, where its update keeps failing, and its gradients, and says what became
@@ -179,17 +181,13 @@ class TieredOptimizer(OffloadableOptimizer):
         require_whole(self, what)
         self._discarded.require_consistent(what)
 
-    def _end_step(self, later: Sequence[DeferredUpdate] = ()) -> None:
+    def _end_step(self, notes: Sequence[Callable[[], object]] = ()) -> None:
         """By one call of C: an interrupt finds all of the step done, or none of its end."""
-        work: list[Callable[[], object]] = []
-        for update in later:
-            step = self.step_of(update.stored.parameter)
-            work += [functools.partial(setattr, update.stored, "deferred", update), functools.partial(step.add_, 1)]
+        work: list[Callable[[], object]] = [*notes, functools.partial(setattr, self, "_under_way", False)]
         for state in self._tiered.values():
             if not is_pending(state):
                 work += state.step_ended()
-        work.append(self.completed.note_of(self._parameters()))
-        uninterrupted([*work, functools.partial(setattr, self, "_under_way", False)])
+        uninterrupted(work)
 
     def _slices(self, group: dict[str, Any], later: list[DeferredUpdate]) -> list[Slice]:
         slices: list[Slice] = []
