@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from fake_library import FakeLibrary
 from test_interrupts import Interrupter
-from test_offload import assert_same, new_client, pair_of
+from test_offload import assert_same, new_client, offloaded, pair_of
 from test_optimizer import assert_same_bits, give_gradients, parameters_of, run
 from test_optimizer_kinds import CASES
 from torch import nn
@@ -91,3 +93,95 @@ def test_a_step_that_failed_behind_its_update_is_not_made_twice(update: str, mon
         for each in (plain, optimizer):
             each.zero_grad()
     assert_same(ours, theirs)
+
+
+BETWEEN: dict[str, Callable[[nn.Module, Any], object]] = {
+    "zeros": lambda model, optimizer: optimizer.zero_grad(set_to_none=False),
+    "zeros by the model": lambda model, optimizer: model.zero_grad(set_to_none=False),
+    "a factor": lambda model, optimizer: [parameter.grad.mul_(2.0) for parameter in model.parameters()],
+    "a sum": lambda model, optimizer: model(torch.ones(2, 8)).square().sum().backward(),
+    "a load": lambda model, optimizer: optimizer.load_state_dict(optimizer.state_dict()),
+}
+
+
+@pytest.mark.parametrize("between", BETWEEN)
+@pytest.mark.parametrize("place", ["auto", "device"])
+@pytest.mark.parametrize("update", ["step", "deferred"])
+def test_a_step_by_other_gradients_than_those_of_one_that_failed_is_made(
+    update: str, place: str, between: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, _ = new_client()
+    ours, theirs = pair_of(lambda: nn.Linear(8, 8))
+    options = {"min_bytes": 1, "lr": 0.1, "update": update, "gradients": place}
+    _, optimizer = tierd.torch.offload(ours, tierd.torch.AdamW, client=client, **options)
+    plain = torch.optim.AdamW(theirs.parameters(), lr=0.1, fused=True)
+    for model in (ours, theirs):
+        model(torch.ones(2, 8)).square().sum().backward()
+    plain.step()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(client, "step", interrupt)
+        optimizer.step()
+    for model, of in ((ours, optimizer), (theirs, plain)):
+        BETWEEN[between](model, of)
+        of.step()
+    assert {state["step"].item() for state in optimizer.state.values()} == {2.0}
+    assert_same(ours, theirs)
+
+
+def test_a_step_by_the_gradients_of_one_that_was_discarded_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    client, _ = new_client()
+    ours, theirs = pair_of(lambda: nn.Linear(8, 8))
+    options = {"min_bytes": 1, "lr": 0.1, "gradients": "device"}
+    _, optimizer = tierd.torch.offload(ours, tierd.torch.AdamW, client=client, **options)
+    plain = torch.optim.AdamW(theirs.parameters(), lr=0.1, fused=True)
+    for model in (ours, theirs):
+        model(torch.ones(2, 8)).square().sum().backward()
+    kept = [parameter.grad for parameter in ours.parameters()]
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(client, "step", interrupt)
+        optimizer.step()
+    optimizer.discard_update(accept=True)
+    for parameter, gradient in zip(ours.parameters(), kept, strict=True):
+        parameter.grad = gradient
+    for _ in range(2):
+        plain.step()
+    optimizer.step()
+    assert_same(ours, theirs)
+
+
+def test_a_gradient_in_tierd_counts_its_changes_as_one_of_the_process() -> None:
+    client, _ = new_client()
+    ours, theirs = pair_of(lambda: nn.Linear(8, 8))
+    offloaded(ours, client)
+    seen: list[list[int]] = [[], []]
+    for versions, model in zip(seen, (ours, theirs), strict=True):
+        for step in range(3):
+            model(torch.ones(2, 8)).square().sum().backward()
+            gradient = model.weight.grad
+            versions.append(gradient._version)
+            gradient.mul_(2.0)
+            gradient.div_(2.0)
+            versions.append(gradient._version)
+            if step == 1:
+                gradient.zero_()
+            versions.append(gradient._version)
+    assert seen[0] == seen[1]
+
+
+def test_a_step_by_gradients_that_were_made_in_inference_mode() -> None:
+    client, _ = new_client()
+    ours, theirs = pair_of(lambda: nn.Linear(8, 8))
+    _, optimizer = offloaded(ours, client)
+    plain = torch.optim.AdamW(theirs.parameters(), lr=1e-2, fused=True)
+    for model, of in ((ours, optimizer), (theirs, plain)):
+        for _ in range(2):
+            with torch.inference_mode():
+                for parameter in model.parameters():
+                    parameter.grad = torch.ones(parameter.shape)
+            of.step()
+            of.zero_grad()
+    assert_same(ours, theirs)
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt

@@ -42,5 +42,4 @@ class CompletedStep:
 
 def _gradients_of(parameters: Iterable[torch.Tensor]) -> _Gradients:
     found = [parameter.grad for parameter in parameters]
-    # Those in tierd have no version: another backward ends the note.
-    return [(each, each._version if type(each) is torch.Tensor else 0) for each in found if each is not None]
+    return [(each, 0 if each.is_inference() else each._version) for each in found if each is not None]

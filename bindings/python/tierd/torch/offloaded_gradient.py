@@ -161,10 +161,11 @@ def methods(*names: str) -> list[Any]:
 METADATA: set[Any] = {
     *getters(
         "shape", "dtype", "device", "layout", "requires_grad", "is_leaf", "grad_fn", "ndim", "is_sparse",
-        "is_sparse_csr", "is_cuda", "is_cpu", "is_meta", "is_quantized", "is_mkldnn", "is_nested", "grad",
+        "is_sparse_csr", "is_cuda", "is_cpu", "is_meta", "is_quantized", "is_mkldnn", "is_nested", "grad", "_version",
     ),
     *methods(
-        "size", "dim", "numel", "element_size", "is_floating_point", "is_complex", "__len__", "__hash__",
+        "size", "dim", "numel", "element_size", "is_floating_point", "is_complex", "is_inference", "__len__",
+        "__hash__",
     ),
     torch.is_floating_point, torch.is_complex, torch.numel,
 }  # fmt: skip

@@ -336,9 +336,6 @@ class Runtime:
 
     @without_frames
     def _take_gradient(self, stored: StoredParameter) -> None:
-        optimizer = None if self.optimizer is None else self.optimizer()
-        if optimizer is not None:
-            optimizer.completed.end()
         if not self.placement.in_tierd("gradients") and not self._in_backward:
             return
         gradient = raw_gradient(stored.parameter)
@@ -353,6 +350,7 @@ class Runtime:
             if not self._in_backward:
                 self._window.take(stored, gradient)
                 return
+            optimizer = None if self.optimizer is None else self.optimizer()
             if optimizer is None:
                 raise Invalid("the optimizer that offload() returned is gone: keep it while the model is trained")
             try:

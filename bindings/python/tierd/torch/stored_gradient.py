@@ -17,6 +17,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.autograd.graph import increment_version
 
 from ..client import Client
 from ..errors import Error, Invalid, NotFound
@@ -86,12 +87,14 @@ class StoredGradient:
         self._require_kept()
         if isinstance(factor, torch.Tensor):
             factor = factor.detach().clone().reshape(())
+        increment_version(self.handle)
         self._factors += ((operation, factor),)
 
     def zero(self) -> None:
         """It becomes a gradient of zeros, as ``zero_`` leaves it."""
         self._require_kept()
         self.stored.settle()
+        increment_version(self.handle)
         zeros = torch.zeros(self.stored.numel, dtype=self.dtype, device="cpu")
         self._window.drop(self)
         self._window.client.put(self.key, zeros)
@@ -106,6 +109,7 @@ class StoredGradient:
     def add(self, gradient: torch.Tensor) -> None:
         """Adds ``gradient``, flat, in place."""
         self.stored.settle()
+        increment_version(self.handle)
         self._window.finish(self)
         item, count, total = self.dtype.itemsize, self._window.slice_bytes // self.dtype.itemsize, 0.0
         for begin in range(0, self.stored.numel, count):

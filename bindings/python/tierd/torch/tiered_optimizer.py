@@ -173,6 +173,7 @@ class TieredOptimizer(OffloadableOptimizer):
         found = discard(self, self._stepped, self._under_way)
         self._stepped, self._under_way = [], False
         super().zero_grad()
+        self.completed.end()
         self._discarded = found.unless(accept, self._discarded)
         self.agreement.after_discard(accept or found.is_consistent)
         return found
@@ -443,6 +444,7 @@ class TieredOptimizer(OffloadableOptimizer):
         states = dict(loaded)
         try:
             self._drop_state()
+            self.completed.end()
             self._discarded = DiscardedUpdate()
             self.agreement.after_load()
             for group in self.param_groups:
