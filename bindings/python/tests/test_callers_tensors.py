@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from typing import Any
 
@@ -149,6 +150,58 @@ def test_zero_grad_frees_gradients_of_the_process() -> None:
     alive = [weakref.ref(parameter.grad) for parameter in model.parameters()]
     optimizer.zero_grad()
     assert not any(gradient() is not None for gradient in alive)
+
+
+@pytest.mark.parametrize("update", STORED)
+def test_gradients_that_became_zeros_are_freed_with_the_model(update: str) -> None:
+    client, fake = new_client()
+    model, optimizer = offloaded(Small(), client, update=update)
+    model(rows(0)).pow(2).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=False)
+    del model, optimizer
+    gc.collect()
+    client.stats()
+    assert fake.tensors == {}
+
+
+def test_gradients_that_become_zeros_move_no_bytes_and_carry_no_update_out() -> None:
+    client, fake = new_client()
+    model, optimizer = offloaded(Small(), client)
+    model(rows(0)).pow(2).sum().backward()
+    optimizer.step()
+    fake.calls.clear()
+    optimizer.zero_grad(set_to_none=False)
+    assert fake.calls == []
+
+
+@pytest.mark.parametrize("value", [1.0, float("inf"), float("nan")])
+@pytest.mark.parametrize("update", STORED)
+def test_gradients_that_became_zeros_are_zeros_to_all_that_asks_for_them(update: str, value: float) -> None:
+    arms = both(Small, update=update)
+    seen: list[list[Any]] = [[], []]
+    for found, (model, optimizer) in zip(seen, arms, strict=True):
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        for factor in (2.0, value):
+            (model(rows(0)).pow(2).sum() * value).backward()
+            model.zero_grad(set_to_none=False)
+            for order in (2.0, 1.0, 0.0, float("inf"), -float("inf")):
+                found.append(torch.linalg.vector_norm(model.linear.weight.grad, order))
+            found.append(nn.utils.clip_grad_norm_(model.parameters(), 1.0))
+            scaler.scale(torch.zeros(()))
+            scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+            found.append(optimizer.state[model.linear.weight]["step"].item())
+            model.linear.weight.grad.mul_(factor)
+            found.append(model.linear.weight.grad.norm())
+            model(rows(1)).pow(2).sum().backward()
+            found.append(model.linear.bias.grad.norm())
+            optimizer.step()
+            optimizer.zero_grad()
+    torch.testing.assert_close(*seen, equal_nan=True, rtol=1e-5, atol=0)
+    for name, value_of in arms[0][0].state_dict().items():
+        torch.testing.assert_close(value_of, arms[1][0].state_dict()[name], equal_nan=True, rtol=0, atol=0)
 
 
 def test_a_norm_in_another_dtype_is_taken_of_the_converted_elements() -> None:

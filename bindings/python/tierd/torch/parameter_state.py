@@ -48,6 +48,7 @@ class ParameterState:
 
 # A method in place, such as "mul_", and its operand: a number, or a tensor of one element.
 Factor: TypeAlias = "tuple[str, float | torch.Tensor]"
+ZEROS: Factor = ("fill_", 0.0)  # By which elements become zeros, whatever they are.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from ..states import Part
 from . import parameter_state
 from .frames import without_frames
 from .offloaded_gradient import OffloadedGradient
-from .parameter_state import BLOCK, Factor, Stored
+from .parameter_state import BLOCK, ZEROS, Factor, Stored
 
 if TYPE_CHECKING:
     from .stored_parameter import StoredParameter
@@ -60,12 +60,16 @@ class StoredGradient:
 
     def is_finite(self) -> bool:
         self._window.finish(self)
-        return math.isfinite(self._sum_of_squares)
+        return self._has_zeros or math.isfinite(self._sum_of_squares)
 
     @without_frames
     def norm(self, order: float, dtype: torch.dtype | None = None) -> torch.Tensor:
         """Of all elements, which are converted to ``dtype`` first."""
         self._require_kept()
+        if self._has_zeros:  # One element is like all of them.
+            element = parameter_state.times(torch.zeros(1, dtype=self.dtype, device="cpu"), self._factors)
+            same: torch.Tensor = torch.linalg.vector_norm(element.expand(self.stored.numel), order, dtype=dtype)
+            return same
         self._window.finish(self)
         # By 0 or what is not finite, each element becomes what it is by itself.
         factors = [float(factor) for _, factor in self._factors]
@@ -91,15 +95,14 @@ class StoredGradient:
         self._factors += ((operation, factor),)
 
     def zero(self) -> None:
-        """It becomes a gradient of zeros, as ``zero_`` leaves it."""
+        """It becomes a gradient of zeros, as ``zero_`` leaves it. What is stored is replaced when it is read."""
         self._require_kept()
-        self.stored.settle()
         increment_version(self.handle)
-        zeros = torch.zeros(self.stored.numel, dtype=self.dtype, device="cpu")
-        self._window.drop(self)
-        self._window.client.put(self.key, zeros)
-        self.arrived(0, 0.0)
-        self._factors = ()
+        self._factors = (ZEROS,)
+
+    @property
+    def _has_zeros(self) -> bool:
+        return ZEROS in self._factors
 
     def _require_kept(self) -> None:
         """``Invalid`` where the parameter has none, or another one, which is in tierd in its place."""
