@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ def check_options(group: dict[str, Any], defaults: dict[str, Any]) -> None:
         if isinstance(default, (tuple, list)):
             good = isinstance(value, (tuple, list)) and len(value) == len(default) and all(map(_is_number, value))
         else:
-            good = not isinstance(default, (int, float)) or isinstance(default, bool) or _is_number(value)
+            good = not isinstance(default, (int, float, torch.Tensor)) or isinstance(default, bool) or _is_number(value)
         if not good:
             raise Invalid(f"the parameter group's {name} is {value!r}: give it a value like {default!r}")
 
@@ -53,4 +54,4 @@ def _told(group: dict[str, Any], defaults: dict[str, Any]) -> str:
 def _is_number(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return value.numel() == 1 and not value.is_complex()
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, numbers.Real)  # Those of numpy too.

@@ -18,7 +18,6 @@ from torch.utils import _python_dispatch
 
 from ..errors import Invalid
 from .autograd_guard import autograd_guard, stop_recording
-from .group_options import check_options
 from .stored_parameter import stored_of
 
 if TYPE_CHECKING:
@@ -99,10 +98,8 @@ class PendingUpdate:
             self._within = 0
 
 
-def options_of(group: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    """A group's options, which the caller may change meanwhile; its parameters left out. ``Invalid``: an update by them
-    would fail."""
-    check_options(group, defaults)
+def options_of(group: dict[str, Any]) -> dict[str, Any]:
+    """A group's options, which the caller may change meanwhile; its parameters left out."""
     return {name: copied(value) for name, value in group.items() if name != "params"}
 
 

@@ -15,7 +15,7 @@ import torch
 
 from .. import library
 from ..client import Client
-from ..errors import Error, Invalid, NoMemory, NotFound, Timeout, WouldDeadlock
+from ..errors import Error, NoMemory, NotFound, Timeout, WouldDeadlock
 from ..lease import Lease
 from ..states import Part
 from . import parameter_state
@@ -214,25 +214,6 @@ def fill_initial(kind: str, view: torch.Tensor, values: torch.Tensor) -> None:
         view.copy_(values)
     else:
         view.zero_()
-
-
-def require_updatable(parameter: torch.Tensor, in_tierd: bool, gradient: Elements) -> None:
-    """``Invalid`` where no kernel can update the parameter by the gradient."""
-    in_process = [each for each in (parameter, gradient) if isinstance(each, torch.Tensor)]
-    if isinstance(gradient, torch.Tensor) and gradient.layout is not torch.strided:
-        raise Invalid("sparse gradients are not supported, as in torch's fused kernels: make them dense first")
-    if parameter.device.type != "cpu":
-        raise Invalid(f"parameters on {parameter.device} are not supported: the state lies in host memory")
-    if not in_tierd and parameter.numel() > 0 and 0 in [each.data_ptr() for each in in_process]:
-        raise Invalid(
-            f"parameters of type {type(parameter).__name__} are not supported: they have no bytes of their own"
-        )
-    if not in_tierd and parameter.is_neg():
-        raise Invalid("parameters that torch has only noted as negated are not supported: use resolve_neg() before")
-    if not parameter.is_floating_point():
-        raise Invalid(f"parameters of dtype {parameter.dtype} are not supported: use a real floating-point one")
-    if gradient.dtype != parameter.dtype:
-        raise Invalid(f"a gradient of dtype {gradient.dtype} for a parameter of {parameter.dtype}")
 
 
 def _elements(elements: Elements, each: Slice, views: Iterable[Lease]) -> torch.Tensor:

@@ -38,11 +38,12 @@ from .offloaded_optimizer import NotTrained, OffloadableOptimizer
 from .parameter_state import MASTER, Elements, ParameterState, Slice, Stored
 from .pending_update import PendingUpdate, copied, is_pending, options_of
 from .placeholder import detach_raw_gradient, raw_gradient
-from .slice_update import Operands, SliceUpdate, drop_unfinished, free_state, require_updatable
+from .slice_update import Operands, SliceUpdate, drop_unfinished, free_state
 from .state_name import hold_name, release_name
 from .parameter_store import free_all
 from .stored_parameter import StoredParameter, model_of, stored_in, stored_of, zeros_like
 from .uninterrupted import uninterrupted
+from .update_checks import require_steppable, require_updatable
 
 _names = itertools.count(1)
 
@@ -129,8 +130,7 @@ class TieredOptimizer(OffloadableOptimizer):
         self.agreement.before_step(stepped, self)
         for each in stepped:
             detach_raw_gradient(each)
-        for stored in stored_in(stepped):
-            stored.require_changeable()  # All, before the first has another version.
+        require_steppable(self, stepped)
         later: list[DeferredUpdate] = []
         work = [(group, self._slices(group, later)) for group in self.param_groups]
         self._stepped, self._under_way = stepped, True
@@ -192,7 +192,7 @@ class TieredOptimizer(OffloadableOptimizer):
 
     def _slices(self, group: dict[str, Any], later: list[DeferredUpdate]) -> list[Slice]:
         slices: list[Slice] = []
-        options = options_of(group, self.defaults) if self._deferred else {}
+        options = options_of(group) if self._deferred else {}
         for parameter in group["params"]:
             stored = stored_of(parameter)
             if self._deferred and stored is not None and stored.gradient is not None:
@@ -206,7 +206,6 @@ class TieredOptimizer(OffloadableOptimizer):
     def _put_off(self, stored: StoredParameter, group: dict[str, Any], options: dict[str, Any]) -> DeferredUpdate:
         assert stored.gradient is not None
         elements = stored.gradient.elements()
-        require_updatable(stored.parameter, True, elements)
         self._state_of(stored.parameter, group)
         stored.changed()
         step = copied(self.step_of(stored.parameter))
@@ -217,9 +216,10 @@ class TieredOptimizer(OffloadableOptimizer):
         gradient = raw_gradient(stored.parameter) if stored.gradient is None else stored.gradient.elements()
         if gradient is None:
             return []
-        stored.changed()
         values = Stored(stored.key, stored.dtype)
-        return self._slices_of(stored.parameter, group, values, gradient, of=stored.gradient)
+        slices = self._slices_of(stored.parameter, group, values, gradient, of=stored.gradient)
+        stored.changed()
+        return slices
 
     def update_by(self, stored: StoredParameter, gradient: torch.Tensor) -> BackwardUpdate:
         groups = [each for each in self.param_groups if any(p is stored.parameter for p in each["params"])]
@@ -227,10 +227,10 @@ class TieredOptimizer(OffloadableOptimizer):
             raise NotTrained
         if stored.applied is not None:
             stored.applied.require_dropped()
-        require_updatable(stored.parameter, True, gradient)
-        update = BackwardUpdate(self, stored, options_of(groups[0], self.defaults), gradient)
-        stored.changed()
+        require_updatable(self, stored.parameter, groups[0], gradient)
+        update = BackwardUpdate(self, stored, options_of(groups[0]), gradient)
         applied = AppliedGradient(stored, self._state_of(stored.parameter, groups[0]))
+        stored.changed()
         noted = {"deferred": update, "applied": applied}
         uninterrupted([functools.partial(setattr, stored, name, value) for name, value in noted.items()])
         return update
@@ -247,7 +247,6 @@ class TieredOptimizer(OffloadableOptimizer):
         """Its slices. ``of`` is the gradient as an object, by which a step that is continued is known. ``step`` counts
         instead of the state's own."""
         gradient_object = gradient if of is None else of
-        require_updatable(parameter, stored_of(parameter) is not None, gradient)
         tiered = self._state_of(parameter, group)
         if tiered.done and tiered.gradient is not gradient_object:
             raise Invalid(
@@ -263,14 +262,12 @@ class TieredOptimizer(OffloadableOptimizer):
 
     def _state_of(self, parameter: torch.Tensor, group: dict[str, Any]) -> ParameterState:
         """The parameter's state in tierd; made, and filled by the first update, when it has none."""
-        self.step_of(parameter)
         tiered = self._tiered.get(parameter)
         if tiered is None:
             hold_name(self._client, self._name, self)
             tiered = self._tiered[parameter] = self._new_state(parameter, group, self._next_number)
             self._next_number += 1
-        elif missing := [kind for kind in self._kinds(group) if kind not in tiered.keys]:
-            raise Invalid(f"an option was turned on after the first step: the state has no {missing[0]}")
+        self.step_of(parameter)
         if tiered.keys:
             self.state.setdefault(parameter, {})  # As in torch, what has no state is not in state_dict().
         return tiered
