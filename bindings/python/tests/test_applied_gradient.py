@@ -60,6 +60,13 @@ def test_a_use_of_gradients_that_backward_has_applied_is_refused(trained: tuple[
     assert all(parameter.grad is None for parameter in ours.parameters())
 
 
+def test_what_comes_too_late_is_named_as_it_was_written(trained: tuple[nn.Module, Any]) -> None:
+    gradient: Any = trained[0][0].weight.grad
+    for name, use in {r"norm\(\)": lambda: gradient.data.norm(2), r"\.T": lambda: gradient.T}.items():
+        with pytest.raises(tierd.Invalid, match=f"and {name} comes too late"):
+            use()
+
+
 @pytest.mark.parametrize("call", ["unscale_", "step"])
 def test_a_scaler_is_refused_before_it_leaves_a_step_out(call: str) -> None:
     ours, optimizer = offloaded(layers())

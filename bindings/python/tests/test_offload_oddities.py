@@ -252,6 +252,8 @@ def test_every_way_to_ask_for_a_norm() -> None:
         lambda g: g.norm(),
         lambda g: g.norm(2),
         lambda g: g.norm(p=1),
+        lambda g: g.data.norm(2),
+        lambda g: g.detach().data.norm(2),
         torch.norm,
         torch.linalg.vector_norm,
         lambda g: torch.linalg.vector_norm(g, float("inf")),
@@ -290,8 +292,17 @@ def test_a_gradient_in_tierd_is_given_no_other_values_below_the_guard() -> None:
     model = both(Small)[0][0]
     model(rows(0)).sum().backward()
     gradient: Any = model.linear.weight.grad
-    for use in (lambda: gradient.set_(torch.ones(2)), lambda: gradient.as_subclass(torch.Tensor)):
-        with pytest.raises(tierd.Invalid, match="gradient_of"):
+    uses: dict[str, Callable[[], object]] = {
+        r"set_\(\)": lambda: gradient.set_(torch.ones(2)),
+        r"as_subclass\(\)": lambda: gradient.as_subclass(torch.Tensor),
+        r"\.data": lambda: setattr(gradient, "data", torch.ones(8, 8)),
+        r"fill_\(\)": lambda: gradient.data.fill_(1.0),
+        r"copy_\(\)": lambda: gradient.data.copy_(torch.ones(8, 8)),
+        r"__setitem__\(\)": lambda: gradient.data.__setitem__(0, 1.0),
+        r"\.T": lambda: gradient.T,
+    }
+    for name, use in uses.items():
+        with pytest.raises(tierd.Invalid, match=f": {name} cannot use it.*gradient_of"):
             use()
     assert gradient.shape == (8, 8)
 

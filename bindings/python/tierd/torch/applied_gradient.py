@@ -14,7 +14,7 @@ import torch
 
 from ..errors import Invalid
 from .autograd_guard import autograd_guard, stop_recording
-from .offloaded_gradient import METADATA, UNCHANGED, undispatched
+from .offloaded_gradient import METADATA, UNCHANGED, function_name, undispatched
 from .tensor_views import no_values
 
 if TYPE_CHECKING:
@@ -128,4 +128,4 @@ def _sentence(func: object, handle: _Handle) -> str:
         )
     if func in (torch.Tensor.zero_, torch._foreach_zero_):
         return f"{begin}: leave zero_grad() its set_to_none=True"
-    return f"{begin}, and {getattr(func, '__name__', str(func))}() comes too late: {_INSTEAD}"
+    return f"{begin}, and {function_name(func)} comes too late: {_INSTEAD}"

@@ -29,7 +29,8 @@ from ..errors import Invalid, NoMemory, NoSpace
 from ..progress import Advance
 from ..states import Key
 from . import parameter_state
-from .placeholder import MARKS, Placeholder, can_be_placeholder, function_name, unmarked, without_values
+from .offloaded_gradient import function_name
+from .placeholder import MARKS, Placeholder, can_be_placeholder, unmarked, without_values
 from .parameter_store import ParameterStore, free_all
 from .stored_parameter import StoredParameter, stored_of
 from .uninterrupted import uninterrupted

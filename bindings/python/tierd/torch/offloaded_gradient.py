@@ -42,16 +42,16 @@ class OffloadedGradient(torch.Tensor):
             return undispatched(func, *args, **(kwargs or {}))
         special = _SPECIAL.get(func)
         if special is None:
-            raise Invalid(_sentence(getattr(func, "__name__", str(func))))
+            raise Invalid(_sentence(function_name(func)))
         return special(*args, **(kwargs or {}))
 
     # torch calls __torch_function__ for all methods but these two.
 
     def set_(self, *args: Any, **kwargs: Any) -> Any:
-        raise Invalid(_sentence("set_"))
+        raise Invalid(_sentence("set_()"))
 
     def as_subclass(self, cls: Any) -> Any:
-        raise Invalid(_sentence("as_subclass"))
+        raise Invalid(_sentence("as_subclass()"))
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
         return f"gradient in tierd ({tuple(self.shape)}, {self.dtype})"
@@ -59,9 +59,17 @@ class OffloadedGradient(torch.Tensor):
 
 def _sentence(name: str) -> str:
     return (
-        f"this gradient is in tierd: {name}() cannot use it. Norms, clip_grad_norm_, GradScaler and a factor (mul_, "
+        f"this gradient is in tierd: {name} cannot use it. Norms, clip_grad_norm_, GradScaler and a factor (mul_, "
         "div_) work; tierd.torch.gradient_of(parameter) is a copy in memory"
     )
+
+
+def function_name(func: object) -> str:
+    """What the caller has written: ``norm()``, or ``.data`` of a property."""
+    name = getattr(func, "__name__", str(func))
+    if name in ("__get__", "__set__", "__delete__"):
+        return f".{getattr(getattr(func, '__self__', None), '__name__', name)}"
+    return f"{name}()"
 
 
 def undispatched(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -102,7 +110,9 @@ def _divide(value: Any, divisor: Any) -> Any:
 
 def _scaled(value: Any, operation: str, factor: Any) -> Any:
     if isinstance(factor, torch.Tensor) and (isinstance(factor, OffloadedGradient) or factor.numel() != 1):
-        raise Invalid(f"{_sentence(operation)}. The tensor here, of shape {tuple(factor.shape)}, is no single factor")
+        raise Invalid(
+            f"{_sentence(f'{operation}()')}. The tensor here, of shape {tuple(factor.shape)}, is no single factor"
+        )
     value._tierd_gradient.apply(operation, factor)
     return value
 
@@ -171,7 +181,7 @@ METADATA: set[Any] = {
 }  # fmt: skip
 
 # They give back what they are called with.
-UNCHANGED = {_Tensor.detach, _Tensor.requires_grad_}
+UNCHANGED = {_Tensor.detach, _Tensor.data.__get__, _Tensor.requires_grad_}
 
 _SPECIAL: dict[Any, Callable[..., Any]] = {
     torch.linalg.vector_norm: _norm,

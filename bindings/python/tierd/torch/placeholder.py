@@ -21,7 +21,7 @@ import torch
 from ..errors import Invalid
 from .autograd_guard import autograd_guard
 from .frames import without_frames
-from .offloaded_gradient import OffloadedGradient, getters, methods, undispatched
+from .offloaded_gradient import OffloadedGradient, function_name, getters, methods, undispatched
 from .tensor_views import no_values
 from .uninterrupted import uninterrupted
 
@@ -247,13 +247,6 @@ def _wrapper_under_way() -> str:
             return "FSDP"
         frame = frame.f_back
     return ""
-
-
-def function_name(func: object) -> str:
-    name = getattr(func, "__name__", str(func))
-    if name in ("__get__", "__set__", "__delete__"):
-        return f".{getattr(getattr(func, '__self__', None), '__name__', name)}"
-    return f"{name}()"
 
 
 def _is_created(placeholder: Placeholder) -> bool:
