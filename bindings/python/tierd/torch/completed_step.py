@@ -1,7 +1,8 @@
 """CompletedStep: a step whose update is complete, while what an offloaded model does behind it is not.
 
 An interrupt or an error there leaves ``step()`` too. It may be called again, as after one that came half-way; the
-gradients are still there, and must not update a second time.
+gradients are still there, and must not update a second time. Others may: they are known by what they are, and not from
+a mark that each way to change them would have to take away.
 """
 
 from __future__ import annotations
@@ -17,12 +18,11 @@ _Gradients: TypeAlias = "list[tuple[torch.Tensor, int]]"
 
 class CompletedStep:
     def __init__(self) -> None:
-        self.used = False  # Something follows a step.
         self._gradients: _Gradients | None = None
 
     def note_of(self, parameters: Iterable[torch.Tensor]) -> Callable[[], object]:
         """For ``uninterrupted``: the step by the gradients that the parameters have is complete."""
-        return functools.partial(setattr, self, "_gradients", _gradients_of(parameters) if self.used else None)
+        return functools.partial(setattr, self, "_gradients", _gradients_of(parameters))
 
     def is_by(self, parameters: Iterable[torch.Tensor]) -> bool:
         """Whether the gradients that the parameters have are those of a complete step behind which something failed."""

@@ -10,7 +10,6 @@ import torch
 
 from ..client import Client
 from ..states import Key
-from .completed_step import CompletedStep
 from .discarded_update import DiscardedUpdate
 from .dynamo import untraced
 from .look_ahead import LookAhead
@@ -47,8 +46,9 @@ class OffloadableOptimizer(torch.optim.Optimizer):
     """An optimizer that can update parameters in tierd."""
 
     _client: Client
-    completed: CompletedStep
     agreement = Agreement()
+    # What the offloaded model does behind each step. Where it fails, the next step() by the same gradients is the rest.
+    behind_step: Callable[[], object] | None = None
     # That of the offloaded model which it trains.
     model_report: weakref.WeakMethod[Callable[[], MemoryReport]] | None = None
 

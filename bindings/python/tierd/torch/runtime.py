@@ -187,12 +187,11 @@ class Runtime:
         self.optimizer = weakref.ref(optimizer)
         order = self._update_order if self._in_backward else self.store.training_order
         optimizer.follow(order, self._deferred, self._in_backward)
+        optimizer.behind_step = self._after_step
         optimizer.model_report = weakref.WeakMethod(self.memory_report)
         if self.reduction is not None:
             optimizer.agreement = self.reduction
             self.reduction.updates_by = self.optimizer if self._in_backward else None
-        optimizer.register_step_post_hook(self._after_step)
-        optimizer.completed.used = True
 
     def end_thread(self) -> None:
         """Takes back what this thread has left in the process: an interrupt, or a backward that failed."""
@@ -373,13 +372,12 @@ class Runtime:
             self._checked_backward = backward
         return gradient.requires_grad or (stored.given and self.reduction is None)
 
-    def _after_step(self, optimizer: Any, *_: object) -> None:
+    def _after_step(self) -> None:
         self.store.client.step()
         self.store.training_order.end_step()
         self._update_order.end_step(ask=False)
         self._updates.end_step()
         malloc.end_of_step()
-        optimizer.completed.end()
 
 
 # ---- The hooks. Each is a ``functools.partial``, which Python copies with what it is given, unlike a function ----

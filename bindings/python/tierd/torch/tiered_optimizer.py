@@ -84,7 +84,7 @@ class TieredOptimizer(OffloadableOptimizer):
         self._deferred = False  # Parameters in tierd are updated when they are needed next.
         self._stepped: list[torch.Tensor] = []  # The parameters of the last step.
         self._under_way = False  # It has failed in step() itself.
-        self.completed = CompletedStep()
+        self._completed = CompletedStep()
         self._discarded = DiscardedUpdate()
         self._next_number = 0  # Of a state. None is used twice: what was asked for ahead goes by them.
         self._tiered: dict[torch.Tensor, ParameterState] = {}
@@ -118,12 +118,14 @@ class TieredOptimizer(OffloadableOptimizer):
                 loss = closure()
         with autograd_guard():
             stop_recording()
-            self._step()
+            if not self._completed.is_by(self._parameters()):
+                self._step()
+            if self.behind_step is not None:
+                self.behind_step()
+            self._completed.end()
         return loss
 
     def _step(self) -> None:
-        if self.completed.is_by(self._parameters()):
-            return
         self.settle()
         gone = {stored.parameter for stored in stored_in(self._parameters()) if stored.applied is not None}
         stepped = [each for each in self._parameters() if each.grad is not None and each not in gone]
@@ -138,7 +140,7 @@ class TieredOptimizer(OffloadableOptimizer):
             self._update_group(group, slices)
             self._update_empty(group)
         decided = [note for update in later for note in update.notes_of_decision()]
-        self._end_step([*decided, self.completed.note_of(self._parameters())])
+        self._end_step([*decided, self._completed.note_of(self._parameters())])
         self.agreement.after_step()
 
     def settle(self) -> None:
@@ -163,7 +165,7 @@ class TieredOptimizer(OffloadableOptimizer):
         require_whole(self, "zero_grad()")
         self._end_step()
         super().zero_grad(set_to_none)
-        self.completed.end()
+        self._completed.end()
 
     def discard_update(self, accept: bool = False) -> DiscardedUpdate:
         """Drops what is left of the last step, where its update keeps failing, and its gradients, and says what became
@@ -173,7 +175,7 @@ class TieredOptimizer(OffloadableOptimizer):
         found = discard(self, self._stepped, self._under_way)
         self._stepped, self._under_way = [], False
         super().zero_grad()
-        self.completed.end()
+        self._completed.end()
         self._discarded = found.unless(accept, self._discarded)
         self.agreement.after_discard(accept or found.is_consistent)
         return found
@@ -441,7 +443,7 @@ class TieredOptimizer(OffloadableOptimizer):
         states = dict(loaded)
         try:
             self._drop_state()
-            self.completed.end()
+            self._completed.end()
             self._discarded = DiscardedUpdate()
             self.agreement.after_load()
             for group in self.param_groups:
