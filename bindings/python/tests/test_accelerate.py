@@ -16,7 +16,8 @@ accelerate = pytest.importorskip("accelerate", reason="accelerate is not install
 pytest.importorskip("transformers", reason="transformers is not installed")
 
 import tierd.accelerate  # noqa: E402
-from test_transformers import files_of, llama, new_client, rows  # noqa: E402
+import tierd.torch  # noqa: E402
+from test_transformers import a_step, files_of, llama, new_client, rows  # noqa: E402
 from tierd.torch import checkpoint_file  # noqa: E402
 
 RATES = [(2, 1e-2), (1, 3e-2)]
@@ -65,6 +66,26 @@ def test_accelerate_has_the_same_bits_and_each_loads_the_others_state(tmp_path: 
         assert rest == losses[10:]
         for name, value in again.items():
             assert torch.equal(value, expected[name]) and torch.equal(values[name], value), name
+
+
+def test_a_state_that_exists_is_not_read_by_prepare(monkeypatch: Any) -> None:
+    accelerator = tierd.accelerate.offload(accelerate.Accelerator(cpu=True))
+    model, optimizer = tierd.torch.offload(llama(), tierd.torch.AdamW, client=new_client()[0], min_bytes=1)
+    a_step(model, optimizer)
+    with monkeypatch.context() as patched:
+        patched.setattr(tierd.torch.AdamW, "_fetch_state", _refuse)
+        model, prepared = accelerator.prepare(model, optimizer)
+    assert prepared.optimizer is optimizer
+    a_step(model, prepared)
+    assert all(step == 2 for step in steps_of(optimizer))
+
+
+def steps_of(optimizer: Any) -> list[float]:
+    return [float(state["step"]) for state in optimizer.state_dict()["state"].values()]
+
+
+def _refuse(*_: object, **__: object) -> Any:
+    raise AssertionError("all of the state is read at once")
 
 
 def test_mixed_precision_is_taken_off_again() -> None:

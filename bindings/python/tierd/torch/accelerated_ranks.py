@@ -1,7 +1,8 @@
-"""AcceleratedRanks: what an Accelerator does differently where several ranks train a model in tierd.
+"""AcceleratedRanks: what an Accelerator does differently with a model in tierd and its optimizer.
 
-Accelerate, and the Trainer by way of it, would wrap the model in DistributedDataParallel. The model stays as it is
-instead, since ``offload(process_group=…)`` reduces the gradients, and Accelerate's ``no_sync`` is tierd's.
+Accelerate, and the Trainer by way of it, would wrap the model of several ranks in DistributedDataParallel. The model
+stays as it is instead, since ``offload(process_group=…)`` reduces the gradients, and Accelerate's ``no_sync`` is
+tierd's. The optimizer's state stays where it is too: Accelerate would read all of it to place it on a device.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 
 from ..errors import Invalid
 from .data_parallel import no_sync
+from .offloaded_optimizer import OffloadableOptimizer
 from .runtime import runtime_of
 
 _KINDS = ("NO", "MULTI_CPU")  # Of accelerate.DistributedType.
@@ -26,6 +28,12 @@ class AcceleratedRanks:
         plain: Any = super()
         in_tierd = isinstance(model, torch.nn.Module) and runtime_of(model) is not None
         return plain.prepare_model(model, device_placement, evaluation_mode or in_tierd)  # Which wraps nothing.
+
+    def prepare_optimizer(self, optimizer: Any, device_placement: Any = None) -> Any:
+        plain: Any = super()
+        if isinstance(optimizer, OffloadableOptimizer):
+            device_placement = False
+        return plain.prepare_optimizer(optimizer, device_placement)
 
     @contextlib.contextmanager
     def no_sync(self, model: Any) -> Iterator[None]:
