@@ -20,6 +20,7 @@ from .cached_cast import PackedCast
 from .counted_writes import watch_data
 from .dynamo import opaque, tracer
 from .frames import without_frames
+from .gradient_watch import GradientWatch
 from .look_ahead import LookAhead
 from .memory_report import MemoryReport, State, measure
 from .module_hooks import remove_hooks
@@ -88,7 +89,7 @@ class Runtime:
         for order in (store.training_order, self._evaluation_order):
             order.whole_uses = self._deferred
         self._evaluation_order.shared = store.shared
-        self._watches: list[Any] = []  # Handles of the hooks on parameters.
+        self._watch = GradientWatch(self._finished)
         self._forward: Any = None  # The model's own, where the object has one.
         self._own: dict[torch.nn.Module, list[StoredParameter]] = {}  # The parameters of each module with hooks.
 
@@ -153,7 +154,7 @@ class Runtime:
         model.forward = functools.update_wrapper(forward, model.forward)
         for stored in self.store.parameters:
             if stored.parameter.requires_grad:
-                self._watch(stored)
+                self._watch.begin(stored)
         if self.reduction is not None:
             self.reduction.watch_resident()
 
@@ -166,9 +167,7 @@ class Runtime:
             if getattr(model.__dict__.get("forward"), "args", ())[:1] == (self,):
                 del model.__dict__["forward"]
                 model.__dict__.update({} if self._forward is None else {"forward": self._forward})
-        for handle in self._watches:
-            handle.remove()
-        self._watches.clear()
+        self._watch.end()
         self._own.clear()
         for stored in self.store.parameters:
             give_back = self.store.give_back.get(stored)
@@ -198,20 +197,12 @@ class Runtime:
         self._unwind()
         self.store.release_all_on_demand()
 
-    def _watch(self, stored: StoredParameter) -> None:
-        # Weakly: autograd holds the hook, where the collector does not see it.
-        runtime, watched = weakref.ref(self), weakref.ref(stored)
-
-        def finished(parameter: torch.Tensor) -> None:
-            attached, of = runtime(), watched()
-            if attached is None or of is None or not of.parameter.requires_grad:  # Frozen since: nothing was added.
-                return
-            if attached.reduction is None:
-                attached._take_gradient(of)
-            else:
-                attached.reduction.add(parameter, functools.partial(attached._take_gradient, of))
-
-        self._watches.append(Placeholder.on_gradient(stored.parameter, finished))
+    def _finished(self, stored: StoredParameter) -> None:
+        """Autograd has finished a gradient in the process."""
+        if self.reduction is None:
+            self._take_gradient(stored)
+        else:
+            self.reduction.add(stored.parameter, functools.partial(self._take_gradient, stored))
 
     def before_forward(self, module: torch.nn.Module) -> None:
         try:
