@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
+from fake_library import FakeLibrary
 from test_offload import Net, new_client, train
 
 import tierd
 import tierd.torch
 from tierd.states import Part
 from tierd.torch.look_ahead import LookAhead
+from tierd.torch.runtime import required_runtime
 
 
 class Asked:
@@ -132,3 +136,81 @@ def test_updates_ask_for_two_units_unless_beside_backward(
     )
     train(model, optimizer)
     assert max(asked) == ahead
+
+
+class Chain(torch.nn.Module):
+    """Layers that a caller may also run one by one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(16, 16) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x).relu()
+        return x
+
+
+def order_of(model: torch.nn.Module) -> LookAhead:
+    return required_runtime(model).store.training_order
+
+
+def frozen_chain() -> tuple[Chain, Any, FakeLibrary]:
+    client, fake = new_client()
+    model = Chain().requires_grad_(False)
+    _, optimizer = tierd.torch.offload(model, tierd.torch.SGD, client=client, min_bytes=1)
+    return model, optimizer, fake
+
+
+def through(model: Chain, x: torch.Tensor) -> torch.Tensor:
+    found: torch.Tensor = model(x)
+    return found
+
+
+def by_layers(model: Chain, x: torch.Tensor) -> torch.Tensor:
+    for layer in model.layers:
+        x = layer(x).relu()
+    return x
+
+
+@pytest.mark.parametrize("forward", [through, by_layers])
+@pytest.mark.parametrize("backward", [True, False])
+def test_a_frozen_model_is_asked_for_ahead_though_it_makes_no_step(
+    forward: Callable[[Chain, torch.Tensor], torch.Tensor], backward: bool
+) -> None:
+    model, _kept, fake = frozen_chain()
+    sizes = []
+    for _ in range(10):
+        fake.prefetched.clear()
+        found = forward(model, torch.randn(4, 16).requires_grad_())
+        if backward:
+            found.sum().backward()
+        sizes.append((order_of(model).recorded, len(fake.prefetched)))
+    assert len({*sizes[2:]}) == 1, sizes
+    assert sizes[-1][0] <= 12 and sizes[-1][1] >= sizes[-1][0] // 2
+
+
+def test_micro_batches_are_one_order_where_only_small_parameters_are_trained() -> None:
+    model = Chain()
+    for layer in model.layers:
+        layer.weight.requires_grad_(False)
+    _, optimizer = tierd.torch.offload(model, tierd.torch.AdamW, client=new_client()[0], min_bytes=128)
+    order = order_of(model)
+    for _ in range(3):
+        recorded = []
+        for _ in range(3):
+            model(torch.randn(4, 16)).sum().backward()
+            recorded.append(order.recorded)
+        optimizer.step()
+        optimizer.zero_grad()
+        assert recorded == [recorded[0], 2 * recorded[0], 3 * recorded[0]] and recorded[0]
+
+
+def test_an_order_that_no_step_ends_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tierd.torch.look_ahead, "RECORDED_MAX", 13)
+    client, fake = new_client()
+    model, _optimizer = tierd.torch.offload(Chain(), tierd.torch.AdamW, client=client, min_bytes=1)
+    for _ in range(20):
+        model(torch.randn(4, 16))  # Without no_grad().
+        assert order_of(model).recorded <= 13
+    assert fake.prefetched

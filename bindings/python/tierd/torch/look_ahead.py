@@ -18,6 +18,9 @@ from ..states import Key, Part
 # How far a use is searched for in the recorded order, when others were left out.
 _SEARCHED = 64
 
+# How many uses a step records at most: those of a model of 1000 parameters in 16 micro-batches.
+RECORDED_MAX = 32768
+
 
 class _Use(NamedTuple):
     parts: tuple[Part, ...]
@@ -40,14 +43,31 @@ class LookAhead:
         self._position = 0  # The first expected use that has not come.
         self._asked = 0  # The first expected use that has not been requested.
         self._ahead = 0  # Bytes of the uses between the two.
+        self._begun_by = 0  # What the first recorded use is of, for `begin_forward`.
+
+    @property
+    def recorded(self) -> int:
+        """How many uses the step under way has recorded: ``RECORDED_MAX`` at most, its first ones."""
+        return len(self._recorded)
 
     def use(self, parts: Sequence[Part], bytes_max: int = 0) -> None:
         """The ranges are needed now. Each states its length. ``bytes_max``: for this use, where it is more."""
         use = _Use(tuple(parts), sum(part.length for part in parts))
         with self._lock:
-            self._recorded.append(use)
+            if len(self._recorded) < RECORDED_MAX:
+                self._recorded.append(use)
             if self._find(use):
                 self._ask(max(bytes_max, self.bytes_max))
+
+    def begin_forward(self, module: int, steps: Callable[[], bool]) -> None:
+        """A forward of training begins, the outermost one: of the module with this id. Unless the model ``steps``,
+        which ends the order, it ends when the module that has begun it comes again; in any case once it is full."""
+        with self._lock:
+            full = len(self._recorded) >= RECORDED_MAX
+            if full or (self._recorded and module == self._begun_by and not steps()):
+                self.end_step()
+            if not self._recorded:
+                self._begun_by = module
 
     def begin(self) -> None:
         """The first use comes soon: it is requested, and what follows it."""

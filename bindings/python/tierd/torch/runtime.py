@@ -218,7 +218,7 @@ class Runtime:
         scopes = self.store.scopes
         if scopes.open and not scopes.calls and module is self._model() and not _in_backward():
             self._unwind()  # Left by an interrupt.
-        self._open()
+        self._open(module)
         entered: list[StoredParameter] = []
         scopes.entered.setdefault(module, []).append(entered)
         own = self._own[module]
@@ -279,16 +279,24 @@ class Runtime:
         while scopes.open:
             self._close()
 
-    def _open(self) -> None:
-        """A forward begins. One that runs in backward recomputes what checkpointing left out: there, what autograd
+    def _open(self, module: torch.nn.Module) -> None:
+        """Its forward begins. One that runs in backward recomputes what checkpointing left out: there, what autograd
         saves is for the hooks of the checkpoint, if it has any."""
         if self.store.scopes.open == 0:  # An evaluation has an order of its own.
             self.store.scopes.own.clear()
             evaluates = not torch.is_grad_enabled() and not _in_backward()
             self.store.scopes.order = self._evaluation_order if evaluates else None
+            if torch.is_grad_enabled() and not _in_backward():
+                self.store.training_order.begin_forward(id(module), self._steps)
         in_checkpoint = torch._C._autograd._top_saved_tensors_default_hooks(True) if _in_backward() else None
         # Also where no gradients are wanted: a part of the forward may want some.
         self.store.open_scope((self._pack, _unpack) if in_checkpoint is None else in_checkpoint)
+
+    def _steps(self) -> bool:
+        """Whether the optimizer has something to train, and so makes steps."""
+        optimizer = None if self.optimizer is None else self.optimizer()
+        groups = [] if optimizer is None else optimizer.param_groups
+        return any(parameter.requires_grad for group in groups for parameter in group["params"])
 
     def _close(self) -> None:
         if not self.store.close_scope():
