@@ -20,6 +20,7 @@ import tierd.torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "demo"))
 import gpt  # noqa: E402
+from tierd.torch.runtime import required_runtime  # noqa: E402
 
 
 @pytest.fixture
@@ -468,3 +469,16 @@ def test_a_refusal_names_the_module_whose_activation_has_no_room(
     with pytest.raises(tierd.NoSpace, match=r"an activation \(float32, shape \(1024,\)\): no room"), offload:
         torch.randn(1024, requires_grad=True).exp().sum()
     assert offload.alive == 0
+
+
+def test_inputs_that_require_gradients_are_not_kept_in_mind(client: tierd.Client) -> None:
+    """As `enable_input_require_grads()` of Hugging Face makes one in each forward."""
+    model, _optimizer = tierd.torch.offload(torch.nn.Linear(16, 16), tierd.torch.AdamW, client=client, min_bytes=1)
+    activations = required_runtime(model)._activations
+    assert activations is not None
+    noted = []
+    for _ in range(300):
+        model(torch.randn(4, 16).requires_grad_()).sum().backward()
+        _optimizer.zero_grad()
+        noted.append(len(activations._parameters))
+    assert max(noted) < 70

@@ -279,7 +279,8 @@ class offload_activations:
         self._model = model
         self._min_bytes = max(1, byte_count(min_bytes, "min_bytes"))
         self._prefetch_bytes = byte_count(prefetch, "prefetch")
-        self._parameters: dict[int, StorageIdentity] = {}
+        self._parameters: dict[int, StorageIdentity] = {}  # By the storages' keys; also of some that are gone.
+        self._parameters_max = 0  # At so many, those that are gone are taken out.
         self._hooks: list[Any] = []
         self.offloaded_bytes = 0  # Copied into tierd.
         self.shared_bytes = 0  # Saved again, by a copy that existed.
@@ -295,7 +296,7 @@ class offload_activations:
         return [handle.key[1] for handle in self._registry.order.handles()]
 
     def __enter__(self) -> offload_activations:
-        self._parameters = {key: ref for key, ref in self._parameters.items() if not ref.expired()}
+        self._sweep()
         if self._model is not None:
             for parameter in self._model.parameters():
                 self._leave_out(parameter)
@@ -313,7 +314,14 @@ class offload_activations:
         if type(parameter) in (torch.Tensor, torch.nn.Parameter) and parameter.layout is torch.strided:
             storage = parameter.untyped_storage()
             if storage._cdata not in self._parameters:
+                if len(self._parameters) >= self._parameters_max:
+                    self._sweep()
                 self._parameters[storage._cdata] = StorageIdentity(storage)
+
+    def _sweep(self) -> None:
+        found = list(self._parameters.items())  # Another thread may add one.
+        self._parameters = {key: identity for key, identity in found if not identity.expired()}
+        self._parameters_max = 2 * len(self._parameters) + 32
 
     def _is_parameter(self, value: torch.Tensor) -> bool:
         base = _base_of(value)
