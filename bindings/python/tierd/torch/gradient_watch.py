@@ -1,7 +1,7 @@
 """GradientWatch: the hooks on a model's parameters by which their gradients leave the process.
 
 Autograd calls one when it has finished a parameter's gradient in the process. Torch takes no hook on a parameter that
-requires no gradient.
+requires no gradient: one that is unfrozen later gets its hook when it is used next.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ class GradientWatch:
 
     def begin(self, stored: StoredParameter) -> None:
         """For a parameter that requires a gradient: from now on, ``finished`` is called with it."""
+        if stored in self._handles:
+            return
         finished, watched = self._finished, weakref.ref(stored)
 
         def hook(parameter: torch.Tensor) -> None:

@@ -46,6 +46,7 @@ class ParameterStore:
         self.by_storage: dict[int, StoredParameter] = {}
         self.parameters: list[StoredParameter] = []
         self.give_back: dict[StoredParameter, Callable[[], None]] = {}  # To the store that has created them.
+        self.watch: Callable[[StoredParameter], None] | None = None  # For one that requires a gradient and is used.
         self.saving = 0  # Calls of state_dict() under way.
         keys: dict[str, int] = {}
         self._keys = keys

@@ -155,7 +155,9 @@ class Runtime:
         for stored in self.store.parameters:
             if stored.parameter.requires_grad:
                 self._watch.begin(stored)
-        if self.reduction is not None:
+        if self.reduction is None:
+            self.store.watch = self._watch.begin  # Parameters that are unfrozen later, which ranks refuse in step().
+        else:
             self.reduction.watch_resident()
 
     def detach(self, resumed: bool) -> None:
@@ -167,6 +169,7 @@ class Runtime:
             if getattr(model.__dict__.get("forward"), "args", ())[:1] == (self,):
                 del model.__dict__["forward"]
                 model.__dict__.update({} if self._forward is None else {"forward": self._forward})
+        self.store.watch = None
         self._watch.end()
         self._own.clear()
         for stored in self.store.parameters:

@@ -171,6 +171,8 @@ class StoredParameter:
                     self._leased = values is None
                     self._entered = self._identity if values is None else StorageIdentity(found.untyped_storage())
                     self._entered_version = self.parameter._version
+                    if self.store.watch is not None and self.parameter.requires_grad:
+                        self.store.watch(self)
                 noted = [functools.partial(setattr, self, "uses", self.uses + 1), functools.partial(scope.append, self)]
                 uninterrupted(noted)
             except BaseException:
