@@ -139,6 +139,18 @@ def test_accelerate_refuses_what_it_cannot_prepare(tmp_path: pathlib.Path, monke
         accelerator.load_state(str(tmp_path))
 
 
+def test_a_model_in_tierd_is_prepared_with_its_own_optimizer_only() -> None:
+    accelerator = tierd.accelerate.offload(accelerate.Accelerator(cpu=True), client=new_client()[0], min_bytes=1)
+    model, optimizer = accelerator.prepare(*small(1))
+    plain = torch.optim.AdamW(model.parameters())
+    for given in ([model, plain], [plain], [*small(2), plain]):
+        with pytest.raises(tierd.Invalid, match="offloaded already: go on with the optimizer of then"):
+            accelerator.prepare(*given)
+    assert accelerator.prepare(model, optimizer)[1] is optimizer
+    elsewhere = small(3)[1]
+    assert accelerator.prepare(model, elsewhere)[1].optimizer is elsewhere  # Of another model.
+
+
 def in_backward(accelerator: Any) -> tuple[Any, Any]:
     accelerator = tierd.accelerate.offload(accelerator, client=new_client()[0], min_bytes=64, update="backward")
     model = torch.nn.Linear(8, 8)

@@ -57,7 +57,7 @@ def rows() -> list[dict[str, torch.Tensor]]:
     return [{"input_ids": each, "labels": each} for each in drawn]
 
 
-def trainer_of(model: Any, folder: pathlib.Path, **arguments: Any) -> Any:
+def trainer_of(model: Any, folder: pathlib.Path, optimizer: Any = None, **arguments: Any) -> Any:
     settings = {
         "max_steps": 12, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "weight_decay": 0.1,
         "learning_rate": 1e-2, "adam_beta2": 0.98, "warmup_steps": 3, "lr_scheduler_type": "cosine", "logging_steps": 1,
@@ -66,6 +66,7 @@ def trainer_of(model: Any, folder: pathlib.Path, **arguments: Any) -> Any:
     }  # fmt: skip
     args = transformers.TrainingArguments(output_dir=str(folder), **{**settings, **arguments})
     which = {"model_init": model} if callable(model) and not isinstance(model, torch.nn.Module) else {"model": model}
+    which["optimizers"] = (optimizer, None)
     return transformers.Trainer(args=args, train_dataset=rows(), eval_dataset=rows()[:4], **which)
 
 
@@ -299,6 +300,24 @@ def test_several_devices_and_wrong_arguments_are_refused_by_name(tmp_path: pathl
     tierd.transformers.offload(trainer, client=client, min_bytes=1)
     with pytest.raises(tierd.Invalid, match="offloaded already"):
         tierd.transformers.offload(trainer, client=client)
+
+
+def test_a_second_trainer_goes_on_with_the_first_ones_optimizer(tmp_path: pathlib.Path) -> None:
+    options = {"client": new_client()[0], "min_bytes": 1}
+    ours = tierd.transformers.offload(trainer_of(llama(), tmp_path / "ours"), **options)
+    theirs = trainer_of(llama(), tmp_path / "plain")
+    for trainer in (ours, theirs):
+        trainer.train()
+    other = trainer_of(ours.model, tmp_path / "ours")
+    with pytest.raises(tierd.Invalid, match=r"offloaded already.*optimizers=\(that_optimizer, None\)"):
+        tierd.transformers.offload(other, **options)
+    assert type(other) is transformers.Trainer and other.optimizer is None
+    second = trainer_of(ours.model, tmp_path / "ours", ours.optimizer)
+    again = tierd.transformers.offload(second, **options)
+    expected = trainer_of(theirs.model, tmp_path / "plain", theirs.optimizer)
+    for trainer in (again, expected):
+        trainer.train()
+    assert_same(again, expected)
 
 
 def test_a_refused_offload_leaves_the_trainer_as_it_was(tmp_path: pathlib.Path) -> None:

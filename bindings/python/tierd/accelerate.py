@@ -35,7 +35,7 @@ from .torch.accelerated_ranks import (
 )
 from .torch.checkpoint_file import load_optimizer, load_weights, save_optimizer
 from .torch.offloaded_optimizer import OffloadableOptimizer
-from .torch.plain_optimizer import follow, offload_as
+from .torch.plain_optimizer import follow, offload_as, require_resident
 from .torch.runtime import runtime_of
 from .torch.stand_ins import StandIns
 
@@ -51,7 +51,8 @@ def offload(accelerator: Any, **options: Any) -> Any:
     with a ``process_group``, and Accelerate's ``no_sync`` and ``accumulate`` work as usual.
 
     ``Invalid``: it uses DeepSpeed, FSDP, several devices, or compiles the model; in ``prepare``: a model without its
-    optimizer, more than one model, or an optimizer that tierd does not have. Not thread-safe.
+    optimizer, more than one model, an optimizer that tierd does not have, or a plain one for a model that is offloaded
+    already. Not thread-safe.
     """
     if not isinstance(accelerator, _accelerate.Accelerator):
         raise TypeError(f"accelerator is a {type(accelerator).__name__}: pass an accelerate.Accelerator")
@@ -83,6 +84,8 @@ class _Offloaded(AcceleratedRanks):
         plain: Any = super()
         models = [each for each in args if isinstance(each, torch.nn.Module) and runtime_of(each) is None]
         optimizers = [each for each in args if _is_plain(each)]
+        for each in optimizers:
+            require_resident(each)
         if models and (len(models), len(optimizers)) != (1, 1):
             raise Invalid(
                 f"prepare() was given {len(models)} models and {len(optimizers)} optimizers of torch.optim: pass one "

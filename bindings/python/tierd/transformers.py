@@ -37,6 +37,7 @@ from .torch.accelerated_ranks import (
 )
 from .torch.checkpoint_file import load_optimizer, load_weights, save_optimizer
 from .torch.persisting import resumed
+from .torch.offload import OFFLOADED_ALREADY
 from .torch.offloaded_optimizer import OffloadableOptimizer
 from .torch.persisted_run import PersistedRun
 from .torch.plain_optimizer import follow, offload_as
@@ -68,6 +69,8 @@ def offload(trainer: Any, *, persist_steps: int = 0, resume: bool = False, **opt
     The trainer may be of any subclass. Of several ranks (torchrun, on the CPU), each calls this; gradients are averaged
     as by :func:`tierd.torch.offload` with a ``process_group``. Checkpoints are written by the rank that writes them in
     plain training, alone.
+
+    A second trainer of the model gets the first one's optimizer: ``Trainer(optimizers=(first.optimizer, None), …)``.
 
     ``Invalid``: it uses several devices in one process, DeepSpeed, FSDP, an optimizer that tierd does not have, or it
     compiles the whole model. Not thread-safe, like the Trainer.
@@ -178,6 +181,8 @@ class _Offloaded:
             self.optimizer = offload_as(self.model, made, **group_options(self.accelerator), **self._tierd_options)
             follow_handler(self.model, self.accelerator)
             follow(self.lr_scheduler, made, self.optimizer)
+        elif not isinstance(_unwrapped(made), OffloadableOptimizer):
+            raise Invalid(f"{OFFLOADED_ALREADY}. A Trainer takes it as optimizers=(that_optimizer, None)")
         return self.optimizer
 
     def create_accelerator_and_postprocess(self) -> None:

@@ -29,6 +29,7 @@ from .runtime import Placement, required_runtime, runtime_of, saved_in_gathered
 from .stored_parameter import StoredParameter, stored_in, stored_of
 
 UPDATES = ("step", "deferred", "backward")
+OFFLOADED_ALREADY = "this model is offloaded already: go on with the optimizer of then, or make the model again"
 
 
 def offload(
@@ -124,7 +125,7 @@ def offload(
         )
         raise TypeError(f"optimizer is {given}: pass a class such as tierd.torch.AdamW")
     if runtime_of(model) is not None:
-        raise Invalid("this model is offloaded already: go on with the optimizer of then, or make the model again")
+        raise Invalid(OFFLOADED_ALREADY)
     require_unwrapped(model)
     if client is not None and (ram is not None or ssd is not None):
         raise Invalid("ram and ssd are for a private daemon: give them, or client")

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 
 from ..errors import Invalid
-from .offload import offload
+from .offload import OFFLOADED_ALREADY, offload
 from .offloaded_optimizer import OffloadableOptimizer
 from .adam import Adam, AdamW
 from .sgd import SGD
+from .stored_parameter import stored_in
 
 _CLASSES: dict[type, type[OffloadableOptimizer]] = {
     torch.optim.AdamW: AdamW,
@@ -51,6 +52,13 @@ def offload_as(model: torch.nn.Module, optimizer: torch.optim.Optimizer, **optio
     }
     _, made = offload(model, kind, groups=lambda _: groups, **defaults, **options)
     return made
+
+
+def require_resident(optimizer: torch.optim.Optimizer) -> None:
+    """``Invalid`` where a plain optimizer has parameters of a model that is offloaded, which it could not update."""
+    for group in optimizer.param_groups:
+        if any(not stored.store.creating for stored in stored_in(group["params"])):
+            raise Invalid(OFFLOADED_ALREADY)
 
 
 def follow(scheduler: Any, old: torch.optim.Optimizer, new: torch.optim.Optimizer) -> None:
