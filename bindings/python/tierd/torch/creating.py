@@ -28,8 +28,8 @@ from .data_parallel import together
 from .malloc import returned_at_once
 from .placeholder import bring_created
 from .ranks import Ranks
-from .runtime import saved_in_gathered
 from .saved_hooks import watch_hooks
+from .saved_tensors import saved_in_gathered
 
 _numbers = itertools.count(1)
 _WHAT = "creating()"

@@ -25,7 +25,8 @@ from .offloading import Offloading
 from .offloaded_optimizer import OffloadableOptimizer
 from .placeholder import raw_gradient
 from .ranks import Ranks
-from .runtime import Placement, required_runtime, runtime_of, saved_in_gathered
+from .runtime import Placement, required_runtime, runtime_of
+from .saved_tensors import saved_in_gathered
 from .stored_parameter import StoredParameter, stored_in, stored_of
 
 UPDATES = ("step", "deferred", "backward")

@@ -12,11 +12,10 @@ import torch
 
 from ..errors import Error, Invalid
 from . import cached_cast, malloc
-from .activations import Kept, offload_activations
+from .activations import offload_activations
 from .applied_gradient import require_none_given
 from .autograd_guard import autograd_guard, stop_recording
 from .backward_update import BackwardUpdates
-from .cached_cast import PackedCast
 from .counted_writes import watch_data
 from .dynamo import opaque, tracer
 from .frames import without_frames
@@ -28,10 +27,11 @@ from .offloaded_optimizer import NotTrained, OffloadableOptimizer
 from .placeholder import MARKS, NO_COPY, Placeholder, raw_gradient, set_raw_gradient
 from .ranks import Ranks
 from .reduction import Reduction
-from .saved_hooks import OwnHooks, stored_behind, watch_hooks
+from .saved_hooks import stored_behind, watch_hooks
+from .saved_tensors import Activation, held, kept, unpack
 from .stored_gradient import GradientWindow
 from .parameter_store import ParameterStore
-from .stored_parameter import Packed, StoredParameter, stored_in
+from .stored_parameter import StoredParameter, stored_in
 
 PLACES = ("auto", "ram", "ssd", "device")
 GRADIENT_WINDOW_BYTES = 16 << 20
@@ -293,7 +293,7 @@ class Runtime:
                 self.store.training_order.begin_forward(id(module), self._steps)
         in_checkpoint = torch._C._autograd._top_saved_tensors_default_hooks(True) if _in_backward() else None
         # Also where no gradients are wanted: a part of the forward may want some.
-        self.store.open_scope((self._pack, _unpack) if in_checkpoint is None else in_checkpoint)
+        self.store.open_scope((self._pack, unpack) if in_checkpoint is None else in_checkpoint)
 
     def _steps(self) -> bool:
         """Whether the optimizer has something to train, and so makes steps."""
@@ -332,8 +332,8 @@ class Runtime:
         if stored_behind(value) is not None:
             return held(value)
         if self._activations is not None:
-            return _Activation(self._activations, self._activations.pack(value))
-        return value if value.is_inference() or not _counts_versions(value) else Kept(value)
+            return Activation(self._activations, self._activations.pack(value))
+        return kept(value)
 
     @without_frames
     def _take_gradient(self, stored: StoredParameter) -> None:
@@ -426,42 +426,6 @@ def _leave(scopes: list[list[StoredParameter]]) -> None:
     scopes.pop()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Activation:
-    owner: offload_activations
-    packed: Any
-
-
-@without_frames
-def _unpack(packed: Any) -> torch.Tensor:
-    if isinstance(packed, (Packed, PackedCast)):
-        return packed.unpack()
-    if isinstance(packed, _Activation):
-        return packed.owner.unpack(packed.packed)
-    if isinstance(packed, Kept):
-        return packed.unchanged()
-    if isinstance(packed, _Held):
-        return packed.value
-    value: torch.Tensor = packed
-    return value
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Held:
-    """The bytes of a parameter that the graph holds itself: the parameter is to be a placeholder by then."""
-
-    value: torch.Tensor
-
-
-def held(value: torch.Tensor) -> _Held:
-    return _Held(value.detach())
-
-
-def saved_in_gathered() -> Any:
-    """Hooks for what autograd saves while parameters are gathered."""
-    return OwnHooks(lambda value: value if stored_behind(value) is None else held(value), _unpack)
-
-
 runtimes: weakref.WeakSet[Runtime] = weakref.WeakSet()  # Those that are attached to a model.
 
 
@@ -488,9 +452,3 @@ def is_one_scope(module: torch.nn.Module) -> bool:
 
 def _in_backward() -> bool:
     return torch._C._current_graph_task_id() != -1
-
-
-def _counts_versions(value: torch.Tensor) -> bool:
-    return type(value) in (torch.Tensor, torch.nn.Parameter) and not torch._C._functorch.is_functorch_wrapped_tensor(
-        value
-    )
