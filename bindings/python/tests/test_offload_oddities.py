@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -479,3 +480,23 @@ def test_a_parameter_that_is_unfrozen_later_leaves_no_gradient_in_the_process(up
             losses.append(loss.item())
         assert losses[0] == losses[1]
     assert_same(arms[0][0], arms[1][0])
+
+
+def test_a_graph_made_in_gathered_is_freed_without_a_backward() -> None:
+    model = both(Small)[0][0]
+    with tierd.torch.gathered(model):
+        norm = model.linear.weight.norm()  # Its graph saves its result too.
+        result = weakref.ref(norm)
+        del norm
+        assert result() is None
+
+
+def test_what_a_graph_made_in_gathered_saved_must_not_change() -> None:
+    for model, _ in both(Small):
+        with tierd.torch.gathered(model):
+            found = model.linear.weight.exp()
+            loss = found.sum()
+            with torch.no_grad():
+                found.mul_(2)
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                loss.backward()

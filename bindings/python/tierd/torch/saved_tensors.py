@@ -33,7 +33,7 @@ def held(value: torch.Tensor) -> Held:
 
 
 def kept(value: torch.Tensor) -> Any:
-    """What is no parameter's, and stays in the process."""
+    """What is no parameter's, and stays in the process. A node that held its own result would never be freed."""
     return value if value.is_inference() or not _counts_versions(value) else Kept(value)
 
 
@@ -54,7 +54,7 @@ def unpack(packed: Any) -> torch.Tensor:
 
 def saved_in_gathered() -> Any:
     """Hooks for what autograd saves while parameters are gathered."""
-    return OwnHooks(lambda value: value if stored_behind(value) is None else held(value), unpack)
+    return OwnHooks(lambda value: kept(value) if stored_behind(value) is None else held(value), unpack)
 
 
 def _counts_versions(value: torch.Tensor) -> bool:
