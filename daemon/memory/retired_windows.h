@@ -14,6 +14,7 @@
 // At most so many files as FilesMax says; beyond that the oldest one of the job that has most is let go.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -44,7 +45,7 @@ class RetiredWindows {
   ~RetiredWindows();
 
   void Add(RetiredFile file);
-  // The session has returned the window of this number (KeptWindow::number): it is not named any more.
+  // The session has returned the window of this number (KeptWindow::number): no later Poll names it. O(1).
   void Strike(uint64_t number, uint64_t session);
   // Looks at all files, on a worker. Without effect while that is under way, or the workers' queue is full.
   void Start();
@@ -58,12 +59,13 @@ class RetiredWindows {
   struct Answer {
     uint64_t number = 0;
     uint64_t session = 0;
+    friend auto operator<=>(const Answer&, const Answer&) = default;
   };
-  static void Strike(std::vector<RetiredFile>* files, const Answer& answer);
+  void StrikeAnswers(std::vector<RetiredFile>* files);
   base::Workers* workers_;
   std::shared_ptr<Shared> shared_;
   std::vector<RetiredFile> files_;  // Not those that are being looked at.
-  std::vector<Answer> answers_;     // For those, since the look began.
+  std::vector<Answer> answers_;     // Since a look ended last: the names of these are still on the files.
   bool under_way_ = false;
   size_t count_ = 0;
   size_t files_max_;

@@ -163,7 +163,7 @@ void SessionTable::Reclaim(Entry* entry, Code code, const std::string& reason) {
 void SessionTable::WindowReturned(tiering::SessionId session, WindowIndex window) {
   Entry* entry = Find(session);
   if (entry == nullptr) return;
-  const auto taken = std::ranges::find(entry->taken, window);
+  const auto taken = entry->taken.find(window);
   if (taken == entry->taken.end()) return job_service_->engine().WindowReturned(session, window);
   entry->taken.erase(taken);
   job_service_->engine().TakenWindowReturned(session, window);
@@ -296,7 +296,7 @@ void SessionTable::OnWindowReturn(tiering::SessionId session, WindowIndex window
 }
 
 void SessionTable::OnWindowTaken(tiering::SessionId session, WindowIndex window) {
-  if (Entry* entry = Find(session); entry != nullptr) entry->taken.push_back(window);
+  if (Entry* entry = Find(session); entry != nullptr) entry->taken.insert(window);
 }
 
 void SessionTable::OnForcedReturn(tiering::JobId job, const std::string& what) {

@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -130,7 +131,7 @@ class SessionTable final : public tiering::ReplySink {
     uint64_t unread_told = 0;  // What the engine was told of unread answers.
     bool answered = false;     // Something to publish.
     // Taken without its client's answer. Until that comes the client is shown nothing.
-    std::vector<WindowIndex> taken;
+    std::multiset<WindowIndex> taken;
     bool backlogged = false;         // In backlogged_.
     bool engine_knows = true;        // Until the engine says that it ended this session.
     using WatchedRing::WatchedRing;  // Its uid holds one of the places.

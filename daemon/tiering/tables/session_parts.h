@@ -3,9 +3,9 @@
 // thread only.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -65,12 +65,12 @@ class SessionWindows {
   // Windows were taken without its answer, and for some of them it has not come since.
   bool any_taken() const { return !taken_.empty(); }
   // `number`: of the window (WindowSource::NumberOf), as others may come to have its index.
-  void NoteTaken(WindowIndex window, uint64_t number) { taken_.push_back({window, number}); }
+  void NoteTaken(WindowIndex window, uint64_t number) { taken_.emplace(window, number); }
   // Its answer for the oldest of that index: the number. None: a client may answer what it was not asked.
   std::optional<uint64_t> AnswerTaken(WindowIndex window) {
-    const auto taken = std::ranges::find(taken_, window, &Taken::window);
-    if (taken == taken_.end()) return std::nullopt;
-    const uint64_t number = taken->number;
+    const auto taken = taken_.lower_bound(window);
+    if (taken == taken_.end() || taken->first != window) return std::nullopt;
+    const uint64_t number = taken->second;
     taken_.erase(taken);
     silent_ = false;
     return number;
@@ -96,12 +96,8 @@ class SessionWindows {
   }
 
  private:
-  struct Taken {
-    WindowIndex window{};
-    uint64_t number = 0;
-  };
   WindowSet mapped_;
-  std::vector<Taken> taken_;  // The oldest first.
+  std::multimap<WindowIndex, uint64_t> taken_;  // Their numbers; of one index the oldest first.
   uint32_t overdue_ = 0;
   bool silent_ = false;
 };

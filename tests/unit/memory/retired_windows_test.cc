@@ -8,6 +8,7 @@
 #include <semaphore>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -140,6 +141,29 @@ TEST_F(RetiredWindowsTest, NorIsOneThatReturnsItDuringALook) {
   const auto kept = AwaitLook();
   ASSERT_EQ(kept.size(), 1U);
   EXPECT_TRUE(kept[0].sessions.empty());
+}
+
+// A process that was stopped answers for all of them at once, some during a look.
+TEST_F(RetiredWindowsTest, AnswersForManyWindowsStrikeEachItsOwnName) {
+  constexpr uint64_t kCount = 200;
+  for (uint64_t number = 1; number <= kCount; ++number) {
+    retired_.Add({.window = {.owner = OwnerId{5}, .sessions = {3, 4}, .number = number}, .file = {}});
+  }
+  for (uint64_t number = kCount; number >= 1; --number) {
+    if (number % 2 == 0) retired_.Strike(number, 3);
+  }
+  retired_.Start();
+  for (uint64_t number = 1; number <= kCount; ++number) {
+    if (number % 3 == 0) retired_.Strike(number, 4);
+  }
+  const auto kept = AwaitLook();
+  ASSERT_EQ(kept.size(), kCount);
+  for (const KeptWindow& window : kept) {
+    std::vector<uint64_t> named;
+    if (window.number % 2 != 0) named.push_back(3);
+    if (window.number % 3 != 0) named.push_back(4);
+    EXPECT_EQ(window.sessions, named) << window.number;
+  }
 }
 
 TEST_F(RetiredWindowsTest, ThereIsAMaximumOfFiles) {
