@@ -142,6 +142,7 @@ Result<StartedWindow> Arena::StartMake(State state, Making wanted) {
   if (!growth) return std::unexpected(growth.error());
   const uint32_t number = unused_.FindAtOrAfter(0);
   if (number == base::FreeBlockMap::kNone) {
+    if (state == State::kMaking && !stock_.empty() && closing_bytes_ == 0) TradeStock();
     ++refusals_at_maximum_;
     room_lacked_ = true;
     return Fail(Code::kNoMemory,

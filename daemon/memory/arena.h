@@ -2,8 +2,8 @@
 // cgroup, memory pressure) and keeps the table of whose it is; WindowMaker does the work on worker threads.
 //
 // Block windows are in huge pages as the policy says; slot windows always in small ones. What is made ahead of need
-// ("stock") are block windows of the largest size; another window that the arena has no room for beside them takes the
-// room of one.
+// ("stock") are block windows of the largest size; another window that the arena has no room or no index for beside
+// them takes that of one.
 //
 // Engine thread only. An index goes unused → making → (stock →) ready → closing → unused, or back to unused when its
 // window could not be made. Invariants: owned + stock bytes <= arena maximum, and exactly these windows have a place;

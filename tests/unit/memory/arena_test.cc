@@ -257,6 +257,26 @@ TEST_F(ArenaTest, ASlotWindowTakesTheRoomOfAPrefaultedOne) {
   AwaitQuiet();
 }
 
+TEST_F(ArenaTest, AWindowTakesTheIndexOfAPrefaultedOne) {
+  ArenaOptions options = Options(3, 8 * kMiB);
+  options.sizes.windows_aimed = 5;
+  options.sizes.windows_max = 5;
+  Start(std::move(options));
+  ASSERT_TRUE(arena_->StartPrefault(24 * kMiB));
+  AwaitQuiet();
+  for (int i = 0; i < 3; ++i) {
+    (void)Create(kSlot);  // The first takes the room of one of the three.
+    AwaitQuiet();
+  }
+  ASSERT_EQ(arena_->free_indices(), 2U) << "those of the other two";
+  const std::string refusal = "all 5 window indices are in use, 8 MiB of windows are still being closed; try again";
+  EXPECT_EQ(Refusal(kSlot), refusal);
+  EXPECT_EQ(Refusal(kSlot), refusal) << "one at a time";
+  AwaitRoomFreed();
+  (void)Create(kSlot);
+  EXPECT_EQ(arena_->snapshot().stock_bytes, 8 * kMiB);
+}
+
 TEST_F(ArenaTest, AWindowHasTheSizeAskedFor) {
   Start(Options(2, 16 * kMiB));
   for (const uint64_t size : {2 * kMiB, 8 * kMiB, 4 * kMiB, 16 * kMiB}) {
