@@ -71,7 +71,7 @@ bool Arena::block_windows_take_slots() const {
 }
 
 WindowWishes Arena::wishes(const WindowHolder& job) const {
-  return WindowsWished(options_.sizes, {window_count_, owned_bytes_ + stock_bytes_}, job);
+  return WindowsWished(options_.sizes, {owned_count_, owned_bytes_}, job);
 }
 
 Result<StartedWindow> Arena::StartCreate(OwnerId owner, WindowKind kind, uint64_t size_bytes, int node) {
@@ -83,7 +83,9 @@ Result<StartedWindow> Arena::StartCreate(OwnerId owner, WindowKind kind, uint64_
   if (kind == WindowKind::kBlock && size_bytes == stock_size() && !stock_.empty()) return HandOutStock(owner, node);
   const auto started =
       StartMake(State::kMaking, {.owner = owner, .kind = kind, .size = size_bytes, .node = nodes_.For(node)});
-  if (started) owned_bytes_ += started->size;
+  if (!started) return started;
+  ++owned_count_;
+  owned_bytes_ += started->size;
   TIER_CHECK(owned_bytes_ + stock_bytes_ <= sizes.max_bytes, "owned {} stock {} maximum {}", owned_bytes_, stock_bytes_,
              sizes.max_bytes);
   return started;
@@ -152,7 +154,6 @@ Result<StartedWindow> Arena::StartMake(State state, Making wanted) {
   std::optional<uint64_t> place = places_.TryTake(size);
   while (!place && size > options_.sizes.window_size_min) place = places_.TryTake(size /= 2);
   TIER_CHECK(place, "no place for {} bytes beside {} of {}", size, places_.taken_bytes(), places_.space_bytes());
-  ++window_count_;
   unused_.MarkUsed(number, 1);
   const WindowIndex index{number};
   Entry& entry = At(index);
@@ -206,6 +207,7 @@ StartedWindow Arena::HandOutStock(OwnerId owner, int node) {
   entry.owner = owner;
   entry.state = State::kMaking;  // Until its event is polled.
   stock_bytes_ -= entry.size;
+  ++owned_count_;
   owned_bytes_ += entry.size;
   handed_out_.push_back(index);
   if (options_.on_event) options_.on_event();
@@ -241,6 +243,7 @@ void Arena::Retire(WindowIndex window) {
   const Entry& entry = Ready(window);
   TIER_CHECK(entry.window && owned_bytes_ >= entry.size, "window {} owned {}", Value(window), owned_bytes_);
   NoteGivenBack(window);
+  --owned_count_;
   owned_bytes_ -= entry.size;
   StartClose(window);
 }
@@ -335,12 +338,12 @@ void Arena::OnFailed(MadeWindow made, std::vector<WindowEvent>* events) {
   const bool for_stock = entry.state == State::kMakingStock;
   ++create_failures_;
   (for_stock ? stock_bytes_ : owned_bytes_) -= entry.size;
+  owned_count_ -= for_stock ? 0 : 1;
   if (for_stock) prefault_target_bytes_ -= entry.size;
   const OwnerId owner = entry.owner;
   const WindowKind kind = entry.kind;
   const uint64_t size = entry.size;
   places_.Free(entry.place, entry.size);
-  --window_count_;
   entry = {};
   unused_.MarkFree(Value(made.index));
   NoteRoomFreed();
@@ -482,7 +485,6 @@ void Arena::NoteGivenBack(WindowIndex window) {
 void Arena::StartClose(WindowIndex window) {
   Entry& entry = At(window);
   entry.state = State::kClosing;
-  --window_count_;
   places_.Free(entry.place, entry.size);
   closing_bytes_ += entry.size;
   entry.closing_huge = entry.window.page_size() != kPageSize;

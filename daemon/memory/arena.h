@@ -243,7 +243,7 @@ class Arena final : public WindowSource {
   bool room_freed_ = false;   // Some since then; until it is told.
   std::vector<WindowIndex> stock_;
   std::vector<WindowIndex> handed_out_;  // Out of stock since the last Poll.
-  uint32_t window_count_ = 0;            // Owned, or stock.
+  uint32_t owned_count_ = 0;
   uint64_t owned_bytes_ = 0;
   uint64_t stock_bytes_ = 0;  // Made and being made.
   uint64_t making_bytes_ = 0;

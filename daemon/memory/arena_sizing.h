@@ -52,7 +52,7 @@ uint64_t DerivedReserve(uint64_t memory_bytes);
 // INVALID, with one sentence and figures, when the sizes cannot be.
 Result<ArenaSizes> ArenaSizing(const ArenaRequest& request, const HostReading& host);
 
-struct WindowsInUse {  // Owned or stock.
+struct WindowsInUse {  // Without those that are made ahead of need: these give way to smaller ones.
   uint32_t count = 0;
   uint64_t bytes = 0;
 };

@@ -318,6 +318,31 @@ TEST_F(ArenaTest, LargerWindowsAreWishedForAsIndicesRunShort) {
   AwaitQuiet();
 }
 
+// Windows that were made ahead give way to these.
+TEST_F(ArenaTest, LargerWindowsAreWishedForAsSoonWhereAllIsPrefaulted) {
+  ArenaOptions options = Options(16, 8 * kMiB);
+  options.sizes.windows_aimed = 32;
+  options.sizes.windows_max = 48;
+  Start(std::move(options));
+  ASSERT_TRUE(arena_->StartPrefault(16 * 8 * kMiB));
+  AwaitQuiet();
+  const auto next = [&] { return arena_->wishes({.kind_bytes = 0, .all_bytes = 2 * kGiB}).next; };
+  const auto start = [&](int count) {
+    for (int i = 0; i < count; ++i) ASSERT_TRUE(arena_->StartCreate(kOwner, kBlock, kWindow, kAnyNode));
+  };
+  start(14);
+  EXPECT_EQ(next(), kWindow);
+  start(1);
+  EXPECT_EQ(next(), 4 * kMiB) << "three quarters of the spare indices are used up";
+  start(2);
+  EXPECT_EQ(next(), 8 * kMiB);
+  (void)Await(17);
+  AwaitQuiet();
+  ASSERT_TRUE(StartCreate()) << "one that was made ahead";
+  EXPECT_EQ(next(), 8 * kMiB);
+  (void)Await(1);
+}
+
 TEST_F(ArenaTest, StockCountsTowardsTheMaximum) {
   Start(Options(3));
   ASSERT_TRUE(arena_->StartPrefault(2 * kWindow));
