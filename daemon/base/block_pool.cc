@@ -244,6 +244,13 @@ bool BlockPool::RegionEmpty(uint32_t first) const {
   return state_->Of(region).AllFree(first, region.count);
 }
 
+std::optional<uint32_t> BlockPool::RegionBelow(uint32_t block) const {
+  if (block == 0) return std::nullopt;
+  const auto behind = state_->FirstRegionBehind(block - 1);
+  if (behind == state_->regions.begin()) return std::nullopt;
+  return std::prev(behind)->first;
+}
+
 bool BlockPool::IsClosed(uint32_t first) const { return state_->RegionAt(first)->closed; }
 
 std::optional<uint32_t> BlockPool::FindFreeRun(uint32_t blocks) const {

@@ -48,6 +48,9 @@ class BlockPool {
   // REQUIRES: RegionEmpty(first).
   void RemoveRegion(uint32_t first);
   bool RegionEmpty(uint32_t first) const;
+  // The first block of the highest region that begins below `block`. None: there is none. To remove the highest region
+  // moves no other.
+  std::optional<uint32_t> RegionBelow(uint32_t block) const;
   // Closes a region, or opens it again. REQUIRES: it was added as one that begins at `first`. O(its blocks).
   void SetClosed(uint32_t first, bool closed);
   bool IsClosed(uint32_t first) const;

@@ -44,7 +44,8 @@ struct WorkUnits {
   uint32_t shrink = 4096;                        // Gives memory of a table back to the system.
   // Of no stage: waiting requests that all the events of a turn make ready. The others follow turn by turn.
   uint32_t wake = 256;
-  // Of no stage either: windows that are started in a turn, beside one for each request that lacks some.
+  // Of no stage either: windows that are started in a turn, beside one for each request that lacks some; windows that
+  // closed jobs lose in it; and windows that it gives back to their source.
   uint32_t windows = 256;
 
   constexpr uint32_t all() const {

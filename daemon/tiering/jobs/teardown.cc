@@ -95,15 +95,16 @@ void NoteMapped(Tables& tables, const SessionState& session) {
   });
 }
 
-// What is empty of it goes, though a transfer that perhaps never ends keeps the rest.
-void RetireEmpty(Tables& tables, JobState& job) {
-  bool any = false;
-  for (const WindowIndex window : job.windows.ready()) {
-    if (!job.pool.RegionEmpty(tables.windows.FirstBlock(window))) continue;
-    ReturnWindow(tables, window);
-    any = true;
+// What is empty of it goes, so many windows, though a transfer that perhaps never ends keeps the rest. Those of the
+// highest places first.
+void RetireEmpty(Tables& tables, JobState& job, uint32_t* windows) {
+  const uint32_t before = *windows;
+  for (auto first = job.pool.RegionBelow(UINT32_MAX); first && *windows != 0; first = job.pool.RegionBelow(*first)) {
+    if (!job.pool.RegionEmpty(*first)) continue;
+    ReturnWindow(tables, tables.windows.WindowOf({.block = *first, .page = 0, .pages = 0}));
+    --*windows;
   }
-  if (!any) return;
+  if (*windows == before) return;
   tables.waits.OnRoomEverywhere();
   tables.turn.NoteProgress();
 }
@@ -196,22 +197,17 @@ void CloseJob(Tables& tables, JobState& job, const std::string& reason, bool pur
 
 void SweepClosedJobs(Tables& tables) {
   const std::vector<JobState*> closing = tables.jobs.closing();
+  uint32_t windows = tables.work.units().windows;  // That may go in this turn.
   for (JobState* each : closing) {
     JobState& job = *each;
     if (job.moves.any() || job.frees.any()) continue;
-    if (job.transfers.count() != 0) {
-      RetireEmpty(tables, job);
-      continue;
-    }
+    RetireEmpty(tables, job, &windows);
+    if (job.transfers.count() != 0) continue;
     TIER_CHECK(job.record.counters.tensor_count == 0 && job.pages.dirty() == 0 && job.pages.logical() == 0 &&
-                   job.pages.unnamed() == 0,
-               "tensors {} dirty {} logical {} unnamed {}", job.record.counters.tensor_count, job.pages.dirty(),
-               job.pages.logical(), job.pages.unnamed());
-    if (!job.windows.ready().empty()) {
-      RetireAll(tables, job);
-      tables.waits.OnRoomEverywhere();
-      tables.turn.NoteProgress();
-    }
+                   job.pages.unnamed() == 0 && job.used_pages() == 0,
+               "tensors {} dirty {} logical {} unnamed {} used {}", job.record.counters.tensor_count, job.pages.dirty(),
+               job.pages.logical(), job.pages.unnamed(), job.used_pages());
+    if (!job.windows.ready().empty()) continue;
     if (ManifestUnderWay(tables, job) || AwaitsSweep(tables, job)) continue;
     tables.ledger.Remove(job.entitlement);
     tables.storage.Remove(job.entitlement);

@@ -1,7 +1,9 @@
 // See window_ownership.h.
 #include "daemon/tiering/memory/window_ownership.h"
 
+#include <algorithm>
 #include <chrono>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -47,12 +49,14 @@ void Close(Tables& tables, WindowIndex window) {
   tables.turn.NoteProgress();
 }
 
+// So many of them: the devices may give up those of a large job all at once.
 bool TakeRemoved(Tables& tables) {
-  std::vector<WindowIndex>& removed = tables.scratch.removed_windows;
-  removed.clear();
+  std::vector<WindowIndex>& removed = tables.windows.removed();
   tables.ports.transfers.TakeRemoved(&removed);
   if (removed.empty()) return false;
-  for (const WindowIndex window : removed) {
+  const std::span<const WindowIndex> taken(removed.data(),
+                                           std::min<size_t>(removed.size(), tables.work.units().windows));
+  for (const WindowIndex window : taken) {
     const WindowEntry& entry = tables.windows[window];
     TIER_CHECK(entry.condition == WindowCondition::kClosing, "window {} was removed in condition {}",
                tier::Value(window), static_cast<int>(entry.condition));
@@ -60,6 +64,7 @@ bool TakeRemoved(Tables& tables) {
     tables.ports.windows.Retire(window);
     tables.windows.Clear(window);
   }
+  removed.erase(removed.begin(), removed.begin() + static_cast<ptrdiff_t>(taken.size()));
   NoteHost(tables);
   OnMemory(tables);
   return true;
@@ -276,19 +281,6 @@ void OnTakenReturned(Tables& tables, SessionState& session, WindowIndex window) 
 void DropMappings(Tables& tables, SessionState& session) {
   session.windows.mapped().ForEach([&](WindowIndex window) { OnWindowReturned(tables, session, window); });
   session.windows.Clear();
-}
-
-void RetireAll(Tables& tables, JobState& job) {
-  TIER_CHECK(job.used_pages() == 0 && job.transfers.count() == 0 && tables.ledger.ReturningBy(job.entitlement) == 0,
-             "pages {} transfers {} returning {}", job.used_pages(), job.transfers.count(),
-             tables.ledger.ReturningBy(job.entitlement));
-  for (const WindowIndex window : job.windows.ready()) {
-    job.pool.RemoveRegion(tables.windows.FirstBlock(window));
-    tables.ledger.SubtractHeld(job.entitlement, tables.windows.SizeOf(window));
-    tables.windows.Unrank(window);
-    Close(tables, window);
-  }
-  job.windows.ClearReady();
 }
 
 }  // namespace tier::tiering

@@ -50,7 +50,5 @@ void OnWindowReturned(Tables& tables, SessionState& session, WindowIndex window)
 void OnTakenReturned(Tables& tables, SessionState& session, WindowIndex window);
 // The session is gone, and with it its mappings.
 void DropMappings(Tables& tables, SessionState& session);
-// The owner is gone. REQUIRES: nothing of it is in RAM, no transfers.
-void RetireAll(Tables& tables, JobState& job);
 
 }  // namespace tier::tiering

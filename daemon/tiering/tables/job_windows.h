@@ -57,12 +57,6 @@ class JobWindows {
     TIER_CHECK(returning_ != 0, "{} windows are ready, none is returning", ready_.size());
     --returning_;
   }
-  void ClearReady() {
-    ready_.clear();
-    left_.Clear();
-    left_count_ = 0;
-    emptying_bytes_ = 0;
-  }
 
   // The most pages that it ever used at the end of a turn, and since when.
   uint64_t peak_pages() const { return peak_pages_; }

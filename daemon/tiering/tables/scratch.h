@@ -29,7 +29,6 @@ struct Scratch {
   std::vector<storage::ProbeResult> probed;
   std::vector<memory::WindowEvent> events;
   std::vector<memory::KeptWindow> kept_windows;
-  std::vector<WindowIndex> removed_windows;
   std::vector<storage::ManifestResult> manifest_results;
   std::vector<ManifestHolds::Dropped> dropped;
   std::vector<JobId> holders;

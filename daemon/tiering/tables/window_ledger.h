@@ -135,6 +135,8 @@ class WindowLedger {
   bool any_overdue() const { return !overdue_.empty(); }
   const AskedBack& oldest_overdue() const { return overdue_.front(); }
   void PopOverdue() { overdue_.pop_front(); }
+  // Windows that the devices have given up, and that are not given back to the source yet: the oldest first.
+  std::vector<WindowIndex>& removed() { return removed_; }
 
   uint64_t SizeOf(WindowIndex window) const { return entries_[tier::Value(window)].shape.size; }
   memory::WindowSizes sizes(WindowKind kind) const { return sizes_[static_cast<size_t>(kind)]; }
@@ -169,6 +171,7 @@ class WindowLedger {
   bool index_lacked_ = false;
   std::deque<AskedBack> asked_back_;
   std::deque<AskedBack> overdue_;
+  std::vector<WindowIndex> removed_;
   std::vector<std::byte*> addresses_;  // Where each window is mapped.
   WindowOrder order_;
   std::vector<uint16_t> by_place_;  // Indices by place, in units of the smallest window.

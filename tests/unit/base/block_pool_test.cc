@@ -233,6 +233,17 @@ TEST(BlockPool, RegionsGoAsTheyCameOnceEmpty) {
   pool.CheckInvariants();
 }
 
+TEST(BlockPool, RegionsAreFoundFromTheHighestDown) {
+  BlockPool pool;
+  EXPECT_EQ(pool.RegionBelow(UINT32_MAX), std::nullopt);
+  for (const uint32_t first : {512U, 0U, 8U}) pool.AddRegion(first, 4, RegionUse::kSlotsFirst);
+  EXPECT_EQ(pool.RegionBelow(UINT32_MAX), 512U);
+  EXPECT_EQ(pool.RegionBelow(513), 512U);
+  EXPECT_EQ(pool.RegionBelow(512), 8U);
+  EXPECT_EQ(pool.RegionBelow(8), 0U);
+  EXPECT_EQ(pool.RegionBelow(0), std::nullopt);
+}
+
 TEST(BlockPool, AMovedPoolKeepsItsBooks) {
   BlockPool pool;
   pool.AddRegion(0, 4, RegionUse::kSlotsFirst);

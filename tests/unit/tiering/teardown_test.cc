@@ -260,6 +260,44 @@ TEST_P(ReleasesLeftAtDeath, OfTwoSessionsFreeTheirTensors) {
 INSTANTIATE_TEST_SUITE_P(Ways, ReleasesLeftAtDeath,
                          ::testing::Values(proto::kFlagFreeAfter, proto::kFlagAbandon, proto::kFlagUntouched));
 
+// Of a job with many more windows than a turn closes, which the devices then give up all at once.
+TEST(WindowsOfAClosedJob, GoTurnByTurn) {
+  constexpr uint64_t kWindows = 4096;
+  constexpr uint64_t kTensors = 16;
+  constexpr uint64_t kPerTurn = WorkUnits{}.windows;
+  World world({.windows = {.window_size = kPiece,
+                           .arena_max_bytes = 2 * kWindows * kPiece,
+                           .windows_max = 2 * kWindows,
+                           .without_memory = true},
+               .transfers = {.device_count = 0}});
+  const JobId job = world.OpenJob();
+  const SessionId session = world.OpenSession(job);
+  for (uint64_t id = 1; id <= kTensors; ++id) {
+    const Answer created = world.Create(session, id, kWindows / kTensors * kPiece);
+    ASSERT_EQ(world.Release(session, World::LeaseOf(created)).code, Code::kOk) << created.detail;
+  }
+  const uint64_t all = world.windows.window_count();
+  ASSERT_GE(all, kWindows);
+  const auto closing = [&] {
+    return world.engine->Snapshot().windows_by_condition[static_cast<size_t>(PoolCondition::kClosing)];
+  };
+  world.engine->CloseJob(job, "closed", false);
+  for (uint32_t turn = 0; closing() < all; ++turn) {
+    ASSERT_LT(turn, 100u);
+    world.transfers.SetRemoveDelay(100 - turn);
+    const uint64_t before = closing();
+    ASSERT_TRUE(world.Turn()) << "the next turn follows at once";
+    ASSERT_LE(closing() - before, kPerTurn);
+  }
+  for (uint32_t turn = 0; world.windows.window_count() != 0; ++turn) {
+    ASSERT_LT(turn, 200u);
+    const uint64_t before = world.windows.window_count();
+    world.Turn();
+    ASSERT_LE(before - world.windows.window_count(), kPerTurn);
+  }
+  EXPECT_EQ(world.engine->Snapshot().jobs.size(), 0u);
+}
+
 // The device may never answer.
 TEST(DeathOverTurns, AWriteThatHangsKeepsItsWindowAlone) {
   constexpr uint64_t kWindow = 8 * kMiB;
