@@ -261,6 +261,7 @@ void ToMessage(const session::DaemonDescription& daemon, v1::NodeStatus* message
   const tiering::EngineSnapshot& engine = daemon.engine;
   message->set_arena_bytes(engine.arena_bytes);
   message->set_arena_max_bytes(engine.arena_max_bytes);
+  message->set_arena_stock_bytes(engine.stock_bytes);
   message->set_arena_free_bytes(engine.arena_free_bytes);
   message->set_window_size_max_bytes(engine.window_size_max);
   message->set_window_count(engine.window_count);
@@ -415,6 +416,7 @@ void ToMessage(const session::PoolWindow& window, v1::PoolWindow* message) {
 void ToMessage(const session::PoolDescription& pool, v1::GetPoolMapResponse* message) {
   message->set_arena_bytes(pool.arena_bytes);
   message->set_arena_max_bytes(pool.arena_max_bytes);
+  message->set_arena_stock_bytes(pool.stock_bytes);
   message->set_kept_bytes(pool.kept_bytes);
   for (const session::PoolOwner& owner : pool.owners) ToMessage(owner, message->add_owners());
   for (const session::PoolWindow& window : pool.windows) ToMessage(window, message->add_windows());

@@ -228,7 +228,10 @@ void Arena::CloseStock() {
   const WindowIndex index = stock_.back();
   stock_.pop_back();
   NoteGivenBack(index);
-  stock_bytes_ -= At(index).size;
+  const uint64_t size = At(index).size;
+  stock_bytes_ -= size;
+  prefault_target_bytes_ -= size;
+  prefault_done_bytes_ -= size;
   StartClose(index);
 }
 

@@ -71,8 +71,9 @@ struct ArenaSnapshot {       // For metrics, doctor and log. Bytes of windows.
   uint64_t stock_bytes = 0;  // Prefaulted at start, not given to a job yet.
   uint64_t making_bytes = 0;
   uint64_t closing_bytes = 0;
-  uint64_t huge_page_bytes = 0;        // Of owned and stock: in hugetlb windows.
-  uint64_t prefault_target_bytes = 0;  // StartPrefault: what was asked, and what of it is done.
+  uint64_t huge_page_bytes = 0;  // Of owned and stock: in hugetlb windows.
+  // StartPrefault: what was asked, and what of it is done; both without what was closed before an owner had it.
+  uint64_t prefault_target_bytes = 0;
   uint64_t prefault_done_bytes = 0;
   uint64_t refusals_at_maximum = 0;
   uint64_t refusals_by_host = 0;  // Reserve, cgroup, pressure.
@@ -104,6 +105,7 @@ class Arena final : public WindowSource {
   uint64_t address_space_bytes() const override { return places_.space_bytes(); }
   uint64_t arena_max_bytes() const override { return max_now_bytes_; }
   uint64_t arena_bytes() const override { return owned_bytes_; }
+  uint64_t stock_bytes() const override { return stock_bytes_; }
   bool block_windows_take_slots() const override;
   bool block_windows_come() const override {
     return HugePagesComeFor(WindowKind::kBlock, options_.sizes.window_size_min);

@@ -16,8 +16,8 @@ std::optional<std::string> PrefaultReport::Note(uint64_t done_bytes, uint64_t ta
     ended_ = true;
     if (target_bytes >= asked_bytes_) return fmt::format("prefault is complete: {}", FormatBytes(done_bytes));
     return fmt::format(
-        "prefault has ended with {} of {}: the host did not give the rest, which is asked for again "
-        "when it is needed",
+        "prefault has ended with {} of {}: the host did not give the rest, or it went to smaller windows; it is asked "
+        "for again when it is needed",
         FormatBytes(done_bytes), FormatBytes(asked_bytes_));
   }
   const uint64_t tenths = done_bytes / (target_bytes / 10 + 1);

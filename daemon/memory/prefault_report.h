@@ -10,7 +10,8 @@ namespace tier::memory {
 
 class PrefaultReport {
  public:
-  // The sentence that is due by the figures of ArenaSnapshot, if one is. `target_bytes` falls by what could not be had.
+  // The sentence that is due by the figures of ArenaSnapshot, if one is. `target_bytes` falls by what could not be had,
+  // or was closed again.
   std::optional<std::string> Note(uint64_t done_bytes, uint64_t target_bytes);
   // Whether the end has been told.
   bool ended() const { return ended_; }

@@ -91,6 +91,7 @@ class WindowSource {
   virtual uint64_t address_space_bytes() const = 0;
   virtual uint64_t arena_max_bytes() const = 0;  // What all windows together may reach now (falls under host pressure).
   virtual uint64_t arena_bytes() const = 0;      // Of windows made or being made.
+  virtual uint64_t stock_bytes() const { return 0; }  // The same of those that are made ahead of need: no job has them.
   // Whether slots may lie in block windows that are started now, because these will have small pages. An expectation:
   // the window's page size says what came.
   virtual bool block_windows_take_slots() const = 0;

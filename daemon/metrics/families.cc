@@ -28,12 +28,18 @@ void AddArena(FamilyBuilder& out, const DaemonDescription& daemon) {
   const EngineSnapshot& engine = daemon.engine;
   out.Gauge("tierd_arena_bytes", "Host memory in windows.").Add(engine.arena_bytes);
   out.Gauge("tierd_arena_max_bytes", "Host memory that windows may reach now.").Add(engine.arena_max_bytes);
+  out.Gauge(
+         "tierd_arena_stock_bytes",
+         "Host memory in windows that are made ahead of need (arena.prefault): no job has them, and tierd_arena_bytes "
+         "is without them.")
+      .Add(engine.stock_bytes);
   out.Gauge("tierd_arena_debt_bytes", "Windows beyond what the host has memory for: leased, or on their way back.")
       .Add(engine.arena_bytes - std::min(engine.arena_bytes, engine.arena_max_bytes));
   out.Gauge("tierd_arena_prefaulted_bytes",
-            "Host memory that was to be populated at the start (arena.prefault), and is.")
+            "Host memory that was populated at the start (arena.prefault), less what was closed before a job had it.")
       .Add(daemon.prefault.done_bytes);
-  out.Gauge("tierd_arena_prefault_target_bytes", "All of it, less what the host did not give.")
+  out.Gauge("tierd_arena_prefault_target_bytes",
+            "Host memory that was to be, less what the host did not give and what was closed before a job had it.")
       .Add(daemon.prefault.target_bytes);
   out.Gauge("tierd_arena_free_bytes", "Free pages in windows.").Add(engine.arena_free_bytes);
   out.Gauge("tierd_arena_lease_bound_bytes", "Free pages in blocks that hold a leased slot: they serve slots only.")

@@ -123,7 +123,7 @@ struct DeviceDescription {
 
 struct PrefaultFigures {  // Bytes. Without arena.prefault both are 0.
   uint64_t done_bytes = 0;
-  uint64_t target_bytes = 0;  // Falls by what the host did not give.
+  uint64_t target_bytes = 0;  // Falls, as the other one may, by what was closed before a job had it.
 };
 
 // What a shortage of the host's memory does to the arena.
@@ -181,7 +181,8 @@ struct PoolWindow {
 struct PoolDescription {
   uint64_t arena_bytes = 0;
   uint64_t arena_max_bytes = 0;
-  uint64_t kept_bytes = 0;          // As in tiering::PoolView.
+  uint64_t stock_bytes = 0;         // As in tiering::PoolView.
+  uint64_t kept_bytes = 0;          // The same.
   std::vector<PoolOwner> owners;    // Jobs by name and uid; then the others, and the ended, where there are any.
   std::vector<PoolWindow> windows;  // By place; those that are being made have none, and come last.
 };

@@ -54,6 +54,7 @@ PoolDescription PartOf(const PoolSnapshot& pool, const Caller& caller) {
   PoolDescription description;
   description.arena_bytes = pool.view.arena_bytes;
   description.arena_max_bytes = pool.view.arena_max_bytes;
+  description.stock_bytes = pool.view.stock_bytes;
   description.kept_bytes = pool.view.kept_bytes;
   Owners owners(pool, caller);
   description.windows.reserve(pool.view.windows.size());

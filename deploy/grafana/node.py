@@ -66,10 +66,11 @@ BOARD = Board(
         "Memory": [
             Panel(
                 "Arena",
-                "Host memory that tierd owns, what it may reach, and what is free in it.",
+                "Host memory in windows, what it may reach, what is free in it, and what was made ahead beside it.",
                 {
                     "may reach": f"tierd_arena_max_bytes{{{NODE}}}",
                     "owned": f"tierd_arena_bytes{{{NODE}}}",
+                    "made ahead of need": f"tierd_arena_stock_bytes{{{NODE}}}",
                     "free": f"tierd_arena_free_bytes{{{NODE}}}",
                     "free, bound by leases": f"tierd_arena_lease_bound_bytes{{{NODE}}}",
                 },

@@ -102,6 +102,11 @@ std::string GivenBackText(const v1::NodeStatus& status) {
   return status.host_shortage().empty() ? all : fmt::format("{}; now: {}", all, status.host_shortage());
 }
 
+std::string StockText(const v1::NodeStatus& status) {
+  if (status.arena_stock_bytes() == 0) return "";
+  return fmt::format("; {} more made ahead of need", HumanBytes(status.arena_stock_bytes()));
+}
+
 using Fields = std::vector<std::pair<std::string, std::string>>;
 
 Fields FieldsOf(const v1::NodeStatus& status, const std::string& state) {
@@ -113,10 +118,10 @@ Fields FieldsOf(const v1::NodeStatus& status, const std::string& state) {
       {"modes",
        fmt::format("I/O {}, memory {}, pages {}, spin {}, SSD {}", WordOf(status.io_mode()),
                    WordOf(status.memory_mode()), PagesText(status), WordOf(status.spin_mode()), SsdModeText(status))},
-      {"arena", fmt::format("{} of {} in {} for blocks and {} for slots, {} of them free",
+      {"arena", fmt::format("{} of {} in {} for blocks and {} for slots, {} of them free{}",
                             HumanBytes(status.arena_bytes()), HumanBytes(status.arena_max_bytes()),
                             base::Counted(status.window_count() - status.slot_window_count(), "window"),
-                            status.slot_window_count(), HumanBytes(status.arena_free_bytes()))},
+                            status.slot_window_count(), HumanBytes(status.arena_free_bytes()), StockText(status))},
       {"compaction",
        fmt::format("{} moved in RAM, {}; {} free beside leased slots", base::Counted(status.moves_total(), "piece"),
                    HumanBytes(status.moved_bytes_total()), HumanBytes(status.lease_bound_bytes()))},

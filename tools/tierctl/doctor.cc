@@ -120,7 +120,7 @@ HostMemory MemoryOf(const Machine& machine) {
 // for each 2 MiB of the arena. What the daemon has is at most what it holds.
 uint64_t HugePagesFor(const v1::NodeStatus& status, uint64_t used) {
   const bool has_some = status.huge_page_mode() == v1::HUGE_PAGE_MODE_HUGETLB;
-  const uint64_t own = has_some ? std::min(used, status.arena_bytes() / kHugePage) : 0;
+  const uint64_t own = has_some ? std::min(used, (status.arena_bytes() + status.arena_stock_bytes()) / kHugePage) : 0;
   return used - own + status.arena_max_bytes() / kHugePage;
 }
 
@@ -241,15 +241,15 @@ Finding CheckThp(const Machine& machine) {
 
 // Of the daemon that answers, in place of what one with default places would find.
 Finding MemoryOf(const v1::NodeStatus& status) {
+  const uint64_t held = status.arena_bytes() + status.arena_stock_bytes();
   const std::string found =
       fmt::format("{} available; the arena has {} and may grow to {}", HumanBytes(status.host_available_bytes()),
-                  HumanBytes(status.arena_bytes()), HumanBytes(status.arena_max_bytes()));
+                  HumanBytes(held), HumanBytes(status.arena_max_bytes()));
   const std::string advice = "free memory, or lower arena.maximum";
   if (const std::string& shortage = status.host_shortage(); !shortage.empty())
     return {kMemoryCheck, Verdict::kDegraded, found + "; " + shortage, "", advice};
-  if (status.host_available_bytes() + status.arena_bytes() >= status.arena_max_bytes())
-    return Good(kMemoryCheck, found);
-  return {kMemoryCheck, Verdict::kNote, found, "", advice};
+  const bool fits = status.host_available_bytes() + held >= status.arena_max_bytes();
+  return {kMemoryCheck, fits ? Verdict::kGood : Verdict::kNote, found, "", fits ? "" : advice};
 }
 
 std::vector<Finding> DisksOf(const v1::NodeStatus& status) {

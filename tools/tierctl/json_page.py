@@ -132,8 +132,9 @@ def verbs() -> dict[str, Shape]:
         "undrain": {"undrained": Field("true or false")},
         "top --once": {
             "interval_seconds": Field("number"), "epoch": Field("string"), "arena_bytes": Field("number"),
-            "arena_free_bytes": Field("number"), "host_available_bytes": Field("number"),
-            "waiting_count": Field("number"), "draining": of["NodeStatus"]["draining"], **degraded,
+            "arena_stock_bytes": of["NodeStatus"]["arena_stock_bytes"], "arena_free_bytes": Field("number"),
+            "host_available_bytes": Field("number"), "waiting_count": Field("number"),
+            "draining": of["NodeStatus"]["draining"], **degraded,
             "jobs": Field("array of TopJob"), "devices": Field("array of TopDevice"),
         },
         "events": {"events": Field("array of Event")},

@@ -101,6 +101,7 @@ void CountWindows(const v1::GetPoolMapResponse& answer, PoolPicture* picture) {
 PoolPicture MakePoolPicture(const v1::GetPoolMapResponse& answer, const PoolGrid& grid) {
   PoolPicture picture;
   picture.arena_bytes = answer.arena_bytes();
+  picture.stock_bytes = answer.arena_stock_bytes();
   picture.kept_bytes = answer.kept_bytes();
   picture.arena_max_bytes = answer.arena_max_bytes();
   picture.window_count = static_cast<uint64_t>(answer.windows_size());

@@ -41,6 +41,7 @@ struct PoolOwnerLine {
 struct PoolPicture {
   uint64_t arena_bytes = 0;
   uint64_t arena_max_bytes = 0;
+  uint64_t stock_bytes = 0;
   uint64_t window_count = 0;
   size_t windows_per_cell = 1;
   size_t columns = 1;

@@ -62,6 +62,9 @@ std::string Wrapped(const std::vector<std::string>& words, size_t width, const s
 std::string Head(const PoolPicture& picture, size_t width) {
   std::vector<std::string> words = {
       fmt::format("arena {} of {}", HumanBytes(picture.arena_bytes), HumanBytes(picture.arena_max_bytes))};
+  if (picture.stock_bytes != 0) {
+    words.push_back(fmt::format("beside it {} made ahead of need", HumanBytes(picture.stock_bytes)));
+  }
   if (picture.kept_bytes != 0) {
     words.push_back(
         fmt::format("beside it {} kept by processes that did not return them", HumanBytes(picture.kept_bytes)));

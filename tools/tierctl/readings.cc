@@ -241,6 +241,7 @@ Json TopJson(const TopView& view) {
   return {{"interval_seconds", view.interval_seconds},
           {"epoch", std::to_string(view.status.epoch())},
           {"arena_bytes", view.status.arena_bytes()},
+          {"arena_stock_bytes", view.status.arena_stock_bytes()},
           {"arena_free_bytes", view.status.arena_free_bytes()},
           {"host_available_bytes", view.status.host_available_bytes()},
           {"waiting_count", view.status.waiting_count()},

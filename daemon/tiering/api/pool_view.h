@@ -97,6 +97,7 @@ struct PoolJob {
 struct PoolView {
   uint64_t arena_bytes = 0;
   uint64_t arena_max_bytes = 0;
+  uint64_t stock_bytes = 0;         // As in EngineSnapshot.
   uint64_t kept_bytes = 0;          // Of windows that processes still have, of all jobs, also of those that have ended.
   std::vector<PoolJob> jobs;        // Open ones, by their ids.
   std::vector<WindowView> windows;  // By their indices.

@@ -258,6 +258,7 @@ struct EngineSnapshot {
   uint64_t turn_work_max = 0;  // Units of work (WorkUnits) that the longest turn spent.
   uint64_t arena_bytes = 0;
   uint64_t arena_max_bytes = 0;
+  uint64_t stock_bytes = 0;        // Of windows that are made ahead of need: no job has them.
   uint64_t arena_free_bytes = 0;   // Free pages in windows.
   uint64_t lease_bound_bytes = 0;  // Free pages in blocks that hold a leased slot.
   uint64_t owed_bytes = 0;         // Claimed by jobs below their promise, and not there yet.
@@ -269,8 +270,7 @@ struct EngineSnapshot {
   uint64_t window_count = 0;          // Of both kinds.
   uint64_t slot_window_count = 0;     // Windows for small tensors and tails.
   uint64_t window_hugetlb_count = 0;  // In 2 MiB pages: all are block windows.
-  // Of ready windows, by the NUMA nodes of their first pages, where there are several.
-  std::map<int, uint64_t> node_bytes;
+  std::map<int, uint64_t> node_bytes;  // Of ready windows, by the NUMA nodes of their first pages; empty: one node.
   std::array<uint64_t, kPoolConditions> windows_by_condition{};
   uint64_t session_count = 0;
   uint64_t tensor_count = 0;

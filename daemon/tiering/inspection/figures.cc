@@ -168,6 +168,7 @@ EngineSnapshot TakeSnapshot(const Tables& tables) {
   snapshot.turn_work_max = tables.work.most_spent();
   snapshot.arena_bytes = tables.ports.windows.arena_bytes();
   snapshot.arena_max_bytes = tables.ports.windows.arena_max_bytes();
+  snapshot.stock_bytes = tables.ports.windows.stock_bytes();
   snapshot.owed_bytes = tables.ledger.claimed_bytes();
   snapshot.forced_returns = tables.forced_returns.counts();
   snapshot.kept_bytes = tables.forced_returns.kept_bytes();

@@ -64,6 +64,7 @@ PoolView ViewPool(const Tables& tables) {
   PoolView view;
   view.arena_bytes = tables.ports.windows.arena_bytes();
   view.arena_max_bytes = tables.ports.windows.arena_max_bytes();
+  view.stock_bytes = tables.ports.windows.stock_bytes();
   view.kept_bytes = tables.forced_returns.kept_bytes();
   for (const JobState* job : tables.jobs.open()) view.jobs.push_back({job->id, PoolOf(tables, *job)});
   std::ranges::sort(view.jobs, {}, [](const PoolJob& job) { return static_cast<uint64_t>(job.id); });

@@ -53,6 +53,7 @@ class FakeWindowSource final : public WindowSource {
   uint64_t address_space_bytes() const override { return places_.space_bytes(); }
   uint64_t arena_max_bytes() const override { return options_.arena_max_bytes; }
   uint64_t arena_bytes() const override { return places_.taken_bytes(); }
+  uint64_t stock_bytes() const override { return stock_bytes_; }
   bool block_windows_take_slots() const override { return options_.page_size == kPageSize; }
   bool block_windows_come() const override { return huge_pages_closing_; }
   Result<StartedWindow> StartCreate(OwnerId owner, WindowKind kind, uint64_t size_bytes, int node) override;
@@ -84,6 +85,7 @@ class FakeWindowSource final : public WindowSource {
     options_.arena_max_bytes = bytes;
     ReadHost();
   }
+  void SetStock(uint64_t bytes) { stock_bytes_ = bytes; }  // A figure alone: no window is handed out of it.
   void SetPageSize(uint32_t page_size) { options_.page_size = page_size; }
   void FailNext(uint32_t count) { failures_ += count; }  // The next windows under way cannot be made.
   // What the next look finds.
@@ -163,6 +165,7 @@ class FakeWindowSource final : public WindowSource {
   std::vector<KeptWindow> retired_;
   bool looked_ = false;
   bool refuses_slot_windows_ = false;
+  uint64_t stock_bytes_ = 0;
   uint64_t smallest_wished_ = 0;
   uint64_t merged_wished_ = 0;
   std::optional<ArenaSizes> sizes_;

@@ -322,6 +322,19 @@ TEST(Convert, WhatProcessesKeepIsToldOfEachJobAndOfAll) {
   EXPECT_EQ(message.owners(0).kept_bytes(), 11u);
 }
 
+TEST(Convert, WhatIsMadeAheadOfNeedIsToldBesideTheArena) {
+  session::PoolDescription pool;
+  pool.stock_bytes = 3;
+  v1::GetPoolMapResponse map;
+  ToMessage(pool, &map);
+  EXPECT_EQ(map.arena_stock_bytes(), 3u);
+  session::DaemonDescription daemon;
+  daemon.engine.stock_bytes = 4;
+  v1::NodeStatus status;
+  ToMessage(daemon, &status);
+  EXPECT_EQ(status.arena_stock_bytes(), 4u);
+}
+
 TEST(Convert, PoolKeepsEveryFigureInBytes) {
   session::PoolDescription pool;
   pool.arena_bytes = 1;

@@ -134,9 +134,12 @@ TEST_F(ArenaHostTest, TheMaximumFallsByWhatTheHostMissesAndStockGoesFirst) {
   host_.SetMemory(64 * kGiB, 6 * kWindow);
   arena_->RefreshHost();
   EXPECT_EQ(arena_->snapshot().stock_bytes, kWindow) << "a quarter of the reserve is not worth it";
+  EXPECT_EQ(arena_->snapshot().prefault_done_bytes, kWindow);
   host_.SetMemory(64 * kGiB, 5 * kWindow);
   arena_->RefreshHost();
   EXPECT_EQ(arena_->snapshot().stock_bytes, 0U);
+  EXPECT_EQ(arena_->snapshot().prefault_done_bytes, 0U) << "it is populated no longer";
+  EXPECT_EQ(arena_->snapshot().prefault_target_bytes, 0U);
   EXPECT_EQ(arena_->arena_max_bytes(), 4 * kWindow) << "of 7 windows 3 are missing";
   AwaitQuiet();
   EXPECT_EQ(arena_->given_back_bytes(), kWindow);

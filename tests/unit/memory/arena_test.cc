@@ -252,6 +252,7 @@ TEST_F(ArenaTest, ASlotWindowTakesTheRoomOfAPrefaultedOne) {
   AwaitQuiet();
   for (int i = 0; i < 4; ++i) EXPECT_EQ(Create(kSlot).window.size, kWindow);
   EXPECT_EQ(arena_->snapshot().stock_bytes, 8 * kMiB);
+  EXPECT_EQ(arena_->snapshot().prefault_done_bytes, 8 * kMiB);
   EXPECT_EQ(Create().window.size, 8 * kMiB) << "the other one is still there";
   EXPECT_NE(Refusal(kSlot), "");
   AwaitQuiet();

@@ -288,6 +288,7 @@ TEST(Families, FiguresLandUnderTheirNames) {
   daemon.reload_failure.emplace();
   daemon.version = "1.2.3";
   daemon.engine.arena_bytes = 77;
+  daemon.engine.stock_bytes = 7;
   daemon.prefault = {.done_bytes = 8, .target_bytes = 9};
   daemon.devices.resize(2);
   daemon.devices[1].index = 1;
@@ -295,6 +296,7 @@ TEST(Families, FiguresLandUnderTheirNames) {
   daemon.devices[1].now.traffic = {.errors = 2, .corrupt = 3, .window_faults = 4};
   const auto families = BuildFamilies(daemon, {});
   EXPECT_DOUBLE_EQ(Find(families, "tierd_arena_bytes")->metric.at(0).gauge.value, 77);
+  EXPECT_DOUBLE_EQ(Find(families, "tierd_arena_stock_bytes")->metric.at(0).gauge.value, 7);
   EXPECT_DOUBLE_EQ(Find(families, "tierd_arena_prefaulted_bytes")->metric.at(0).gauge.value, 8);
   EXPECT_DOUBLE_EQ(Find(families, "tierd_arena_prefault_target_bytes")->metric.at(0).gauge.value, 9);
   EXPECT_DOUBLE_EQ(Find(families, "tierd_device_free_bytes")->metric.at(1).gauge.value, 5);

@@ -24,6 +24,7 @@ PoolSnapshot Example() {
   PoolSnapshot pool;
   pool.view.arena_bytes = 100;
   pool.view.arena_max_bytes = 200;
+  pool.view.stock_bytes = 50;
   pool.jobs = {{.id = JobId{1}, .uid = 1000, .name = "train", .token = std::string(64, 'a')},
                {.id = JobId{2}, .uid = 1001, .name = "secret", .token = std::string(64, 'b')},
                {.id = JobId{3}, .uid = 1002, .name = "hidden", .token = std::string(64, 'c')},

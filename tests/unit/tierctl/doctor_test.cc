@@ -186,6 +186,11 @@ TEST_F(DoctorTest, AShortageOfTheHostIsALesserModeWhileItLasts) {
   status.set_host_available_bytes(64 * kGiB);
   status.set_arena_max_bytes(20 * kGiB);
   EXPECT_EQ(memory(status).verdict, Verdict::kGood);
+  status.set_host_available_bytes(2 * kGiB);
+  EXPECT_EQ(memory(status).verdict, Verdict::kNote);
+  status.set_arena_stock_bytes(20 * kGiB);
+  EXPECT_EQ(memory(status).verdict, Verdict::kGood) << "made ahead of need";
+  EXPECT_THAT(memory(status).found, HasSubstr("the arena has 20.0 GiB"));
   status.set_host_shortage("memory.high of /tierd is reached");
   EXPECT_EQ(memory(status).verdict, Verdict::kDegraded);
   EXPECT_THAT(memory(status).found, HasSubstr("20.0 GiB; memory.high of /tierd is reached"));
@@ -246,7 +251,7 @@ TEST_F(DoctorTest, HugePagesAreCountedByTheArenaOfTheDaemonThatAnswers) {
   const Finding some = row("HugePages_Total: 8\nHugePages_Free: 0\n");
   EXPECT_EQ(some.remedy, "echo 64 > /proc/sys/vm/nr_hugepages") << "tierd has them";
   EXPECT_THAT(some.found, HasSubstr("0 of 8 free: tierd has some"));
-  status.set_arena_bytes(128 << 20);
+  status.set_arena_stock_bytes(96 << 20);
   const Finding all = row("HugePages_Total: 64\nHugePages_Free: 0\n");
   EXPECT_EQ(all.verdict, Verdict::kGood);
   EXPECT_EQ(all.found, "0 of 64 free: tierd's windows are in them");

@@ -151,6 +151,8 @@ TEST(PoolPicture, WithoutWindowsItSaysSo) {
   v1::GetPoolMapResponse answer;
   answer.set_arena_max_bytes(96 * kMiB);
   EXPECT_EQ(Text(answer, {}), "arena 0 B of 96.0 MiB, no windows\n");
+  answer.set_arena_stock_bytes(64 * kMiB);
+  EXPECT_EQ(Text(answer, {}), "arena 0 B of 96.0 MiB, beside it 64.0 MiB made ahead of need, no windows\n");
   AddOwner(&answer, "train", 1000, 0);
   EXPECT_THAT(Text(answer, {.width = 100}), HasSubstr("A  1000/train"));
 }

@@ -43,6 +43,15 @@ TEST(PoolView, AnEmptyArenaHasNoWindow) {
   EXPECT_TRUE(view.jobs.empty());
   EXPECT_EQ(view.arena_bytes, 0u);
   EXPECT_EQ(view.arena_max_bytes, 64 * kMiB);
+  EXPECT_EQ(view.stock_bytes, 0u);
+}
+
+TEST(PoolView, SaysWhatIsMadeAheadOfNeed) {
+  World world(WithKinds(64 * kMiB));
+  world.windows.SetStock(48 * kMiB);
+  EXPECT_EQ(world.engine->Pool().stock_bytes, 48 * kMiB);
+  EXPECT_EQ(world.engine->Pool().arena_bytes, 0u);
+  EXPECT_EQ(world.engine->Snapshot().stock_bytes, 48 * kMiB);
 }
 
 TEST(PoolView, CountsBlocksTailsAndSlotsToTheByte) {
