@@ -80,8 +80,8 @@ void EndPrefetch(Tables& tables, PieceId id);
 // From clean and unleased to on SSD only. False: the copy there may be lost with its device, so the piece is dirty now
 // and will be written to another one.
 bool Evict(Tables& tables, PieceId id);
-// Whether Evict may be called for it: in RAM and on SSD, in no transfer, no lease and no waiter needs it, and it does not
-// stay for now.
+// Whether Evict may be called for it: it is in RAM and on SSD, in no transfer, no lease and no waiter needs it, and it
+// does not stay for now.
 bool CanBeEvicted(const Tables& tables, const Piece& piece);
 // Reads of its device fail, and a probe is about to tell whether it answers; until then its bytes in RAM, which have
 // nowhere else to go, stay there. REQUIRES: in RAM and on SSD.
