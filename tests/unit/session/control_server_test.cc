@@ -34,7 +34,7 @@ using testing::SubmittedRequest;
 
 TEST(ControlServer, OpensJobsByTheRulesOfTheHandshake) {
   SessionWorld world;
-  const auto job = world.control().OpenJob(kAlice, {.name = "train", .guarantee_bytes = 5, .limit_bytes = 9});
+  const auto job = world.control().OpenJob(kAlice, {.name = "train", .guarantee_bytes = 5, .limit_bytes = 9 * kMiB});
   ASSERT_TRUE(job) << job.error().message;
   EXPECT_EQ(job->name, "train");
   EXPECT_EQ(job->uid, 1000u);
@@ -464,13 +464,13 @@ TEST(ControlServer, JobsAreListedWithTheirFiguresOfNow) {
 
 TEST(ControlServer, OpeningAndSettingAJobTakeNoSnapshot) {
   SessionWorld world;
-  const auto opened = world.control().OpenJob(kAlice, {.name = "train", .guarantee_bytes = 5, .limit_bytes = 9});
+  const auto opened = world.control().OpenJob(kAlice, {.name = "train", .guarantee_bytes = 5, .limit_bytes = 9 * kMiB});
   ASSERT_TRUE(opened);
   EXPECT_EQ(opened->counters.guarantee_bytes, 5u);
   const auto set = world.control().SetJob(kAlice, "train", {.guarantee_bytes = 6});
   ASSERT_TRUE(set);
   EXPECT_EQ(set->counters.guarantee_bytes, 6u);
-  EXPECT_EQ(set->counters.limit_bytes, 9u);
+  EXPECT_EQ(set->counters.limit_bytes, 9 * kMiB);
   EXPECT_EQ(world.OnEngine([&] { return world.engine.snapshots; }), 0u);
 }
 

@@ -49,7 +49,7 @@ TEST(ParseHello, TakesEveryFieldOver) {
   hello.rank = 2;
   hello.world_size = 8;
   hello.guarantee_bytes = 5;
-  hello.limit_bytes = 9;
+  hello.limit_bytes = 9 * kMiB;
   hello.numa_node = 3;
   std::memset(hello.token, 'a', 64);
   const auto parsed = ParseHello(Bytes(hello));
@@ -62,7 +62,7 @@ TEST(ParseHello, TakesEveryFieldOver) {
   EXPECT_EQ(parsed->numa_node, 2);
   EXPECT_EQ(parsed->open.world_size, 8);
   EXPECT_EQ(parsed->open.guarantee_bytes, 5u);
-  EXPECT_EQ(parsed->open.limit_bytes, 9u);
+  EXPECT_EQ(parsed->open.limit_bytes, 9 * kMiB);
   EXPECT_EQ(parsed->pid, 42);
   EXPECT_EQ(parsed->client, "test 1.0");
 }

@@ -27,7 +27,7 @@ std::vector<Reservation> Some() {
           {.uid = 1001,
            .name = "nightly",
            .named = true,
-           .terms = {.guarantee_bytes = 1, .limit_bytes = 2, .ssd_guarantee_bytes = 3, .ssd_limit_bytes = 4}},
+           .terms = {.guarantee_bytes = 1, .limit_bytes = 2 * kMiB, .ssd_guarantee_bytes = 3, .ssd_limit_bytes = 4}},
           {.uid = 4026531840, .name = "step-4711", .named = false, .terms = {}}};
 }
 
@@ -105,11 +105,12 @@ TEST_F(ReservationFileTest, AWriteThatFailsLeavesItUnknownWhatTheFileHas) {
 }
 
 TEST_F(ReservationFileTest, IsTextAsDocumented) {
-  EXPECT_EQ(FormatReservations(Some()), WithChecksum("tierd-reservations 1\n"
-                                                     "job 1001 step-4711 guarantee=68719476736\n"
-                                                     "job 1001 nightly named=1 guarantee=1 limit=2 ssd_guarantee=3 "
-                                                     "ssd_limit=4\n"
-                                                     "job 4026531840 step-4711\n"));
+  EXPECT_EQ(FormatReservations(Some()),
+            WithChecksum("tierd-reservations 1\n"
+                         "job 1001 step-4711 guarantee=68719476736\n"
+                         "job 1001 nightly named=1 guarantee=1 limit=2097152 ssd_guarantee=3 "
+                         "ssd_limit=4\n"
+                         "job 4026531840 step-4711\n"));
 }
 
 TEST_F(ReservationFileTest, ALineThatIsNoneIsLeftOutAndTheOthersAreTaken) {
@@ -129,7 +130,8 @@ TEST_F(ReservationFileTest, ALineThatIsNoneIsLeftOutAndTheOthersAreTaken) {
                            "job 1001 step guarantee",
                            "job 1001 step guarantee=1x",
                            "job 1001 step size=1",
-                           "job 1001 step guarantee=2 limit=1",
+                           "job 1001 step guarantee=3145728 limit=2097152",
+                           "job 1001 step limit=2097151",
                            "job 1001 step ssd_guarantee=2 ssd_limit=1",
                            "job 1001 step guarantee=18446744073709551616",
                            "user 1001 step",
