@@ -54,7 +54,7 @@ def test_root_sees_other_users_jobs_by_the_admin_socket_alone(others_job: launch
 
 @pytest.mark.parametrize("words", [["job", "remove", "--force", f"{OTHER}/train"],
                                    ["job", "remove", "--force", "train"],
-                                   ["job", "set", "train", "--limit", "1MiB"]])  # fmt: skip
+                                   ["job", "set", "train", "--limit", "4MiB"]])  # fmt: skip
 def test_root_changes_no_other_users_job_by_the_control_socket(others_job: launcher.Running, words: list[str]) -> None:
     refused = run(others_job, "control.sock", *words)
     assert refused.returncode == 3 and "no job" in refused.stderr, refused

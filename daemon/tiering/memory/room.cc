@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "daemon/tiering/memory/compaction.h"
 #include "daemon/tiering/memory/eviction.h"
 #include "daemon/tiering/memory/growth.h"
 #include "daemon/tiering/pieces/residency.h"
@@ -246,7 +245,8 @@ bool TakeRoom(Tables& tables, JobState& job, uint32_t pages, const MakeRoom& how
   for (const uint64_t before = evicted;;) {
     if (TakeFree(tables, job, pages, runs)) return true;
     if (how.may_evict == MayEvict::kNothing) return false;
-    if (how.moves_help && MayCompact(tables, job, how.needed_pages)) return false;
+    const bool enough = job.pool.free_pages() >= how.needed_pages && WithinLimit(tables, job, how.needed_pages);
+    if (how.moves_help && enough) return false;
     const bool in_vain = evicted - before >= kEvictedInVain * uint64_t{pages} * kPageSize;
     const RoomWanted wanted{.pages = pages, .together = in_vain, .one_by_one = how.may_evict == MayEvict::kAll};
     tables.work.Charge(1);
