@@ -141,7 +141,7 @@ TEST(ParseHello, AClientNeedNotSayWhereItIs) { EXPECT_EQ(ParseHello(Bytes(GoodHe
 
 TEST(ParseHello, ClientOfANewerVersionThatStillSpeaksOursIsWelcome) {
   Hello hello = GoodHello();
-  hello.header.version = 7;
+  hello.header.version = proto::kProtocolVersion + 1;
   hello.version_min = 1;
   EXPECT_EQ(Refusal(hello).code, Code::kOk);
 }
