@@ -20,9 +20,11 @@ def require_steppable(optimizer: TieredOptimizer, parameters: Iterable[torch.Ten
     """``Invalid`` where one of them cannot be updated by the gradient that it has."""
     chosen = set(parameters)
     for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            if parameter in chosen:
-                require_updatable(optimizer, parameter, group, parameter.grad)
+        found = [parameter for parameter in group["params"] if parameter in chosen]
+        if found:
+            check_options(group, optimizer.defaults)
+        for parameter in found:
+            _require_state_and_values(optimizer, parameter, group, parameter.grad)
 
 
 def require_updatable(
@@ -30,6 +32,12 @@ def require_updatable(
 ) -> None:
     """``Invalid`` where no update by the gradient, with the options of the group, can be made."""
     check_options(group, optimizer.defaults)
+    _require_state_and_values(optimizer, parameter, group, gradient)
+
+
+def _require_state_and_values(
+    optimizer: TieredOptimizer, parameter: torch.Tensor, group: dict[str, Any], gradient: torch.Tensor
+) -> None:
     stored = stored_of(parameter)
     _require_usable(parameter, stored is not None, gradient)
     state = optimizer._tiered.get(parameter)
