@@ -72,7 +72,6 @@ AheadWrites WriteColdest(Tables& tables, JobState& job, uint64_t pages, WriteFor
   return AheadWrites::kNoneLeft;
 }
 
-// Prefetched pieces that were not used in time are not kept any longer.
 bool EvictOne(Tables& tables, JobState& job, const RoomWanted& wanted, MayEvict may_evict) {
   EndOldPrefetches(tables, job);
   if (EvictFirst(tables, job, EvictionOrder::kClean, wanted)) return true;

@@ -11,8 +11,8 @@ void AddPieces(Tables& tables, const Ask& ask);
 enum class Reserved : uint8_t {
   kAll,        // Every piece that lacked room has it, and the reads are started.
   kNone,       // There is not enough room for all of them, and none got any.
-  kScattered,  // The same; but there are as many free pages, so nothing was evicted: moves in RAM are to be tried
-               // first.
+  kScattered,  // The same; but there are as many free pages, so no more is evicted than that took: moves in RAM are to
+               // be tried first.
 };
 // So two requests never hold half of what each needs. REQUIRES: the pieces are pinned.
 Reserved Reserve(Tables& tables, const Ask& ask, bool may_be_scattered);
